@@ -1,0 +1,72 @@
+"""Log lines that people (text) or machines (json) read: one line each, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+Format = Literal["text", "json"]
+
+ORDINARY = {*logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime", "taskName", "color_message"}
+
+
+def configure(service: str, format: Format = "text", level: str | int = "INFO") -> None:
+    """Sends every log line of the process to stderr. Facts go beside the sentence: `log.info("grew", extra={"by":
+    3})`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Json(service) if format == "json" else Text(service))
+    logging.basicConfig(level=level.upper() if isinstance(level, str) else level, handlers=[handler], force=True)
+    # Each of these says at INFO what is said here already.
+    for name in ("uvicorn.error", "aiohttp.access", "asyncio", "kubernetes"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class Json(logging.Formatter):
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in _facts(record).items() if name not in line}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class Text(logging.Formatter):
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = "".join(f" {name}={value}" for name, value in _facts(record).items())
+        head = f"{_time(record)} {record.levelname:<7} {self._service} {record.name}: "
+        line = head + printable(record.getMessage() + facts)
+        if record.exc_info and record.exc_info[0] is not None:
+            text = self.formatException(record.exc_info).splitlines()
+            line += "".join("\n    " + printable(each) for each in text)
+        return line
+
+
+def printable(text: str) -> str:
+    """The same without what could end the line or move the cursor: names of users' objects get into logs, and must not
+    be able to write lines of their own."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.__dict__.items() if name not in ORDINARY}

@@ -1,0 +1,54 @@
+"""What the runtime measures. A service makes one `Metrics` with its registry and hands it to the parts."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX = "kubevirt_poolhouse_"
+WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300)
+CALLS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
+
+
+class Metrics:
+    """Made without a registry, it counts where nobody looks, so that no part has to ask whether it is measured."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(PREFIX + name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(PREFIX + name, text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
+
+        self.requests = counter(
+            "api_requests_total",
+            "Requests to the API server, by verb, resource and the code of the answer (0: no answer).",
+            "verb",
+            "resource",
+            "code",
+        )
+        self.request_seconds = histogram(
+            "api_request_duration_seconds", "Time until the API server's whole answer, watches left out.", CALLS, "verb"
+        )
+        self.queue_depth = gauge("workqueue_depth", "Keys that wait to be worked on.", "name")
+        self.queue_adds = counter("workqueue_adds_total", "Keys put into the queue, repeats left out.", "name")
+        self.queue_retries = counter("workqueue_retries_total", "Keys put back after a failure.", "name")
+        self.queue_seconds = histogram(
+            "workqueue_wait_duration_seconds", "Time a key waits in the queue.", WAITS, "name"
+        )
+        self.work_seconds = histogram("workqueue_work_duration_seconds", "Time of one reconcile.", WAITS, "name")
+        self.work_errors = counter("reconcile_errors_total", "Reconciles that failed, by error.", "name", "error")
+        self.informer_objects = gauge("informer_objects", "Objects in an informer's store.", "resource")
+        self.informer_lists = counter("informer_lists_total", "Full lists, by outcome.", "resource", "outcome")
+        self.informer_events = counter("informer_events_total", "Events of watches, by type.", "resource", "type")
+        self.informer_contact = gauge(
+            "informer_last_contact_timestamp_seconds",
+            "When the API server last told an informer anything; the distance to now is how stale its store may be.",
+            "resource",
+        )
+        self.events = counter("events_total", "Events for users, by outcome (sent, dropped, refused).", "outcome")
+        self.leading = gauge("leader", "1 while this process holds the lease.", "lease")

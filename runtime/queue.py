@@ -1,0 +1,125 @@
+"""Keys that wait to be worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from runtime.backoff import Backoff
+from runtime.metrics import Metrics
+
+K = TypeVar("K", bound=Hashable)
+
+RETRY = Backoff(base_seconds=0.1, cap_seconds=120)
+
+
+class WorkQueue(Generic[K]):
+    """A key is worked on by one worker at a time; however often it is added meanwhile, it is worked on once more after.
+
+    That makes it safe to add on every event: a thousand events of one pool cost two reconciles. It belongs to the event
+    loop it is used in and starts no task: a key's time comes when someone waits in `get`.
+    """
+
+    def __init__(self, name: str = "", *, backoff: Backoff = RETRY, metrics: Metrics | None = None) -> None:
+        metrics = metrics or Metrics()
+        self._name = name
+        self._backoff = backoff
+        self._ready: deque[K] = deque()
+        self._since: dict[K, float] = {}  # added and not yet begun, and since when; in work too, if added during it
+        self._working: set[K] = set()
+        self._later: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+        self._failures: dict[K, int] = {}
+        self._wake = asyncio.Event()
+        self._depth = metrics.queue_depth.labels(name)
+        self._adds = metrics.queue_adds.labels(name)
+        self._retries = metrics.queue_retries.labels(name)
+        self._waited = metrics.queue_seconds.labels(name)
+
+    def add(self, key: K) -> None:
+        if key in self._since:
+            return
+        self._since[key] = asyncio.get_running_loop().time()
+        self._adds.inc()
+        if key not in self._working:
+            self._make_ready(key)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Adds it then. Of several times the earliest holds: a reconcile that comes early says again when it wants to
+        come back, one that comes late is late."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = asyncio.get_running_loop().time() + seconds
+        if due < self._later.get(key, float("inf")):
+            self._later[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
+            self._wake.set()
+
+    def retry(self, key: K, at_least_seconds: float = 0.0) -> float:
+        """Adds it after a pause that grows with each call until `forget`; returns the pause."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        pause = max(at_least_seconds, self._backoff.delay(self._failures[key], repr(key)))
+        self._retries.inc()
+        self.add_after(key, pause)
+        return pause
+
+    def forget(self, key: K) -> None:
+        """Its failures are over."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    async def get(self) -> K:
+        """The next key; it is the caller's until `done`."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = self._take_due(loop.time())
+            if self._ready:
+                return self._begin(self._ready.popleft(), loop.time())
+            self._wake.clear()
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: K) -> None:
+        self._working.discard(key)
+        if key in self._since:
+            self._make_ready(key)
+
+    def __len__(self) -> int:
+        """Keys that could be begun now."""
+        return len(self._ready)
+
+    def _make_ready(self, key: K) -> None:
+        self._ready.append(key)
+        self._depth.set(len(self._ready))
+        self._wake.set()
+
+    def _begin(self, key: K, now: float) -> K:
+        self._working.add(key)
+        self._waited.observe(now - self._since.pop(key))
+        self._depth.set(len(self._ready))
+        return key
+
+    def _take_due(self, now: float) -> float | None:
+        """Adds what is due; returns when the next one will be."""
+        while self._heap:
+            due, _, key = self._heap[0]
+            if self._later.get(key) != due:  # an earlier time took its place
+                heapq.heappop(self._heap)
+            elif due <= now:
+                heapq.heappop(self._heap)
+                del self._later[key]
+                self.add(key)
+            else:
+                return due
+        return None

@@ -1,0 +1,42 @@
+"""Names of resources, and where the API server serves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+Key = tuple[str, str]
+"""Namespace ("" for cluster-scoped objects) and name: who, never what happened."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of one object, or of all in a namespace, or (no namespace) of all there are."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        elif self.namespaced and name is not None:
+            raise ValueError(f"{self.kind} {name!r} is namespaced and no namespace was given")
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        # A name comes from users' objects: an empty one or one with a slash must not become the path of something else.
+        if not all(parts):
+            raise ValueError(f"an empty name in the path of {self.kind}: {parts}")
+        return "/" + "/".join(quote(part, safe=":") for part in parts)
+
+
+def key_of(document: dict[str, object]) -> Key:
+    metadata = document["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata.get("namespace") or "", metadata["name"]

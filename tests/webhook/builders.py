@@ -1,0 +1,64 @@
+"""Requests and VMs in which a test says only what matters to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.review import Request
+
+Json = dict[str, Any]
+
+
+def vm(*disks: Json, annotations: Json | None = None, meta: Json | None = None, **domain: Any) -> Json:
+    """A VirtualMachine whose VMI template has this domain."""
+    metadata = {"name": "web", "namespace": "shop", **(meta or {})}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    inside = {"devices": {"disks": list(disks)}, **domain}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": inside}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": metadata,
+        "spec": {"running": True, "template": template},
+    }
+
+
+def disk(name: str = "root", **target: Any) -> Json:
+    return {"name": name, "disk": target}
+
+
+def request(document: Json | None, old: Json | None = None, **changed: Any) -> Request:
+    document_or_old = document or old or {}
+    metadata = document_or_old.get("metadata", {})
+    given: Json = {
+        "uid": "1b0d",
+        "operation": "CREATE" if old is None else "UPDATE",
+        "api_version": document_or_old.get("apiVersion", "v1"),
+        "kind": document_or_old.get("kind", "Unknown"),
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata.get("name", ""),
+        "object": document,
+        "old": old,
+        "user": {"username": "jane"},
+    }
+    return Request(**{**given, **changed})
+
+
+def review(document: Json | None, old: Json | None = None, **changed: Any) -> Json:
+    """The AdmissionReview that an API server sends."""
+    asked = request(document, old)
+    group, _, version = asked.api_version.rpartition("/")
+    body: Json = {
+        "uid": asked.uid,
+        "operation": asked.operation,
+        "kind": {"group": group, "version": version, "kind": asked.kind},
+        "resource": {"group": group, "version": version, "resource": asked.kind.lower() + "s"},
+        "namespace": asked.namespace,
+        "name": asked.name,
+        "object": document,
+        "oldObject": old,
+        "userInfo": asked.user,
+        "dryRun": False,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**body, **changed}}

@@ -1,0 +1,98 @@
+"""What an answer of the defaulter may change, and what it never may."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.webhook.builders import disk, vm
+from webhook.bounds import overreach
+
+ROOT = disk("root", bus="virtio")
+ASKED = vm(
+    ROOT,
+    {"name": "data", "disk": {}, "cache": "none"},
+    annotations={"owner": "jane"},
+    machine={"type": "q35"},
+    cpu={"cores": 2, "sockets": 0},
+    resources={"requests": {"memory": "1Gi"}},
+)
+DOMAIN = ("spec", "template", "spec", "domain")
+DEVICES = (*DOMAIN, "devices")
+
+
+def changed(*path: str | int, to: Any) -> dict[str, Any]:
+    answer: Any = copy.deepcopy(ASKED)
+    place = answer
+    for key in path[:-1]:
+        place = place[key] if isinstance(key, int) else place.setdefault(key, {})
+    if isinstance(place, list) and path[-1] == len(place):
+        place.append(to)
+    else:
+        place[path[-1]] = to
+    return answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ASKED, id="nothing"),
+        pytest.param(changed(*DOMAIN, "firmware", "uuid", to="u"), id="a field whose parent was absent"),
+        pytest.param(changed(*DEVICES, "disks", 1, "disk", "bus", to="sata"), id="the empty bus of a disk"),
+        pytest.param(changed(*DEVICES, "disks", 0, "disk", "pciAddress", to="0000:07:00.0"), id="an address"),
+        pytest.param(changed(*DEVICES, "disks", 2, to=disk("cloudinit", bus="sata")), id="a disk for a bare volume"),
+        pytest.param(changed(*DOMAIN, "machine", "type", to="pc-q35-7.2"), id="an alias made canonical"),
+        pytest.param(changed(*DOMAIN, "cpu", "sockets", to=1), id="a count that was 0, which is unset"),
+        pytest.param(changed("metadata", "annotations", "poolhouse.dev/note", to="x"), id="an annotation of ours"),
+        pytest.param(
+            changed("spec", "template", "metadata", "annotations", "poolhouse.dev/hardware", to="{}"),
+            id="an annotation of ours on the template, which had none",
+        ),
+        pytest.param(changed("spec", "template", "spec", "architecture", to="amd64"), id="the architecture"),
+    ],
+)
+def test_it_may(answer: dict[str, Any]) -> None:
+    assert overreach(ASKED, answer) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        pytest.param(changed(*DEVICES, "disks", 0, "disk", "bus", to="sata"), "disk.bus", id="an explicit bus"),
+        pytest.param(changed(*DEVICES, "disks", 0, "name", to="other"), "disks[*].name", id="the name of a disk"),
+        pytest.param(
+            changed(*DEVICES, "disks", to=[disk("data"), ROOT]),
+            "disks[*]",
+            id="the order of disks",
+        ),
+        pytest.param(changed(*DEVICES, "disks", to=[ROOT]), "disks", id="a disk away"),
+        pytest.param(changed(*DEVICES, "disks", 0, "io", to="native"), "disks[*].io", id="a host's field"),
+        pytest.param(changed(*DEVICES, "disks", 1, "cache", to="writeback"), "disks[*].cache", id="an explicit cache"),
+        pytest.param(changed(*DOMAIN, "machine", "type", to="pc-i440fx-7.2"), "machine.type", id="another machine"),
+        pytest.param(changed(*DOMAIN, "cpu", "cores", to=4), "cpu.cores", id="an explicit count"),
+        pytest.param(changed(*DOMAIN, "resources", "limits", to={"cpu": 1}), "resources.limits.cpu", id="resources"),
+        pytest.param(changed(*DEVICES, "hostDevices", to=[{"name": "gpu"}]), "hostDevices", id="a device of the host"),
+        pytest.param(changed("spec", "template", "spec", "volumes", to=[{}]), "spec.volumes", id="volumes"),
+        pytest.param(changed("spec", "running", to=False), "spec.running", id="whether it runs"),
+        pytest.param(changed("spec", "dataVolumeTemplates", to=[]), "spec.dataVolumeTemplates", id="a new field"),
+        pytest.param(changed("metadata", "name", to="other"), "metadata.name", id="its name"),
+        pytest.param(changed("metadata", "annotations", "owner", to="eve"), "annotations.owner", id="an annotation"),
+        pytest.param(changed("metadata", "annotations", "new", to="x"), "annotations.new", id="a foreign annotation"),
+        pytest.param(changed("metadata", "labels", "poolhouse.dev/pool", to="x"), "metadata.labels", id="a label"),
+        pytest.param(changed("metadata", "ownerReferences", to=[{}]), "metadata.ownerReferences", id="an owner"),
+        pytest.param({}, "apiVersion", id="everything away"),
+    ],
+)
+def test_it_may_not(answer: dict[str, Any], path: str) -> None:
+    found = overreach(ASKED, answer)
+    assert any(path in beyond for beyond in found), found
+
+
+def test_a_virtual_machine_instance_has_its_domain_one_level_up() -> None:
+    asked = {"kind": "VirtualMachineInstance", "spec": {"domain": {"devices": {"interfaces": [{"name": "default"}]}}}}
+    answer = copy.deepcopy(asked)
+    answer["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = "52:54:00:00:00:01"  # type: ignore[index]
+    assert overreach(asked, answer) == []
+    assert overreach(asked, {**answer, "metadata": {"name": "x"}}) == ["metadata.name"]

@@ -1,0 +1,118 @@
+"""AdmissionReview in, a verdict, AdmissionReview out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from kinds.problem import Problem
+from tests.webhook.builders import disk, request, review, vm
+from webhook.body import Unreadable
+from webhook.patch import apply
+from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, Verdict, answer, read
+
+VM = vm(disk())
+
+
+def test_a_request_is_read() -> None:
+    assert read(review(VM)) == request(VM)
+
+
+def test_an_update_carries_both_objects() -> None:
+    asked = read(review(VM, vm()))
+    assert (asked.operation, asked.object, asked.old) == ("UPDATE", VM, vm())
+
+
+def test_a_deletion_has_no_object() -> None:
+    assert read(review(None, VM, operation="DELETE", object=None)).object is None
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        pytest.param({}, "must be an AdmissionReview", id="nothing"),
+        pytest.param(VM, "must be an AdmissionReview", id="the object itself"),
+        pytest.param({**review(VM), "apiVersion": "admission.k8s.io/v1beta1"}, "of admission.k8s.io/v1", id="v1beta1"),
+        pytest.param({**review(VM), "request": None}, "request: must be an object", id="no request"),
+        pytest.param({**review(VM), "request": []}, "request: must be an object", id="a request that is a list"),
+        pytest.param(review(VM, uid=None), "request.uid", id="no uid"),
+        pytest.param(review(VM, uid=""), "request.uid", id="an empty uid"),
+        pytest.param(review(VM, uid=7), "request.uid", id="a uid that is a number"),
+        pytest.param(review(VM, operation="PATCH"), "request.operation", id="an unknown operation"),
+        pytest.param(review(VM, operation=None), "request.operation", id="no operation"),
+        pytest.param(review(VM, kind="VirtualMachine"), "request.kind", id="a kind that is a string"),
+        pytest.param(review(VM, kind=None), "request.kind", id="no kind"),
+        pytest.param(review(VM, kind={"group": 1}), "request.kind.group", id="a group that is a number"),
+        pytest.param(review(VM, object=None), "request.object", id="no object on CREATE"),
+        pytest.param(review(VM, object="x"), "request.object", id="an object that is a string"),
+        pytest.param(review(VM, oldObject=[]), "request.oldObject", id="an old object that is a list"),
+        pytest.param(review(VM, userInfo="root"), "request.userInfo", id="a user that is a string"),
+    ],
+)
+def test_what_no_api_server_sends_gets_a_sentence(document: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Unreadable) as refusal:
+        read(document)
+    assert refusal.value.status == 400
+    assert sentence in refusal.value.message
+
+
+def response(verdict: Verdict) -> dict[str, Any]:
+    return answer(request(VM), verdict)["response"]  # type: ignore[no-any-return]
+
+
+def test_the_answer_names_the_request_and_its_version() -> None:
+    told = answer(request(VM), Verdict())
+    assert (told["apiVersion"], told["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert told["response"] == {"uid": "1b0d", "allowed": True}
+
+
+def test_a_changed_object_travels_as_a_patch() -> None:
+    after = vm(disk(bus="sata"))
+    told = response(Verdict(object=after))
+    assert told["patchType"] == "JSONPatch"
+    assert apply(VM, json.loads(base64.b64decode(told["patch"]))) == after
+
+
+def test_an_object_that_stays_as_it_is_has_no_patch() -> None:
+    assert response(Verdict(object=VM)) == {"uid": "1b0d", "allowed": True}
+
+
+def test_a_denial_tells_every_problem_with_its_path() -> None:
+    told = response(Verdict(problems=(Problem("spec.a", "is bad"), Problem("spec.b[0]", "is worse"))))
+    assert not told["allowed"]
+    assert told["status"]["code"] == 422
+    assert told["status"]["message"] == "spec.a: is bad; spec.b[0]: is worse"
+    assert told["status"]["details"] == {
+        "group": "kubevirt.io",
+        "kind": "VirtualMachine",
+        "name": "web",
+        "causes": [
+            {"reason": "FieldValueInvalid", "field": "spec.a", "message": "is bad"},
+            {"reason": "FieldValueInvalid", "field": "spec.b[0]", "message": "is worse"},
+        ],
+    }
+
+
+def test_a_denial_never_carries_a_patch() -> None:
+    assert "patch" not in response(Verdict(problems=(Problem("", "no"),), object=vm()))
+
+
+def test_ten_thousand_problems_are_told_in_part() -> None:
+    status = response(Verdict(problems=tuple(Problem(f"spec[{i}]", "bad") for i in range(10_000))))["status"]
+    assert len(status["details"]["causes"]) == CAUSES_LIMIT
+    assert status["message"].endswith("and 9000 more")
+
+
+def test_warnings_fit_into_a_header() -> None:
+    (told,) = response(Verdict(warnings=("line\nbreak\x1b[31m" + "x" * 400,)))["warnings"]
+    assert len(told) == WARNING_LIMIT
+    assert told.isprintable()
+    assert told.startswith("line break [31mx")
+
+
+def test_who_may_not_is_forbidden_not_invalid() -> None:
+    status = response(Verdict(problems=(Problem("", "you may not"),), forbidden=True))["status"]
+    assert (status["code"], status["reason"]) == (403, "Forbidden")

@@ -1,0 +1,76 @@
+"""Asking the defaulter for one admission request: its deadline, its breaker, and what its failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from defaulter.contract import Away, DefaultingResponse, Refused
+from kinds.problem import Problem
+from runtime.breaker import Breaker
+from webhook import defaulting
+from webhook.review import Request, Verdict
+
+Json = dict[str, Any]
+
+
+class Completes(Protocol):
+    """`defaulter.contract.Defaulter`, whose every call ends within its deadline."""
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse: ...
+
+
+class Ask:
+    """`budget_seconds` is for the whole of a request, and well inside the webhook's own timeout."""
+
+    def __init__(
+        self, defaulter: Completes, *, seed: str, budget_seconds: float, now: Callable[[], float], breaker: Breaker
+    ) -> None:
+        self._defaulter = defaulter
+        self._seed = seed
+        self._budget_seconds = budget_seconds
+        self._now = now
+        self.breaker = breaker
+
+    async def verdict(self, request: Request) -> Verdict:
+        """On a VirtualMachine or VirtualMachineInstance that is created or whose spec changes. Never raises."""
+        self.breaker, may = self.breaker.asked(self._now())
+        if not may:
+            return defaulting.passed(request, "the defaulter failed just now and is given a pause", defaulting.RESTING)
+        deadline = self._now() + self._budget_seconds
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                answer = await self._complete(request, request.object or {}, request.old)
+        except (Away, TimeoutError) as away:
+            self.breaker = self.breaker.failed(self._now())
+            return defaulting.passed(request, str(away) or "the defaulter did not answer in time")
+        except Refused as refusal:
+            self.breaker = self.breaker.succeeded()
+            before = await self._stored(request, deadline - self._now()) if request.old is not None else ()
+            return defaulting.refused(_problems(refusal), before)
+        self.breaker = self.breaker.succeeded()
+        return defaulting.completed(request, answer.object, answer.warnings)
+
+    async def _stored(self, request: Request, seconds: float) -> tuple[Problem, ...]:
+        """Problems of the object as it is stored; none known when there is no answer."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._complete(request, request.old or {}, None)
+        except Refused as refusal:
+            return _problems(refusal)
+        except (Away, TimeoutError):
+            return ()
+        return ()
+
+    async def _complete(self, request: Request, document: Json, old: Json | None) -> DefaultingResponse:
+        # An object made with generateName has no name yet. Its MAC addresses come from the request's uid, or all
+        # objects of one prefix would get the same ones; a request that is sent twice still gets the same twice.
+        seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
+        return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
+
+
+def _problems(refusal: Refused) -> tuple[Problem, ...]:
+    return tuple(Problem(problem.path, problem.message) for problem in refusal.problems)

@@ -1,0 +1,120 @@
+"""What an answer of the defaulter may change: empty fields that are the guest's, a machine alias, our own annotations.
+
+The defaulter is another program behind a network. Nothing it says is stored before it was compared with what it was
+asked, so a defaulter that is broken, old or taken over can leave hardware undecided, but not move a disk to another
+volume or a VM to another image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kinds.meta import DOMAIN
+from webhook.patch import same
+
+Path = tuple[str, ...]
+
+# Below the VMI's spec; `*` is any list index. A row allows everything below it.
+FILLABLE: tuple[Path, ...] = tuple(
+    tuple(row.split("."))
+    for row in (
+        "architecture",
+        "domain.machine",
+        "domain.cpu.cores",
+        "domain.cpu.sockets",
+        "domain.cpu.threads",
+        "domain.cpu.maxSockets",
+        "domain.cpu.model",
+        "domain.memory.guest",
+        "domain.memory.maxGuest",
+        "domain.firmware.uuid",
+        "domain.firmware.serial",
+        "domain.firmware.bootloader",
+        "domain.clock",
+        "domain.features",
+        "domain.devices.disks.*.disk",
+        "domain.devices.disks.*.cdrom",
+        "domain.devices.disks.*.lun",
+        "domain.devices.interfaces.*.model",
+        "domain.devices.interfaces.*.macAddress",
+        "domain.devices.interfaces.*.pciAddress",
+        "domain.devices.inputs.*.bus",
+        "domain.devices.inputs.*.type",
+        "domain.devices.watchdog",
+        "domain.devices.video.type",
+        "domain.devices.sound.model",
+        "domain.devices.panicDevices.*.model",
+        "domain.devices.autoattachGraphicsDevice",
+        "domain.devices.autoattachSerialConsole",
+        "domain.devices.autoattachMemBalloon",
+        "domain.devices.autoattachVSOCK",
+        "domain.devices.disableHotplug",
+        "domain.devices.useVirtioTransitional",
+    )
+)
+
+# Lists that may get further elements at their end: a volume without a disk is a disk to KubeVirt.
+GROWING: tuple[Path, ...] = (("domain", "devices", "disks"),)
+
+MACHINE: Path = ("domain", "machine", "type")
+
+INSTANCES: dict[str, Path] = {"VirtualMachine": ("spec", "template"), "VirtualMachineInstance": ()}
+"""where a kind holds what becomes the VirtualMachineInstance"""
+
+
+def overreach(asked: dict[str, Any], answer: dict[str, Any]) -> list[str]:
+    """Paths at which the answer changed what it must not. Empty: it may be stored."""
+    instance = INSTANCES.get(str(asked.get("kind")), ())
+    return list(_overreach(asked, answer, (), instance))
+
+
+def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[str]:
+    if same(before, after):
+        return
+    # Parents that were absent are no change of their own; each leaf in them must be one that may be filled.
+    if _grows(before, after, dict):
+        held = before or {}
+        for key in sorted(held.keys() | after.keys()):
+            if key in after:
+                yield from _overreach(held.get(key), after[key], (*path, key), instance)
+            else:
+                yield _shown((*path, key))
+    elif _grows(before, after, list) and len(before or ()) <= len(after):
+        for one, other in zip(before or (), after, strict=False):
+            yield from _overreach(one, other, (*path, "*"), instance)
+        if len(before or ()) < len(after) and _below(path, instance) not in GROWING:
+            yield _shown(path)
+    elif not (_empty(before) and _may_fill(path, instance)) and not _made_canonical(before, after, path, instance):
+        yield _shown(path)
+
+
+def _grows(before: Any, after: Any, container: type) -> bool:
+    return isinstance(after, container) and (isinstance(before, container) or (_empty(before) and bool(after)))
+
+
+def _empty(value: Any) -> bool:
+    return value is None or value in ("", [], {}) or (value == 0 and value is not False)
+
+
+def _below(path: Path, instance: Path) -> Path:
+    spec = (*instance, "spec")
+    return path[len(spec) :] if path[: len(spec)] == spec else ()
+
+
+def _may_fill(path: Path, instance: Path) -> bool:
+    if path[:-1] in (("metadata", "annotations"), (*instance, "metadata", "annotations")):
+        return path[-1].startswith(DOMAIN + "/")
+    inside = _below(path, instance)
+    return any(inside[: len(row)] == row for row in FILLABLE)
+
+
+def _made_canonical(before: Any, after: Any, path: Path, instance: Path) -> bool:
+    """`q35` to `pc-q35-7.2`: the same machine, said so that it means the same tomorrow."""
+    if _below(path, instance) != MACHINE or not isinstance(before, str) or not isinstance(after, str):
+        return False
+    return before in after.split("-") or after.startswith(before + "-")
+
+
+def _shown(path: Path) -> str:
+    return ".".join(path).replace(".*", "[*]")

@@ -1,0 +1,62 @@
+"""The verdict on a VirtualMachine or VirtualMachineInstance, once the defaulter was asked.
+
+Who is away does not stop a VM from being created: it is stored as it came, and says so itself, for the controller that
+completes it before its first start. Who answers that the spec is wrong does stop it: libvirt would refuse the same spec
+on the node, later, where nobody is looking. What was stored before and is refused now stays editable: problems that
+the stored object already has are warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from defaulter.contract import undefaulted
+from kinds.meta import UNDEFAULTED
+from kinds.problem import Problem
+from webhook.bounds import overreach
+from webhook.review import Request, Verdict
+from webhook.scope import metadata, notes
+
+Json = dict[str, Any]
+
+AWAY = "DefaulterAway"
+RESTING = "DefaulterResting"
+OVERREACH = "AnswerNotTaken"
+
+KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
+
+
+def completed(request: Request, answer: Json, warnings: Iterable[str]) -> Verdict:
+    """The defaulter answered; its answer is taken unless it changed what it must not."""
+    asked = request.object or {}
+    beyond = overreach(asked, answer)
+    if beyond:
+        return passed(request, f"the defaulter's answer changed {beyond[0]}, which is not its to change", OVERREACH)
+    if UNDEFAULTED in notes(answer) and not undefaulted(answer):
+        answer = _annotated(answer, None)
+    return Verdict(object=answer, warnings=tuple(warnings))
+
+
+def passed(request: Request, told: str, reason: str = AWAY) -> Verdict:
+    """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it."""
+    asked = request.object or {}
+    paths = undefaulted(asked)
+    if not paths:
+        return Verdict(news=reason)
+    warning = f"stored with {len(paths)} hardware fields undecided, to be completed before its next start: {told}"
+    return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
+
+
+def refused(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> Verdict:
+    """The spec is wrong. `before`: what was already wrong with the object that is stored."""
+    known = set(before)
+    found = tuple(problems)
+    new = tuple(problem for problem in found if problem not in known)
+    return Verdict(problems=new) if new else Verdict(warnings=tuple(map(str, found)), news="Tolerated")
+
+
+def _annotated(document: Json, reason: str | None) -> Json:
+    kept = {key: value for key, value in notes(document).items() if key != UNDEFAULTED}
+    added = {} if reason is None else {UNDEFAULTED: reason}
+    return {**document, "metadata": {**metadata(document), "annotations": {**kept, **added}}}

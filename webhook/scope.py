@@ -1,0 +1,41 @@
+"""Which requests are left alone: what does not change what somebody wants.
+
+Status writes come from controllers, deletions must never be held up, and whoever only takes a finalizer off or puts a
+label on must not be told about a spec that was good enough yesterday.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webhook.patch import same
+from webhook.review import Request
+
+
+def left_alone(request: Request) -> str | None:
+    """Why nothing is to be examined or changed; None when it is."""
+    if request.operation not in ("CREATE", "UPDATE"):
+        return f"{request.operation.lower()} changes no spec"
+    if request.subresource:
+        return f"the subresource {request.subresource} is not the spec"
+    document = request.object or {}
+    if metadata(document).get("deletionTimestamp"):
+        return "it is being deleted"
+    if (
+        request.operation == "UPDATE"
+        and request.old is not None
+        and same(request.old.get("spec"), document.get("spec"))
+    ):
+        return "its spec stays as it is"
+    return None
+
+
+def metadata(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = document.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def notes(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = metadata(document).get("annotations")
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,95 @@
+"""`poolhouse`, also found by kubectl as `kubectl poolhouse`.
+
+The table below is all that is loaded before a command is chosen: the defaulter's image has no Kubernetes client and
+the webhook's no libvirt, so no command may import what another needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from cli.output import print_json
+
+
+@dataclass(frozen=True)
+class Entry:
+    target: str
+    """module:attribute, a click command or, for a service, a function that returns an exit code"""
+    help: str
+    kind: Literal["command", "service", "hidden service"] = "command"
+
+
+COMMANDS = {
+    "up": Entry("cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."),
+    "down": Entry("cli.up:down", "End the embedded stack; its state stays for the next `up`."),
+    "status": Entry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
+    "default": Entry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
+    "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
+    "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
+    "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),
+    "controllers": Entry("controllers.main:main", "Run the controllers.", "service"),
+    "engine": Entry("local.engine.main:main", "Run the stand-in for KubeVirt and CDI.", "hidden service"),
+}
+
+
+class Table(click.Group):
+    """A group that imports a command when it is run or its own help is asked for, and no sooner."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if entry.kind != "hidden service"]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        if entry.kind != "command":
+            return click.Command(name, callback=lambda: sys.exit(_load(entry.target)()), help=entry.help)
+        command: click.Command = _load(entry.target)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(context)])
+
+
+@click.group(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="poolhouse")
+def poolhouse() -> None:
+    """Pools of VMs, decided hardware, known migration policies and warm VMs for KubeVirt."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = poolhouse.main(arguments, prog_name="poolhouse", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        if _wants_json(arguments):
+            print_json({"error": error.format_message()})
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return any(
+        argument in ("-ojson", "--output=json") or (argument in ("-o", "--output") and following == "json")
+        for argument, following in zip(arguments, [*arguments[1:], ""], strict=True)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A kind, declared once: what the API server, the webhook, the roles and the reference page are all made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, Literal
+
+from kinds.model import Json, Model, Rule
+from kinds.names import document_names
+from kinds.problem import Problem
+from kinds.schema import structural
+from kinds.shape import joined, misfits, shown
+
+MOST_PROBLEMS = 100
+"""More than this helps nobody, and the answer of a webhook must stay small."""
+
+Check = Callable[[Json], Iterable[Problem]]
+"""What the schema cannot say, over the whole document. Any field may be missing or of any type: use `kinds.look`."""
+
+_ROOT = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; a wide one is shown with `-o wide` only."""
+
+    name: str
+    path: str
+    description: str = ""
+    type: Literal["string", "integer", "date", "boolean", "number"] = "string"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What `kubectl scale` and autoscalers read and write."""
+
+    spec: str = ".spec.replicas"
+    status: str = ".status.replicas"
+    selector: str | None = ".status.labelSelector"
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", type="date")
+
+
+@dataclass(frozen=True)
+class Kind:
+    group: str
+    versions: tuple[str, ...]
+    """all of the same shape; the first is the one that is stored"""
+    kind: str
+    plural: str
+    doc: str
+    spec: type[Model]
+    status: type[Model] | None = None
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    columns: tuple[Column, ...] = (AGE,)
+    scale: Scale | None = None
+    status_subresource: bool = True
+    spec_required: bool = True
+    rules: tuple[Rule, ...] = ()
+    """about the whole object; of its metadata CEL sees only name and generateName"""
+    checks: tuple[Check, ...] = ()
+    cautions: tuple[Callable[[Json], Iterable[str]], ...] = ()
+    normal: Callable[[Json], Json] = lambda document: document
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.versions[0]}"
+
+    @property
+    def api_versions(self) -> tuple[str, ...]:
+        return tuple(f"{self.group}/{version}" for version in self.versions)
+
+    @property
+    def crd_name(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+    @cached_property
+    def spec_schema(self) -> Json:
+        return structural(self.spec)
+
+    def problems(self, document: Any) -> list[Problem]:
+        """Everything that is wrong, by the schema and by the checks, for any document whatsoever."""
+        if not isinstance(document, dict):
+            return [Problem("", f"must be an object, a {self.kind}, not {shown(document)}")]
+        found = list(islice(dict.fromkeys(self._problems(document)), MOST_PROBLEMS + 1))
+        if len(found) > MOST_PROBLEMS:
+            found[MOST_PROBLEMS:] = [Problem("", f"there are more than these {MOST_PROBLEMS} problems")]
+        return found
+
+    def warnings(self, document: Any) -> list[str]:
+        """What is allowed and probably not meant, a sentence each."""
+        if not isinstance(document, dict):
+            return []
+        return [warning for caution in self.cautions for warning in caution(document)]
+
+    def normalize(self, document: Json) -> Json:
+        """The document in the form that the schema wants; the same document where nothing has to change."""
+        return self.normal(document) if isinstance(document, dict) else document
+
+    def _problems(self, document: Json) -> Iterator[Problem]:
+        if document.get("apiVersion") not in self.api_versions:
+            wanted = " or ".join(self.api_versions)
+            yield Problem("apiVersion", f"must be {wanted}, not {shown(document.get('apiVersion'))}")
+        if document.get("kind") != self.kind:
+            yield Problem("kind", f"must be {self.kind}, not {shown(document.get('kind'))}")
+        for key in document:
+            if key not in _ROOT:
+                yield Problem(joined("", key), f"is not a field here; there are {', '.join(_ROOT)}")
+        yield from document_names(document)
+        if "spec" in document:
+            yield from misfits(self.spec_schema, document["spec"], "spec")
+        elif self.spec_required:
+            yield Problem("spec", "is missing; give an object")
+        for rule in self.rules:
+            if not rule.holds(document):
+                yield Problem(rule.field.removeprefix("."), rule.message)
+        for check in self.checks:
+            yield from check(document)

@@ -1,0 +1,51 @@
+"""Looking into documents that may be anything: a value of another type is as good as no value.
+
+Checks speak only of what is there and of the right type; what is of the wrong type, the schema has already refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from kinds.model import Json
+
+_T = TypeVar("_T")
+
+
+def at(value: Any, *path: str | int) -> Any:
+    """The value at a path of keys and indexes, None where anything on the way is absent or of another type."""
+    for key in path:
+        if isinstance(key, str):
+            value = value.get(key) if isinstance(value, dict) else None
+        else:
+            value = value[key] if isinstance(value, list) and -len(value) <= key < len(value) else None
+    return value
+
+
+def typed(kind: type[_T], value: Any, *path: str | int) -> _T | None:
+    """The value at a path if it is of this type."""
+    found = at(value, *path)
+    return found if isinstance(found, kind) and not (kind is int and isinstance(found, bool)) else None
+
+
+def entries(value: Any, *path: str | int) -> Iterator[tuple[int, Json]]:
+    """The objects in the list at a path, with their indexes."""
+    found = at(value, *path)
+    for index, item in enumerate(found if isinstance(found, list) else ()):
+        if isinstance(item, dict):
+            yield index, item
+
+
+def replaced(document: Json, value: Any, *path: str | int) -> Json:
+    """A document with one value exchanged. Shares everything beside the path, whose containers must exist."""
+    (found,) = _replaced([document], value, (0, *path))
+    assert isinstance(found, dict)
+    return found
+
+
+def _replaced(container: Any, value: Any, path: tuple[str | int, ...]) -> Any:
+    key, rest = path[0], path[1:]
+    copy = container.copy()
+    copy[key] = _replaced(container[key], value, rest) if rest else value
+    return copy

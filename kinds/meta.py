@@ -1,0 +1,61 @@
+"""Every name that we write into objects: labels, annotations, finalizers, field managers, namespaces.
+
+Ours are under `poolhouse.dev/`; the few of KubeVirt's and CDI's that several rooms read are here too.
+"""
+
+from __future__ import annotations
+
+DOMAIN = "poolhouse.dev"
+NAMESPACE = "poolhouse-system"
+FIELD_MANAGER = "poolhouse"
+
+# Membership, on VMs and on their VMI templates, so that VMIs and launcher pods match the scale selector.
+POOL = f"{DOMAIN}/pool"
+WARM_POOL = f"{DOMAIN}/warm-pool"
+REVISION = f"{DOMAIN}/revision"
+ORDINAL = f"{DOMAIN}/ordinal"
+
+# Disks that outlive their VM carry the UID of the pool that kept them; nobody else may take them.
+KEEP_DISKS = f"{DOMAIN}/keep-disks"
+KEPT_BY = f"{DOMAIN}/kept-by"
+KEPT_FOR = f"{DOMAIN}/kept-for"
+
+# Defaulting: opted out of by label on the object or its namespace; a VM that missed it says why until it is complete.
+DEFAULTING = f"{DOMAIN}/defaulting"
+DISABLED = "disabled"
+UNDEFAULTED = f"{DOMAIN}/undefaulted"
+
+# A VM that a person takes out of automation without detaching it.
+PROTECTED = f"{DOMAIN}/protected"
+
+# Warm pools. These labels are the only truth about a warm VM, so only our ServiceAccounts may write them.
+WARM_STATE = f"{DOMAIN}/warm-state"
+POOL_UID = f"{DOMAIN}/pool-uid"
+CLAIM_UID = f"{DOMAIN}/claim-uid"
+TEMPLATE_HASH = f"{DOMAIN}/template-hash"
+PLACEMENT = f"{DOMAIN}/placement"
+STANDBY = f"{DOMAIN}/standby"
+ORPHANED = f"{DOMAIN}/orphaned"
+INSTANCE_TYPE = f"{DOMAIN}/instance-type"
+IMAGE_ID = f"{DOMAIN}/image-id"
+REQUESTER = f"{DOMAIN}/requester"
+
+# The winner among migration policies, stamped on the VMI for KubeVirt's own policy to select.
+MIGRATION_POLICY = f"{DOMAIN}/migration-policy"
+
+# Written only by our ServiceAccounts; an admission policy refuses them from everybody else.
+OWN_LABELS = (WARM_STATE, POOL_UID, CLAIM_UID, MIGRATION_POLICY)
+
+# Faults that the embedded engine simulates: annotations on a VM or its VMI template, or keys of the ConfigMap.
+SIMULATION = "simulation"
+SIM_PREFIX = f"sim.{DOMAIN}/"
+NODE_LOST = f"{SIM_PREFIX}lost"
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PART_OF = "app.kubernetes.io/part-of"
+COMPONENT = "app.kubernetes.io/component"
+POOLHOUSE = "poolhouse"
+
+# KubeVirt's.
+KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
+KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"

@@ -1,0 +1,139 @@
+"""What kinds are written in: a pydantic base, and the types that JSON Schema has no word for.
+
+A field's docstring is its description, its `Field` bounds are the schema's bounds, its default is the API server's
+default. A rule that spans fields is a `Rule` of the model: it says the same thing in CEL, for the API server, and in
+Python, for the webhook that answers with every problem at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A promise about one value. `holds` must answer for any value of the right type, whatever is missing inside."""
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    field: str = ""
+    """the field to blame, `.spec.replicas`; the value itself when empty"""
+
+
+class Model(BaseModel):
+    """Fields that are not declared are ignored by controllers and refused by the API server."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def json(self) -> Json:  # type: ignore[override]
+        """The value as the API has it: camelCase, without what was left empty."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        schema = handler(core_schema)
+        target = handler.resolve_ref_schema(schema)
+        if cls.rules:
+            target["x-rules"] = cls.rules
+        return schema
+
+
+class Open(Model):
+    """Keeps fields that are not declared: for shapes that belong to KubeVirt, which grow without us."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Atomic(Model):
+    """Is replaced as a whole: server-side apply does not merge two writers' halves."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
+
+def exclusive(*fields: str, noun: str) -> Rule:
+    """At most one of the fields may be given."""
+    count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
+    names = ", ".join(fields[:-1]) + " or " + fields[-1]
+    return Rule(
+        cel=f"{count} <= 1",
+        message=f"only one {noun} can be chosen: keep one of {names} and remove the others",
+        holds=lambda value: sum(field in value for field in fields) <= 1,
+    )
+
+
+def form(words: str) -> Json:
+    """What a right value looks like, in words; said when a value fails its pattern or type."""
+    return {"x-form": words}
+
+
+FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+"""An object whose fields are somebody else's."""
+
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+Quantity = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
+            **form('a quantity, such as "2Gi", "500M" or 128974848'),
+        }
+    ),
+]
+
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 1,
+            "maximum": 2147483647,
+            "pattern": "^(100|[1-9][0-9]?)%$",
+            **form('a whole number of at least 1, or a percentage from "1%" to "100%"'),
+        }
+    ),
+]
+"""A number of things, or a share of them."""
+
+Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
+Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
+Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
+
+
+def keyed(*keys: str) -> Json:
+    """A list that is a map: entries are told apart by these fields."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Gives a plain dict the schema of a model: the value is checked as the model and kept as it is written."""
+
+    model: type[Model]
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        return {"x-model": self.model}

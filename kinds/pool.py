@@ -1,0 +1,324 @@
+"""VirtualMachinePool: similar VMs with state of their own, kept in number and up to date."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from kinds import pool_checks
+from kinds.condition import Conditions
+from kinds.kind import AGE, Column, Kind, Scale
+from kinds.machine import MachineSpec, MachineTemplate
+from kinds.model import Count, Int64, IntOrPercent, Json, Model, Rule, Shaped, Time, exclusive, form, keyed
+from kinds.selector import LabelSelector
+
+BasePolicy = Literal["Oldest", "Newest", "Random"]
+StatePreservation = Literal["Disabled", "Offline", "Online"]
+
+_ONLINE = Rule(
+    cel="!has(self.statePreservation) || self.statePreservation != 'Online'",
+    message="Online is not possible: KubeVirt cannot keep a VM's memory in a PersistentVolumeClaim; use Offline to keep"
+    " its disks",
+    holds=lambda value: value.get("statePreservation") != "Online",
+    field=".statePreservation",
+)
+
+
+class Nothing(Model):
+    """An empty object: choosing it is all there is to say."""
+
+
+class OrderedPolicy(Model):
+    """Selects the VMs that come before all others that no earlier policy selects."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            **form('a selector, "- labelSelector: {matchLabels: {KEY: VALUE}}"'),
+            "x-hints": {
+                "matchLabels": "put it inside labelSelector",
+                "matchExpressions": "put it inside labelSelector",
+                "nodeSelector": "VMs can be selected by labelSelector only",
+                "nodeSelectorRequirementMatcher": "VMs can be selected by labelSelector only",
+            },
+        }
+    )
+
+    label_selector: LabelSelector
+    """Selects VMs by their labels."""
+
+
+class SelectionPolicy(Model):
+    """Which VMs come first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"x-hints": {"sortPolicy": "basePolicy", "selectors": "orderedPolicies"}}
+    )
+
+    ordered_policies: Annotated[
+        tuple[OrderedPolicy, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """Selectors in the order of their priority: VMs that the first one selects come first. VMs that none selects come
+    last, so the list never keeps a VM from being chosen."""
+    base_policy: BasePolicy = "Random"
+    """The order among VMs that the ordered policies leave equal: Oldest first, Newest first, or Random, which takes
+    those VMs first whose loss disrupts least."""
+
+
+class ScaleInOpportunistic(Model):
+    """Scale-in of halted VMs only. Running VMs are never stopped for it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (_ONLINE,)
+
+    state_preservation: StatePreservation = "Disabled"
+    """What happens to the disks of a VM that leaves. Disabled deletes them; Offline keeps them and gives them back
+    to the VM of the same name when the pool grows again; Online is not possible yet and refused."""
+
+
+class ScaleInProactive(Model):
+    """Scale-in that shuts running VMs down."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (_ONLINE,)
+
+    selection_policy: SelectionPolicy = SelectionPolicy()
+    """Which VMs leave first."""
+    state_preservation: StatePreservation = "Disabled"
+    """What happens to the disks of a VM that leaves. Disabled deletes them; Offline keeps them and gives them back
+    to the VM of the same name when the pool grows again; Online is not possible yet and refused."""
+
+
+class ScaleInStrategy(Model):
+    """How VMs leave the pool when it has more than `replicas`. Exactly one of the three."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exclusive("unmanaged", "opportunistic", "proactive", noun="scale-in strategy"),
+    )
+
+    unmanaged: Nothing | None = None
+    """The pool never deletes a VM; people delete VMs, and decide about their disks, themselves."""
+    opportunistic: ScaleInOpportunistic | None = None
+    """Only halted VMs leave."""
+    proactive: ScaleInProactive | None = None
+    """VMs are shut down and leave. The default."""
+
+    @property
+    def chosen(self) -> Nothing | ScaleInOpportunistic | ScaleInProactive:
+        return self.unmanaged or self.opportunistic or self.proactive or ScaleInProactive()
+
+
+class UpdateProactive(Model):
+    """Update that restarts running VMs."""
+
+    selection_policy: SelectionPolicy = SelectionPolicy()
+    """Which VMs are updated first."""
+
+
+class UpdateStrategy(Model):
+    """How VMs get a new template. Exactly one of the three."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (exclusive("unmanaged", "opportunistic", "proactive", noun="update strategy"),)
+
+    unmanaged: Nothing | None = None
+    """A VM is never touched after its creation; people update VMs themselves."""
+    opportunistic: Nothing | None = None
+    """Only halted VMs are updated."""
+    proactive: UpdateProactive | None = None
+    """VMs are updated and restarted, at most `maxUnavailable` at a time. The default."""
+
+    @property
+    def chosen(self) -> Nothing | UpdateProactive:
+        return self.unmanaged or self.opportunistic or self.proactive or UpdateProactive()
+
+
+class NameGeneration(Model):
+    """How names inside a VM are made from those in the template."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-hints": {
+                "appendIndexToSecretRefs": "appendPostfixToSecretReferences",
+                "appendIndexToConfigMapRefs": "appendPostfixToConfigMapReferences",
+            }
+        }
+    )
+
+    append_postfix_to_secret_references: bool = False
+    """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own."""
+    append_postfix_to_config_map_references: bool = False
+    """Append the VM's postfix (`-3`) to the names of ConfigMaps in its volumes, so that each VM has its own."""
+
+
+class Autohealing(Model):
+    """When a failing VM is replaced. The VM and its disks are deleted and made anew."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-hints": {
+                "startUpFailureThreshold": "startupFailureThreshold",
+                "minFailingToStartDuration": "a pool counts failed starts, see startupFailureThreshold",
+            }
+        }
+    )
+
+    startup_failure_threshold: Annotated[Count, Field(ge=1)] = 3
+    """Failures in a row to reach the running state, failed liveness probes at startup included, after which the VM is
+    replaced."""
+
+
+class PoolMachineSpec(MachineSpec):
+    """The spec of each VM, as it would be in a VirtualMachine."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.running) != has(self.runStrategy)",
+            message="give exactly one of running and runStrategy, such as `running: true`",
+            holds=lambda value: ("running" in value) != ("runStrategy" in value),
+        ),
+    )
+
+
+class PoolTemplate(MachineTemplate):
+    """Template of the pool's VMs."""
+
+    spec: PoolMachineSpec
+    """The spec of each VM, as it would be in a VirtualMachine. Names of dataVolumeTemplates, and of the volumes that
+    refer to them, get the VM's postfix."""
+
+
+class PoolSpec(Model):
+    """What the pool should be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-hints": {
+                "replica": "replicas",
+                "virtualMachineTemplate": "template",
+                "selector": "a pool's VMs are those that it owns, leave the selector out",
+            }
+        }
+    )
+
+    replicas: Count
+    """How many VMs the pool should have."""
+    max_unavailable: IntOrPercent = "25%"
+    """How many VMs may be not ready at a time while the pool updates, heals or scales in: a number, or a percentage of
+    `replicas`, rounded down, at least 1."""
+    name_generation: NameGeneration = NameGeneration()
+    """How names inside a VM are made from those in the template."""
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    """How VMs get a new template. Proactive, in Random order, when left out."""
+    scale_in_strategy: ScaleInStrategy = ScaleInStrategy()
+    """How VMs leave the pool. Proactive, in Random order and without preserving state, when left out."""
+    autohealing: Autohealing | None = None
+    """When a failing VM is replaced, its disks included. Left out: never. `{}`: after 3 failed starts in a row."""
+    paused: bool = False
+    """While true, nothing is done to the pool's VMs; status goes on being reported."""
+    progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
+    """Seconds without any progress of an update or a scale-out after which the condition Progressing becomes False."""
+    revision_history_limit: Count = 10
+    """How many old revisions of the template are kept to go back to."""
+    template: Annotated[Json, Shaped(PoolTemplate)]
+    """What each VM is made from."""
+
+
+class HealedMachine(Model):
+    """A VM that was replaced, remembered so that it is not replaced again too soon."""
+
+    name: str
+    """Name of the VM."""
+    attempts: Count = 0
+    """How often it was replaced without having run since."""
+    healed_at: Time | None = None
+    """When it was replaced last."""
+    not_before: Time | None = None
+    """Before this time it is not replaced again."""
+
+
+class Breaker(Model):
+    """Stops healing when so many VMs fail that replacing them would destroy more than it repairs."""
+
+    open: bool = False
+    """Whether healing is stopped."""
+    since: Time | None = None
+    """When it was stopped."""
+    until: Time | None = None
+    """When one VM is tried again."""
+    reason: str = ""
+    """Why, in one word."""
+    message: str = ""
+    """Why, in words."""
+
+
+class Healing(Model):
+    """What healing has to remember."""
+
+    failing: Count = 0
+    """VMs that fail to start now."""
+    replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
+    """VMs that were replaced in all."""
+    machines: Annotated[tuple[HealedMachine, ...], Field(max_length=1000, json_schema_extra=keyed("name"))] = ()
+    """VMs that were replaced and have not run for long enough since."""
+    breaker: Breaker | None = None
+    """Whether healing is stopped because too many VMs fail at once."""
+
+
+class PoolStatus(Model):
+    """What the pool is."""
+
+    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
+    """The generation of the spec that this status answers."""
+    replicas: Count = 0
+    """VMs of the pool, those that are being deleted left out."""
+    ready_replicas: Count = 0
+    """VMs whose condition Ready is True."""
+    updated_replicas: Count = 0
+    """VMs that have the current template."""
+    available_replicas: Count = 0
+    """VMs that are ready, and VMs that are meant to be halted and are."""
+    unavailable_replicas: Count = 0
+    """VMs that are missing or not available."""
+    terminating_replicas: Count = 0
+    """VMs that are being deleted."""
+    kept_disks: Count = 0
+    """Disks that scale-in has kept for VMs that come back."""
+    current_revision: str = ""
+    """Revision of the template that all VMs had last."""
+    update_revision: str = ""
+    """Revision of the template that VMs get now."""
+    label_selector: str = ""
+    """Selector of the pool's VMs, in the form that autoscalers read."""
+    healing: Healing | None = None
+    """What healing has to remember."""
+    conditions: Conditions = ()
+    """Available, Progressing, Healing, ScaleInBlocked, ReplicaFailure and Paused, those that have something to say."""
+
+
+POOL = Kind(
+    group="kubevirt.io",
+    versions=("v1",),
+    kind="VirtualMachinePool",
+    plural="virtualmachinepools",
+    short_names=("vmpool", "vmpools"),
+    categories=("poolhouse", "all"),
+    doc="A pool of similar VMs, each with its own state, kept in number and up to date.",
+    spec=PoolSpec,
+    status=PoolStatus,
+    scale=Scale(),
+    columns=(
+        Column("Desired", ".spec.replicas", "VMs that the pool should have", "integer"),
+        Column("Current", ".status.replicas", "VMs that the pool has", "integer"),
+        Column("Ready", ".status.readyReplicas", "VMs that are ready", "integer"),
+        Column("Updated", ".status.updatedReplicas", "VMs that have the current template", "integer"),
+        AGE,
+        Column("Available", ".status.availableReplicas", "VMs that are as they are meant to be", "integer", wide=True),
+        Column("Terminating", ".status.terminatingReplicas", "VMs that are being deleted", "integer", wide=True),
+        Column("Kept-Disks", ".status.keptDisks", "Disks kept for VMs that come back", "integer", wide=True),
+        Column("Paused", ".spec.paused", "Whether the pool leaves its VMs alone", "boolean", wide=True),
+        Column("Revision", ".status.updateRevision", "Revision of the template", wide=True),
+        Column("Selector", ".status.labelSelector", "Selector of the pool's VMs", wide=True),
+    ),
+    rules=(pool_checks.NAMES_ARE_LABELS,),
+    checks=pool_checks.CHECKS,
+    cautions=pool_checks.CAUTIONS,
+    normal=pool_checks.normal,
+)

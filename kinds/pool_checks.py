@@ -1,0 +1,81 @@
+"""What is wrong with a pool though its schema is right: names, references and duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kinds.look import at, entries, replaced, typed
+from kinds.model import Json, Rule
+from kinds.names import is_label, labels, name_of, selector
+from kinds.problem import Problem
+from kinds.shape import shown
+from kinds.template import machine_cautions, machine_problems
+
+LONGEST_NAME = 63
+_STRATEGIES = (("scaleInStrategy", "proactive"), ("updateStrategy", "proactive"))
+
+
+def _names_fit(document: object) -> bool:
+    name, replicas = name_of(document), typed(int, document, "spec", "replicas")
+    if name is None:
+        return True
+    return is_label(name) and len(f"{name}-{max(replicas or 0, 1)}") <= LONGEST_NAME
+
+
+NAMES_ARE_LABELS = Rule(
+    cel="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && "
+    "self.metadata.name.size() + 1 + string(self.spec.replicas).size() <= 63",
+    message="a pool's VMs are called NAME-1, NAME-2, ... and these are host names: the name must have no dots, and with"
+    " '-' and the highest number it must have at most 63 characters",
+    holds=_names_fit,
+    field=".metadata.name",
+)
+
+
+def selectors(document: Json) -> Iterator[Problem]:
+    for path in _STRATEGIES:
+        for index, policy in entries(document, "spec", *path, "selectionPolicy", "orderedPolicies"):
+            here = f"spec.{'.'.join(path)}.selectionPolicy.orderedPolicies[{index}].labelSelector"
+            yield from selector(policy.get("labelSelector"), here)
+
+
+def template(document: Json) -> Iterator[Problem]:
+    yield from labels(at(document, "spec", "template", "metadata", "labels"), "spec.template.metadata.labels")
+    yield from machine_problems(at(document, "spec", "template", "spec"), "spec.template.spec")
+
+
+def identical_machines(document: Json) -> Iterator[str]:
+    if at(document, "spec", "template", "metadata", "name") is not None:
+        yield "spec.template.metadata.name is not used: VMs are named after the pool"
+    yield from machine_cautions(at(document, "spec", "template", "spec"), "spec.template.spec")
+
+
+def nothing_to_preserve(document: Json) -> Iterator[str]:
+    if any(entries(document, "spec", "template", "spec", "dataVolumeTemplates")):
+        return
+    for strategy in ("opportunistic", "proactive"):
+        if at(document, "spec", "scaleInStrategy", strategy, "statePreservation") == "Offline":
+            yield (
+                f"spec.scaleInStrategy.{strategy}.statePreservation: Offline keeps disks of dataVolumeTemplates, "
+                "and the template has none"
+            )
+
+
+def normal(document: Json) -> Json:
+    """Label values that YAML took for booleans or numbers become the text they were meant to be."""
+    for path in _STRATEGIES:
+        policies = ("spec", *path, "selectionPolicy", "orderedPolicies")
+        for index, policy in entries(document, *policies):
+            matches = at(policy, "labelSelector", "matchLabels")
+            if isinstance(matches, dict) and any(isinstance(value, bool | int) for value in matches.values()):
+                texts = {key: _text(value) for key, value in matches.items()}
+                document = replaced(document, texts, *policies, index, "labelSelector", "matchLabels")
+    return document
+
+
+def _text(value: object) -> object:
+    return shown(value) if isinstance(value, bool | int) else value
+
+
+CHECKS = (selectors, template)
+CAUTIONS = (identical_machines, nothing_to_preserve)

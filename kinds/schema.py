@@ -1,0 +1,94 @@
+"""From a model to the structural OpenAPI v3 schema that a CRD wants, and that `shape` checks documents against.
+
+Both read the same schema, so what the webhook says and what the API server says cannot differ. Until `rendered`, it
+carries things that only we understand: `x-rules` (a model's rules), `x-hints` (fields people may mean), `x-form` (what
+a right value looks like) and `x-model` (the shape of a value that stays a plain dict in Python).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kinds.model import Json, Model, Rule
+
+_KEPT = {
+    "description", "type", "format", "enum", "default", "nullable", "items", "properties", "required",
+    "additionalProperties", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
+    "maxProperties", "pattern", "anyOf",
+}  # fmt: skip
+_SCALARS = (str, int, float, bool)
+
+
+@cache
+def structural(model: type[Model], *, defaults: bool = True) -> Json:
+    """The schema of a model, every reference written out. Do not change what it returns: it is shared."""
+    whole = model.model_json_schema(by_alias=True)
+    return _node(whole, whole.get("$defs", {}), defaults)
+
+
+def _node(node: Json, definitions: Json, defaults: bool) -> Json:
+    node = _resolved(node, definitions)
+    shaped = node.pop("x-model", None)
+    if shaped is not None:
+        node = {**structural(shaped, defaults=defaults), **node}
+        return {key: value for key, value in node.items() if key not in ("default", "title")}
+    if "const" in node:
+        node["enum"] = [node.pop("const")]
+    found: Json = {}
+    for key, value in node.items():
+        if key == "properties":
+            found[key] = {name: _node(inner, definitions, defaults) for name, inner in value.items()}
+        elif key == "items":
+            found[key] = _node(value, definitions, defaults)
+        elif key == "additionalProperties":
+            if value is True:
+                found["x-kubernetes-preserve-unknown-fields"] = True
+            elif value is not False:
+                found[key] = _node(value, definitions, defaults)
+        elif key == "default":
+            # Only scalars: a default inside a choice (`updateStrategy.proactive`) would stay behind when somebody
+            # applies another choice, and make two.
+            if defaults and isinstance(value, _SCALARS):
+                found[key] = value
+        elif key in _KEPT or key.startswith("x-"):
+            found[key] = value
+    return found
+
+
+def _resolved(node: Json, definitions: Json) -> Json:
+    """Without references and without `null`: what is optional is left out, never null."""
+    node = dict(node)
+    while True:
+        if "$ref" in node:
+            inner = definitions[node.pop("$ref").rsplit("/", 1)[1]]
+        elif "anyOf" in node and any(option.get("type") == "null" for option in node["anyOf"]):
+            (inner,) = (option for option in node.pop("anyOf") if option.get("type") != "null")
+        else:
+            return node
+        # What is said at the field wins over what is said at its type.
+        node = {**inner, **node}
+
+
+def rendered(schema: Any) -> Any:
+    """The schema as the API server reads it."""
+    if isinstance(schema, list):
+        return [rendered(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: rendered(value) for key, value in schema.items() if not _private(key)}
+    if schema.get("x-rules"):
+        found["x-kubernetes-validations"] = [_validation(rule) for rule in schema["x-rules"]]
+    return found
+
+
+def _private(key: Any) -> bool:
+    return key in ("x-rules", "x-hints", "x-form")
+
+
+def _validation(rule: Rule) -> Json:
+    found = {"rule": rule.cel, "message": rule.message}
+    # A path into metadata is refused: its schema is Kubernetes' own.
+    if rule.field and not rule.field.startswith(".metadata"):
+        found["fieldPath"] = rule.field
+    return found

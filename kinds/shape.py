@@ -1,0 +1,224 @@
+"""Whether a document has the shape its schema asks for: every misfit at once, each with its path.
+
+Walks the schema, not the document, so however deep or wide a document is, nothing is followed that the schema does not
+know. Says what the API server would refuse, in words for the person who wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from kinds.model import Json
+from kinds.problem import Problem
+
+_INT_RANGES = {"int32": 2**31, "int64": 2**63}
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+_LONGEST_SHOWN = 60
+
+
+def misfits(schema: Json, value: Any, path: str) -> Iterator[Problem]:
+    """Problems of one value. A value of the wrong type has one problem; nothing is said of what is inside it."""
+    if value is None:
+        if not schema.get("nullable") and "default" not in schema:
+            yield Problem(path, f"is null; give {_wanted(schema)}, or leave the field out")
+        return
+    if not _typed(schema, value):
+        yield Problem(path, f"must be {_wanted(schema)}, not {shown(value)}{_quoted(schema, value)}")
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield Problem(path, f"must be {_one_of(schema['enum'])}, not {shown(value)}{_like(value, schema['enum'])}")
+        return
+    yield from _bounds(schema, value, path)
+    if isinstance(value, dict):
+        yield from _object(schema, value, path)
+    elif isinstance(value, list):
+        yield from _list(schema, value, path)
+    for rule in schema.get("x-rules", ()):
+        if not rule.holds(value):
+            yield Problem(path + rule.field, rule.message)
+
+
+def _object(schema: Json, value: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    known: Json = schema.get("properties", {})
+    missing = [name for name in schema.get("required", ()) if name not in value]
+    open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
+    for key in value:
+        if key in known or (open_ended and isinstance(key, str)):
+            continue
+        meant = _meant(key, known, schema.get("x-hints", {}))
+        if meant in missing:
+            missing.remove(meant)
+        yield Problem(joined(path, key), _unknown(meant, schema.get("x-hints", {}).get(key), known))
+    for name in missing:
+        yield Problem(joined(path, name), f"is missing; give {_wanted(known[name])}")
+    for name, inner in known.items():
+        if name in value:
+            yield from misfits(inner, value[name], joined(path, name))
+    others = schema.get("additionalProperties")
+    if others is not None:
+        for key, inner in value.items():
+            if key not in known and isinstance(key, str):
+                yield from misfits(others, inner, joined(path, key))
+
+
+def _meant(key: Any, known: Json, hints: Mapping[str, str]) -> str | None:
+    if not isinstance(key, str):
+        return None
+    hint = hints.get(key, "")
+    if hint in known:
+        return hint
+    return next(iter(get_close_matches(key[:_LONGEST_SHOWN], known, 1, 0.8)), None)
+
+
+def _unknown(meant: str | None, hint: str | None, known: Json) -> str:
+    if hint is not None and hint not in known:
+        return f"is not a field here; {hint}"
+    if meant is not None:
+        return f'is not a field here; use "{meant}"'
+    if not known:
+        return "is not a field here, this object has none"
+    return f"is not a field here; there are {', '.join(sorted(known))}"
+
+
+def _list(schema: Json, value: list[Any], path: str) -> Iterator[Problem]:
+    inner = schema.get("items")
+    if inner is None:
+        return
+    keys = schema.get("x-kubernetes-list-map-keys")
+    seen: dict[tuple[Any, ...], int] = {}
+    for index, item in enumerate(value):
+        here = f"{path}[{index}]"
+        yield from misfits(inner, item, here)
+        if keys and isinstance(item, dict):
+            identity = tuple(item.get(key) for key in keys)
+            if not all(isinstance(part, str | int) for part in identity):
+                continue
+            first = seen.setdefault(identity, index)
+            if first != index:
+                told = ", ".join(f"{key} {shown(part)}" for key, part in zip(keys, identity, strict=True))
+                yield Problem(joined(here, keys[0]), f"{told} is taken by {path}[{first}]; each must be different")
+
+
+def _bounds(schema: Json, value: Any, path: str) -> Iterator[Problem]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float):
+        least, most = schema.get("minimum"), schema.get("maximum")
+        half = _INT_RANGES.get(schema.get("format", ""))
+        most = most if most is not None or half is None else half - 1
+        least = least if least is not None or half is None else -half
+        if (least is not None and value < least) or (most is not None and value > most):
+            yield Problem(path, f"must be {schema.get('x-form') or _between(least, most)}, not {shown(value)}")
+    elif isinstance(value, str):
+        pattern = schema.get("pattern")
+        if pattern is not None and not re.search(pattern.removesuffix("$") + r"\Z" * pattern.endswith("$"), value):
+            yield Problem(path, f"must be {schema.get('x-form', f'text like {pattern}')}, not {shown(value)}")
+        yield from _size(schema, "Length", len(value), "characters", path)
+    elif isinstance(value, list):
+        yield from _size(schema, "Items", len(value), "entries", path)
+    elif isinstance(value, dict):
+        yield from _size(schema, "Properties", len(value), "entries", path)
+
+
+def _size(schema: Json, what: str, size: int, noun: str, path: str) -> Iterator[Problem]:
+    least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
+    if (least is not None and size < least) or (most is not None and size > most):
+        yield Problem(path, f"must have {_between(least, most)} {noun}, not {size}")
+
+
+def _between(least: Any, most: Any) -> str:
+    if least is None:
+        return f"at most {most}"
+    if most is None or most in (2**31 - 1, 2**63 - 1):
+        return f"at least {least}"
+    return f"between {least} and {most}"
+
+
+def _typed(schema: Json, value: Any) -> bool:
+    if schema.get("x-kubernetes-int-or-string"):
+        return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    match schema.get("type"):
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            # JSON knows no integers: the API server takes 3.0 for 3.
+            return not isinstance(value, bool) and (
+                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            )
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return True
+
+
+def _wanted(schema: Json) -> str:
+    if "x-form" in schema:
+        return str(schema["x-form"])
+    if "enum" in schema:
+        return _one_of(schema["enum"])
+    return _WORDS.get(schema.get("type", ""), "a value")
+
+
+def _quoted(schema: Json, value: Any) -> str:
+    """Helps over YAML's two classic slips: a quoted number, and an unquoted true, 1 or 1.0."""
+    if schema.get("type") in ("integer", "boolean", "number") and isinstance(value, str):
+        return "; remove the quotes" if re.fullmatch(r"-?\d{1,19}|true|false", value) else ""
+    if schema.get("type") == "string" and isinstance(value, bool | int | float):
+        return f'; write it in quotes, "{shown(value)}"'
+    return ""
+
+
+def _one_of(values: list[Any]) -> str:
+    told = [str(value) for value in values]
+    return told[0] if len(told) == 1 else ", ".join(told[:-1]) + " or " + told[-1]
+
+
+def _like(value: Any, known: list[Any]) -> str:
+    by_lower = {str(name).lower(): name for name in known}
+    meant = get_close_matches(str(value)[:_LONGEST_SHOWN].lower(), by_lower, 1, 0.8)
+    return f'; did you mean "{by_lower[meant[0]]}"?' if meant else ""
+
+
+def joined(path: str, key: Any) -> str:
+    """The path of a field; keys that are no plain names are quoted and shortened."""
+    if isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,63}", key):
+        return f"{path}.{key}" if path else key
+    return f"{path}[{shown(key)}]"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, in one line, and harmless to a terminal or a log."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        text = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
+        return '"' + "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text) + '"'
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of more than 60 digits"
+    return str(value)[:_LONGEST_SHOWN]
+
+
+def _escaped(character: str) -> str:
+    return f"\\{character}" if character in '"\\' else f"\\u{ord(character):04x}"

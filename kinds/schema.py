@@ -53,6 +53,10 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
                 found[key] = value
         elif key in _KEPT or key.startswith("x-"):
             found[key] = value
+    if found.get("format") == "int32":
+        # The API server reads the format of an integer and checks nothing.
+        found.setdefault("minimum", -(2**31))
+        found.setdefault("maximum", 2**31 - 1)
     return found
 
 

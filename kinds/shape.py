@@ -14,7 +14,7 @@ from typing import Any
 from kinds.model import Json
 from kinds.problem import Problem
 
-_INT_RANGES = {"int32": 2**31, "int64": 2**63}
+_INT64 = 2**63
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -113,12 +113,10 @@ def _bounds(schema: Json, value: Any, path: str) -> Iterator[Problem]:
     if isinstance(value, bool):
         return
     if isinstance(value, int | float):
-        least, most = schema.get("minimum"), schema.get("maximum")
-        half = _INT_RANGES.get(schema.get("format", ""))
-        most = most if most is not None or half is None else half - 1
-        least = least if least is not None or half is None else -half
-        if (least is not None and value < least) or (most is not None and value > most):
-            yield Problem(path, f"must be {schema.get('x-form') or _between(least, most)}, not {shown(value)}")
+        least, most = schema.get("minimum", -_INT64), schema.get("maximum", _INT64 - 1)
+        if not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+            yield Problem(path, f"must be {schema.get('x-form', bound)}, not {shown(value)}")
     elif isinstance(value, str):
         pattern = schema.get("pattern")
         if pattern is not None and not re.search(pattern.removesuffix("$") + r"\Z" * pattern.endswith("$"), value):
@@ -139,7 +137,7 @@ def _size(schema: Json, what: str, size: int, noun: str, path: str) -> Iterator[
 def _between(least: Any, most: Any) -> str:
     if least is None:
         return f"at most {most}"
-    if most is None or most in (2**31 - 1, 2**63 - 1):
+    if most is None:
         return f"at least {least}"
     return f"between {least} and {most}"
 

@@ -1,0 +1,187 @@
+"""What each service may do, and nothing more. The defaulter may do nothing: it has no token.
+
+No wildcards, and no Secrets: whoever reads all Secrets is the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kinds import KINDS, meta
+from kinds.kind import Kind
+from kinds.model import Json
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Verbs on resources of one group; `names` narrows them to some objects, `why` is for the reader."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+
+    def rule(self) -> Json:
+        found: Json = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        return {**found, "resourceNames": list(self.names)} if self.names else found
+
+
+def _kinds(kinds: Iterable[Kind]) -> tuple[Grant, ...]:
+    """What controllers do with kinds of ours: read the object, write its status, never its spec."""
+    found = []
+    for kind in kinds:
+        found += [
+            Grant(kind.group, (kind.plural,), READ, "to see what is wanted"),
+            Grant(kind.group, (f"{kind.plural}/status",), ("get", "update", "patch"), "to say what is"),
+            Grant(kind.group, (f"{kind.plural}/finalizers",), ("update",), "to own objects that block its deletion"),
+        ]
+    return tuple(found)
+
+
+_EVENTS = Grant("events.k8s.io", ("events",), ("create", "patch"), "to tell people what was done and why")
+_LEASES = Grant("coordination.k8s.io", ("leases",), ("get", "create", "update", "patch"), "to be the only one at work")
+
+CLUSTER: Mapping[str, tuple[Grant, ...]] = {
+    "webhook": (
+        Grant("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "a pool's author must be allowed VMs"),
+        Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a pool's VM"),
+        Grant("kubevirt.io", ("virtualmachines",), READ, "to find a free name for the dry run"),
+        *(Grant(k.group, (k.plural,), READ, "to compare with what is there") for k in KINDS),
+    ),
+    "controllers": (
+        *_kinds(KINDS),
+        Grant("kubevirt.io", ("virtualmachines",), (*READ, *WRITE), "pools make, change and remove VMs"),
+        Grant("kubevirt.io", ("virtualmachineinstances",), (*READ, *WRITE), "to restart, complete and stamp them"),
+        Grant("subresources.kubevirt.io", ("virtualmachines/restart",), ("update",), "updates restart VMs"),
+        Grant("cdi.kubevirt.io", ("datavolumes",), (*READ, "patch", "delete"), "disks that outlive their VM"),
+        Grant("", ("persistentvolumeclaims",), (*READ, "patch", "delete"), "disks that outlive their VM"),
+        Grant("", ("namespaces",), READ, "migration policies select by namespace"),
+        Grant("apps", ("controllerrevisions",), (*READ, *WRITE), "a pool's templates of the past"),
+        _EVENTS,
+    ),
+    "engine": (
+        Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), (*READ, *WRITE), "it is KubeVirt here"),
+        Grant(
+            "kubevirt.io",
+            ("virtualmachines/status", "virtualmachineinstancemigrations/status"),
+            ("get", "update", "patch"),
+            "it is KubeVirt here",
+        ),
+        Grant("kubevirt.io", ("virtualmachines/finalizers",), ("update",), "it is KubeVirt here"),
+        Grant("kubevirt.io", ("virtualmachineinstancemigrations",), (*READ, *WRITE), "it is KubeVirt here"),
+        Grant("migrations.kubevirt.io", ("migrationpolicies",), READ, "it is KubeVirt here"),
+        Grant("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), "it is CDI here"),
+        Grant("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), "it is CDI here"),
+        Grant("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), "it is CDI here"),
+        Grant(
+            "",
+            ("persistentvolumeclaims/status", "persistentvolumes/status"),
+            ("get", "update", "patch"),
+            "CDI's claims",
+        ),
+        Grant("", ("nodes",), (*READ, "create", "update", "patch", "delete"), "it is the kubelets here"),
+        Grant("", ("nodes/status",), ("get", "update", "patch"), "it is the kubelets here"),
+        Grant("", ("namespaces",), READ, "policies select by namespace"),
+        Grant("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "its subresources check their callers"),
+        _EVENTS,
+    ),
+}
+"""cluster-wide, by service"""
+
+OWN_NAMESPACE: Mapping[str, tuple[Grant, ...]] = {
+    "controllers": (_LEASES,),
+    "engine": (Grant("", ("configmaps",), READ, "simulated faults"), _LEASES),
+}
+"""in our own namespace only"""
+
+
+def account(service: str, namespace: str = meta.NAMESPACE) -> str:
+    """The user name that a service has as its ServiceAccount."""
+    return f"system:serviceaccount:{namespace}:{_name(service)}"
+
+
+def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE) -> list[Json]:
+    """ServiceAccounts, roles and bindings of these services. The namespace must exist."""
+    found = []
+    for service in services:
+        found += _cluster(service, namespace) + _own(service, namespace)
+    return found
+
+
+def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
+    """What people may do with kinds of ours: added to Kubernetes' own roles view, edit and admin.
+
+    A kind without a namespace is the cluster administrator's: editors of a namespace only read it.
+    """
+    found = []
+    kinds = tuple(kinds)
+    for role, targets in (("view", ("view",)), ("edit", ("edit", "admin"))):
+        rules = []
+        for kind in kinds:
+            writes = role == "edit" and kind.namespaced
+            resources = (kind.plural, *([f"{kind.plural}/scale"] if kind.scale and writes else ()))
+            verbs = (*READ, *WRITE, "deletecollection") if writes else READ
+            rules.append(Grant(kind.group, resources, verbs, "").rule())
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
+        found.append(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": f"poolhouse-{role}", "labels": {**_labels(), **labels}},
+                "rules": rules,
+            }
+        )
+    return found
+
+
+def _cluster(service: str, namespace: str) -> list[Json]:
+    name = _name(service)
+    role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(CLUSTER.get(service, ()))}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": namespace, "labels": _labels(service)},
+            "automountServiceAccountToken": service in CLUSTER,
+        },
+        *_bound("Cluster", role, {}, service, namespace),
+    ]
+
+
+def _own(service: str, namespace: str) -> list[Json]:
+    here = {"namespace": namespace}
+    metadata = {"name": _name(service), "labels": _labels(service), **here}
+    return _bound("", {"metadata": metadata, "rules": _rules(OWN_NAMESPACE.get(service, ()))}, here, service, namespace)
+
+
+def _bound(scope: str, role: Json, here: Json, service: str, namespace: str) -> list[Json]:
+    if not role["rules"]:
+        return []
+    group, name = "rbac.authorization.k8s.io", _name(service)
+    return [
+        {"apiVersion": f"{group}/v1", "kind": f"{scope}Role", **role},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": f"{scope}RoleBinding",
+            "metadata": {"name": name, "labels": _labels(service), **here},
+            "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    ]
+
+
+def _rules(grants: Iterable[Grant]) -> list[Json]:
+    return [grant.rule() for grant in grants]
+
+
+def _name(service: str) -> str:
+    return f"{meta.POOLHOUSE}-{service}"
+
+
+def _labels(component: str | None = None) -> Json:
+    return {meta.PART_OF: meta.POOLHOUSE, **({meta.COMPONENT: component} if component else {})}

@@ -1,0 +1,127 @@
+"""The webhook configurations: who is asked about what, and what happens when nobody answers.
+
+Three entries. Defaulting of KubeVirt's VMs fails open: a VM must never wait for us. Our own kinds fail closed, twice:
+once as a mutating entry, which comes before the schema, so that one answer carries every problem, wrong types included;
+and once as a validating one, which sees what other webhooks made of the object.
+
+The names begin with `zz-` because the API server asks in the order of names, and KubeVirt and others that give out MAC
+addresses come first.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kinds import KINDS, meta
+from kinds.kind import Kind
+from kinds.model import Json
+
+DEFAULTING = "zz-poolhouse-defaulting"
+OURS = "zz-poolhouse-kinds"
+MUTATE, VALIDATE = "/mutate", "/validate"
+
+_LEFT_ALONE = ("kube-system", meta.NAMESPACE)
+_NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
+
+# A finalizer must come off while we are away, and most writes to a VM (KubeVirt's, of status and of annotations) change
+# no hardware: none of them costs a call. CEL has no error to fail on here, whatever is missing.
+_STAYS = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
+_CHANGES = {
+    "name": "changes",
+    "expression": "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
+}
+
+
+@dataclass(frozen=True)
+class Service:
+    """The webhook's Service in the cluster."""
+
+    name: str = "poolhouse-webhook"
+    namespace: str = meta.NAMESPACE
+    port: int = 443
+
+
+def configurations(
+    *,
+    url: str | None = None,
+    service: Service | None = None,
+    ca_bundle: bytes,
+    failure_policy: Literal["Ignore", "Fail"] = "Ignore",
+    defaulting_timeout_seconds: int = 3,
+    timeout_seconds: int = 10,
+    kinds: Iterable[Kind] = KINDS,
+) -> list[Json]:
+    """The configurations to apply. Exactly one of `url` (the webhook's base URL) and `service`; `ca_bundle` is PEM.
+
+    `failure_policy` is for defaulting alone: our own kinds are never taken unseen.
+    """
+    if (url is None) == (service is None):
+        raise ValueError("give the webhook's URL or its Service, one of the two")
+
+    def client(path: str) -> Json:
+        bundle = base64.b64encode(ca_bundle).decode()
+        if url is not None:
+            return {"caBundle": bundle, "url": url.rstrip("/") + path}
+        assert service is not None
+        reached = {"name": service.name, "namespace": service.namespace, "path": path, "port": service.port}
+        return {"caBundle": bundle, "service": reached}
+
+    common: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
+    defaulting = {
+        **common,
+        "name": f"defaulting.{meta.DOMAIN}",
+        "clientConfig": client(MUTATE),
+        "failurePolicy": failure_policy,
+        "timeoutSeconds": defaulting_timeout_seconds,
+        "reinvocationPolicy": "IfNeeded",
+        "rules": [_rule("kubevirt.io", ("v1",), ("virtualmachines", "virtualmachineinstances"), "Namespaced")],
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_LEFT_ALONE)},
+                _NOT_DISABLED,
+            ]
+        },
+        "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
+        "matchConditions": [_STAYS, _CHANGES],
+    }
+    ours = {
+        **common,
+        "failurePolicy": "Fail",
+        "timeoutSeconds": timeout_seconds,
+        "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
+        "matchConditions": [_STAYS],
+    }
+    mutating = {
+        **ours,
+        "name": f"forms.{meta.DOMAIN}",
+        "clientConfig": client(MUTATE),
+        "reinvocationPolicy": "IfNeeded",
+    }
+    validating = {**ours, "name": f"checks.{meta.DOMAIN}", "clientConfig": client(VALIDATE)}
+    return [
+        _configuration("Mutating", DEFAULTING, defaulting),
+        _configuration("Mutating", OURS, mutating),
+        _configuration("Validating", OURS, validating),
+    ]
+
+
+def _configuration(sort: str, name: str, webhook: Json) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{sort}WebhookConfiguration",
+        "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "webhook"}},
+        "webhooks": [webhook],
+    }
+
+
+def _rule(group: str, versions: Iterable[str], resources: Iterable[str], scope: str) -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": list(versions),
+        "operations": ["CREATE", "UPDATE"],
+        "resources": list(resources),
+        "scope": scope,
+    }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from defaulter.missing import Macs, missing
+from defaulter.kubevirt import Macs
+from defaulter.missing import missing
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -1,0 +1,99 @@
+"""Which field of a spec one of libvirt's sentences is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from defaulter.codecs import PCI
+from defaulter.domain import alias
+from defaulter.fields import DEVICES, DISKS, INTERFACES
+from defaulter.paths import Json, Path, get, parse
+from defaulter.walker import listed
+
+Find = Callable[[Json, re.Match[str]], Path | None]
+
+
+def blame(sentence: str, spec: Json) -> Path:
+    """The narrowest path that the sentence is about; the whole domain where it names nothing that we know."""
+    for pattern, find in _RULES:
+        match = re.search(pattern, sentence)
+        path = find(spec, match) if match is not None else None
+        if path is not None:
+            return path
+    return ("domain",)
+
+
+def _at(path: str) -> Find:
+    return lambda spec, match: parse(path)
+
+
+def _address(spec: Json, match: re.Match[str]) -> Path | None:
+    wanted = match.group(1).lower()
+    return next((path for path, value in _addresses(spec) if value.lower() == wanted), None)
+
+
+def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
+    for devices, inner in ((INTERFACES, ("pciAddress",)), (DISKS, ("disk", "pciAddress"))):
+        for path, device in listed(devices, spec):
+            value = get(device, inner)
+            if isinstance(value, str) and PCI.accepts(value):
+                yield (*path, *inner), value
+
+
+def _device(spec: Json, match: re.Match[str]) -> Path | None:
+    """The device that carries an alias."""
+    for devices in DEVICES:
+        for path, device in listed(devices, spec):
+            if isinstance(device.get("name"), str) and alias(device["name"]) == match.group(1):
+                return path
+    return None
+
+
+def _mac(spec: Json, match: re.Match[str]) -> Path | None:
+    owners = (
+        (*path, "macAddress")
+        for path, nic in listed(INTERFACES, spec)
+        if str(nic.get("macAddress")).lower().replace("-", ":") == match.group(1).lower()
+    )
+    return next(owners, None)
+
+
+def _target(spec: Json, match: re.Match[str]) -> Path | None:
+    """The disk whose name libvirt uses: the first on vdX, the first on sdX, and so on in spec order."""
+    prefix, letters = match.group(1)[:2], match.group(1)[2:]
+    index = 0
+    for letter in letters:
+        index = index * 26 + ord(letter) - ord("a") + 1
+    found = [path for path, disk in listed(DISKS, spec) if _prefix(disk) == prefix]
+    return found[index - 1] if 0 < index <= len(found) else None
+
+
+def _prefix(disk: Json) -> str:
+    buses = [get(disk, (kind, "bus")) for kind in ("disk", "cdrom", "lun")]
+    return "vd" if "virtio" in buses else "sd"
+
+
+_RULES: tuple[tuple[str, Find], ...] = (
+    (r"PCI Address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
+    (r"PCI address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
+    (r"alias[: ]+'?(ua-[\w-]+)", _device),
+    (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _mac),
+    (r"\b([sv]d[a-z]{1,3})\b", _target),
+    (r"machine type", _at("domain.machine.type")),
+    (r"architecture|No emulator found|for arch", _at("architecture")),
+    (r"watchdog", _at("domain.devices.watchdog")),
+    (r"disk device='lun'|[Dd]isk|SATA|SCSI|IDE", _at("domain.devices.disks")),
+    (r"[Ii]nput|tablet", _at("domain.devices.inputs")),
+    (r"[Vv]ideo", _at("domain.devices.video")),
+    (r"sound", _at("domain.devices.sound")),
+    (r"panic", _at("domain.devices.panicDevices")),
+    (r"TPM|tpm", _at("domain.devices.tpm")),
+    (r"timer|clock", _at("domain.clock")),
+    (r"CPUs?\b|vcpu|topology|cpu", _at("domain.cpu")),
+    (r"[Mm]emory", _at("domain.memory")),
+    (r"UEFI|loader|firmware|nvram|[Ss]ecure|SMM|smm", _at("domain.firmware")),
+    (r"uuid", _at("domain.firmware.uuid")),
+    (r"hyperv|feature", _at("domain.features")),
+    (r"PCI|slots?|controllers?", _at("domain.devices")),
+)

@@ -1,0 +1,182 @@
+"""How one value is written in a VM's spec and in a domain's XML. Each codec goes both ways and says what it accepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+Xml = str | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """`encode` gives an attribute's or element's text, or all attributes of an element; `decode` is its inverse."""
+
+    encode: Callable[[Any], Xml | None]
+    decode: Callable[[Any], Any]
+    accepts: Callable[[Any], bool]
+    expected: str
+    """completes the sentence "must be ..." """
+
+
+# What XML 1.0 cannot hold at all, however it is escaped.
+UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def writable(value: str) -> bool:
+    return not UNWRITABLE.search(value)
+
+
+def _string(value: Any) -> bool:
+    return isinstance(value, str) and writable(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def one_of(*values: str, renamed: Mapping[str, str] | None = None) -> Codec:
+    """A word from a list, which XML may spell differently."""
+    names = {**{value: value for value in values}, **(renamed or {})}
+    back = {theirs: ours for ours, theirs in names.items()}
+    return Codec(
+        lambda value: names[value], back.get, lambda value: isinstance(value, str) and value in names, _list(names)
+    )
+
+
+def _list(names: Mapping[str, str]) -> str:
+    return "one of " + ", ".join(sorted(names))
+
+
+TEXT = Codec(_same, _same, _string, "a string without control characters")
+COUNT = Codec(str, int, _count, "a whole number, not negative")
+
+
+def switch(on: str, off: str) -> Codec:
+    return Codec(
+        lambda value: on if value else off,
+        {on: True, off: False}.get,
+        lambda value: isinstance(value, bool),
+        "true or false",
+    )
+
+
+YES_NO = switch("yes", "no")
+ON_OFF = switch("on", "off")
+
+
+def enabled(on: str = "on", off: str = "off") -> Codec:
+    """KubeVirt's `{}` or `{enabled: true}`, which both mean on."""
+    return Codec(
+        lambda value: on if value.get("enabled") is not False else off,
+        lambda value: {} if value == on else {"enabled": False},
+        lambda value: isinstance(value, dict) and isinstance(value.get("enabled"), bool | None),
+        "an object such as {enabled: true}",
+    )
+
+
+STATE = enabled()
+
+
+def _element(value: Any) -> Xml | None:
+    return {} if value else None
+
+
+# An element that is there or not, and the field that says so.
+FLAG = Codec(_element, lambda value: value is not None, lambda value: isinstance(value, bool), "true or false")
+FEATURE = Codec(
+    lambda value: {} if value.get("enabled") is not False else None,
+    lambda value: {},
+    STATE.accepts,
+    STATE.expected,
+)
+
+
+def named(word: str) -> Codec:
+    """An object whose presence is a word in the XML."""
+    return Codec(lambda value: word, lambda value: {}, lambda value: isinstance(value, dict), "an object")
+
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?")
+_SUFFIXES = {
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")},
+}
+
+
+def quantity(value: Any) -> int | None:
+    """A Kubernetes quantity as a whole number, rounded up as its own library does; None for what is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        value = repr(value)
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    match = _QUANTITY.fullmatch(value.strip())
+    if match is None:
+        return None
+    number, suffix, exponent = match.groups()
+    scale = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
+    return int((Decimal(number) * scale).to_integral_value(ROUND_CEILING))
+
+
+def _bytes(value: Any) -> bool:
+    size = quantity(value)
+    return size is not None and 0 < size < 2**63
+
+
+BYTES = Codec(
+    lambda value: {"unit": "b", "": str(quantity(value))},
+    lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,
+    _bytes,
+    "a quantity such as 2Gi",
+)
+
+
+_PCI = re.compile(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+PCI_PARTS = ("domain", "bus", "slot", "function")
+
+
+def _pci_attributes(value: str) -> Mapping[str, str]:
+    match = _PCI.fullmatch(value)
+    assert match is not None, value
+    return {"type": "pci", **{part: f"0x{digits}" for part, digits in zip(PCI_PARTS, match.groups(), strict=True)}}
+
+
+def _pci_text(attributes: Mapping[str, str]) -> str | None:
+    if attributes.get("type") != "pci" or not all(part in attributes for part in PCI_PARTS):
+        return None
+    domain, bus, slot, function = (int(attributes[part], 16) for part in PCI_PARTS)
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+PCI = Codec(
+    _pci_attributes,
+    _pci_text,
+    lambda value: isinstance(value, str) and _PCI.fullmatch(value) is not None,
+    "a PCI address such as 0000:01:00.0",
+)
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
+MAC = Codec(
+    lambda value: value.replace("-", ":"),
+    _same,
+    lambda value: isinstance(value, str) and _MAC.fullmatch(value) is not None,
+    "a MAC address such as 52:54:00:12:34:56",
+)
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID = Codec(
+    _same,
+    _same,
+    lambda value: isinstance(value, str) and _UUID.fullmatch(value) is not None,
+    "a UUID such as e4686d2c-6e8d-4335-b8fd-81bee22f4814",
+)

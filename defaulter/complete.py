@@ -1,0 +1,237 @@
+"""A VM's document in, the same document out with every field that its guest can see.
+
+The order: what the stored document had decided, what KubeVirt itself would decide, who the VM is, and then libvirt's
+choices, read back from the domain that KubeVirt would have defined. Nothing that was given is ever changed, but for a
+machine alias that is replaced by the machine it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import uuid4
+
+from defaulter import checks, domain, identity, layout, walker
+from defaulter.blame import blame
+from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
+from defaulter.keep import keep
+from defaulter.kubevirt import Cluster, decide, emulated, holds_addresses
+from defaulter.missing import anonymous, undecided
+from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
+from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
+from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
+from defaulter.xml import Element
+
+MOST_SENTENCES = 8
+"""libvirt stops at the first thing it dislikes; asked again without it, it names the next"""
+
+_MACHINE = parse("domain.machine.type")
+
+
+class Host(Protocol):
+    """The libvirt that is asked."""
+
+    def scratch(self) -> AbstractContextManager[Callable[[str], str]]: ...
+
+    def machines(self) -> dict[str, dict[str, str | None]]: ...
+
+    def cpu_models(self, arch: str) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One document to complete, with what is known about it beside itself."""
+
+    document: Json
+    old: Json | None = None
+    namespace: str | None = None
+    seed: str = ""
+
+
+@dataclass(frozen=True)
+class Completed:
+    document: Json
+    warnings: list[str] = field(default_factory=list)
+    domain: Element | None = None
+    """libvirt's domain after the last pass; None where libvirt was not asked"""
+
+
+def complete(wish: Wish, cluster: Cluster, host: Host) -> Completed:
+    """Raises `Refused` with every problem of the document, `Unable` where this libvirt cannot decide it."""
+    where = locate(wish.document, wish.namespace)
+    if where is None:
+        raise Refused([Problem("kind", f"{wish.document.get('kind')!r} has no virtual machine in it")])
+    if opted_out(wish.document):
+        return Completed(wish.document)
+    refuse(where.spec, checks.shape(get(wish.document, where.spec)))
+    draft = Draft(wish.document)
+    if wish.old is not None:
+        keep(draft, where, wish.old, cluster)
+    decide(draft, where, cluster)
+    if wish.old is not None and _settled(draft, where, wish.old, cluster):
+        return Completed(draft.document, _warnings(wish.document, draft, where))
+    _identify(draft, where, wish.seed, cluster)
+    final = _laid_out(draft.get(where.spec), where, cluster, host)
+    _read_back(draft, where, cluster, final)
+    return Completed(draft.document, _warnings(wish.document, draft, where), final)
+
+
+def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
+    """Whether the stored document has the same hardware, so that libvirt has judged it before."""
+    parts = ("domain", "volumes", "networks", "architecture")
+    same = all(get(old, (*where.spec, part)) == draft.get((*where.spec, part)) for part in parts)
+    return same and not any(undecided(draft.document, where, cluster.macs))
+
+
+def _identify(draft: Draft, where: Where, seed: str, cluster: Cluster) -> None:
+    """Who the VM is. Without a name, as under generateName, nothing can follow from it: chance decides."""
+    if not where.shared:
+        for part in ("uuid", "serial"):
+            value = identity.firmware(seed, where.namespace, where.name, part) if where.name else str(uuid4())
+            draft.fill((*where.spec, "domain", "firmware", part), value)
+    if cluster.macs == "deterministic" and where.name:
+        interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse(INTERFACES.spec))))]
+        taken = {str(nic.get("macAddress")).lower().replace("-", ":") for nic in interfaces}
+        for path in list(anonymous(draft.document, where, cluster.macs)):
+            device = str(draft.get((*path[:-1], "name")))
+            value = identity.mac(seed, where.namespace, where.name, device, frozenset(taken))
+            taken.add(value)
+            draft.fill(path, value)
+
+
+def _laid_out(spec: Json, where: Where, cluster: Cluster, host: Host) -> Element:
+    """libvirt's domain after KubeVirt's passes, or every reason why there is none."""
+    architecture = ARCHITECTURES.get(domain.architecture(spec), "")
+    machines = host.machines().get(architecture)
+    if machines is None and spec.get("architecture") in ARCHITECTURES:
+        raise Unable(f"there is no emulator for {spec['architecture']} here")
+    faults = checks.contents(spec, host.cpu_models(architecture))
+    if not faults:
+        try:
+            return _ask(_known_machine(spec, cluster, machines or {}), where, host)
+        except Declined as error:
+            faults = [Fault(blame(str(error), spec), str(error))]
+    faults += _further(spec, where, faults, host)
+    refuse(where.spec, faults)
+    raise AssertionError("a refused domain has a fault")
+
+
+def _known_machine(spec: Json, cluster: Cluster, machines: dict[str, str | None]) -> Json:
+    """The spec with a machine that our QEMU has, where the cluster's nodes have another of the same family."""
+    machine = get(spec, _MACHINE)
+    if machine in machines:
+        return spec
+    stand_in = next((alias for alias, real in cluster.machines.items() if real == machine and alias in machines), None)
+    if stand_in is None:
+        return spec
+    changed = Draft(spec)
+    changed.replace(_MACHINE, stand_in)
+    return changed.document
+
+
+def _ask(spec: Json, where: Where, host: Host) -> Element:
+    root = domain.build(spec)
+    room = None
+    if on_root_complex(where):
+        if not layout.place_on_root(root):
+            raise Declined("no space is left on the root PCI bus")
+    elif _has_ports(spec):
+        nics = get(spec, parse(INTERFACES.spec)) or []
+        room = layout.ports(len(nics), domain.memory_bytes(spec), _slots(where))
+    with host.scratch() as define:
+        return layout.lay_out(root, room, domain.virtio_model(spec), define)
+
+
+def _has_ports(spec: Json) -> bool:
+    """Whether KubeVirt adds root ports: on PCI Express machines alone."""
+    machine = get(spec, _MACHINE)
+    fits = not isinstance(machine, str) or "q35" in machine or machine.startswith("virt") or not machine
+    return fits and domain.architecture(spec) != "s390x"
+
+
+def _slots(where: Where) -> int | None:
+    text = where.annotations.get(NIC_SLOTS)
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
+
+
+def _further(spec: Json, where: Where, faults: list[Fault], host: Host) -> Iterator[Fault]:
+    """What libvirt would say besides: it is asked again without what was found wrong."""
+    without = Draft(spec)
+    known = {fault.path for fault in faults}
+    for fault in faults:
+        if not _withhold(without, fault.path):
+            return
+    for _ in range(MOST_SENTENCES):
+        try:
+            _ask(without.document, where, host)
+            return
+        except Declined as error:
+            path = blame(str(error), without.document)
+            if path not in known:
+                yield Fault(path, str(error))
+            known.add(path)
+            if not _withhold(without, path):
+                return
+
+
+def _withhold(draft: Draft, path: Path) -> bool:
+    """Takes a value out, and its device with a name; False where that would take out more than what is wrong."""
+    if path and path[-1] == "name":
+        path = path[:-1]
+    if len(path) < 2 or path in (("domain", "devices"), ("domain", "devices", "disks")) or draft.get(path) is None:
+        return False
+    draft.replace(path, None)
+    return True
+
+
+def _read_back(draft: Draft, where: Where, cluster: Cluster, final: Element) -> None:
+    spec = draft.get(where.spec)
+    machine = get(spec, _MACHINE)
+    open_paths = set(undecided(draft.document, where, cluster.macs))
+    for path, value in _choices(spec, final):
+        place = (*where.spec, *path)
+        if place in open_paths:
+            if path == _MACHINE:
+                draft.replace(place, cluster.machines.get(machine or "q35", value))
+            else:
+                draft.fill(place, value)
+
+
+def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
+    """What libvirt decided, under the paths that a spec has for it. Devices are found by alias, never by order."""
+    for _, path, value in walker.read(DOMAIN, final, spec):
+        yield path, value
+    for devices in DEVICES:
+        elements = final.findall(devices.element)
+        by_alias = {alias.get("name"): element for element in elements for alias in element.iterfind("alias")}
+        for index, (path, device) in enumerate(walker.listed(devices, spec)):
+            if devices.named:
+                element = by_alias.get(domain.alias(str(device.get("name"))))
+            else:
+                element = elements[index] if index < len(elements) else None
+            if element is not None and (devices is not INTERFACES or emulated(device)):
+                for _, inner, value in walker.read(devices.rows, element, device):
+                    yield (*path, *inner), value
+
+
+def _warnings(given: Json, draft: Draft, where: Where) -> list[str]:
+    return list(_sentences(given, draft, where))
+
+
+def _sentences(given: Json, draft: Draft, where: Where) -> Iterator[str]:
+    machine = (*where.spec, *_MACHINE)
+    alias, real = get(given, machine), draft.get(machine)
+    if alias and alias != real:
+        yield f"machine type {alias} is an alias that moves with QEMU; it was made {real}"
+    spec = draft.get(where.spec)
+    if not where.sized and empty(get(spec, parse("domain.memory.guest"))):
+        yield "no memory is given: KubeVirt cannot start this VM"
+    if not holds_addresses(spec, where) and spec.get("architecture") != "s390x":
+        reason = (
+            "KubeVirt places devices on the root complex itself"
+            if on_root_complex(where)
+            else "of a conventional PCI NIC"
+        )
+        yield f"PCI addresses are not written down: {reason}"

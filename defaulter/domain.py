@@ -1,0 +1,272 @@
+"""A VM's spec as the domain that virt-launcher would define, with dummies for what only a node can know.
+
+No claim, network, secret or path has to exist: sources, sockets and firmware files are placeholders that libvirt does
+not look at, and nothing of them is ever read back. Accepts any spec that `checks` has passed.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+
+from defaulter import walker, xml
+from defaulter.codecs import quantity
+from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, Devices
+from defaulter.kubevirt import device_kind, emulated
+from defaulter.paths import Json, get, objects, parse
+from defaulter.xml import Element
+
+NAME = "defaulting"
+ANONYMOUS = "00000000-0000-4000-8000-000000000001"
+"""the UUID of a domain whose spec has none: each pass must define the same domain again"""
+MEMORY_BYTES = 1024**3
+"""where the spec has none: an instance type will bring it, and no address depends on it"""
+
+_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+_MACHINES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
+_QEMU = {"amd64": "x86_64", "arm64": "aarch64", "s390x": "s390x"}
+
+
+def alias(name: str) -> str:
+    """The alias that KubeVirt gives a device of this name; for a name that libvirt would drop, one made from it."""
+    return f"ua-{name}" if _ALIAS.fullmatch(name) else f"ua-{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
+
+
+def architecture(spec: Json) -> str:
+    value = spec.get("architecture")
+    return value if value in ARCHITECTURES else "amd64"
+
+
+def virtio_model(spec: Json) -> str:
+    """What KubeVirt makes of the model `virtio`."""
+    if architecture(spec) == "s390x":
+        return "virtio"
+    return "virtio-transitional" if _on(spec, "useVirtioTransitional") else "virtio-non-transitional"
+
+
+def memory_bytes(spec: Json) -> int:
+    return quantity(get(spec, ("domain", "memory", "guest"))) or MEMORY_BYTES
+
+
+def build(spec: Json) -> Element:
+    root = xml.element("domain", type="qemu")
+    xml.add(root, "name", NAME)
+    walker.write(DOMAIN, spec, root)
+    if root.find("uuid") is None:
+        xml.add(root, "uuid", ANONYMOUS)
+    _operating_system(root, spec)
+    _processors(root, spec)
+    devices = xml.add(root, "devices")
+    for kind in DEVICES:
+        if kind is not CPU_FEATURES and kind is not VIDEO:
+            for path, device in walker.listed(kind, spec):
+                if kind is not INTERFACES or emulated(device):
+                    _device(devices, kind, device, spec, path[-1])
+    _disk_targets(devices, spec)
+    _always(devices, spec)
+    return root
+
+
+def _device(devices: Element, kind: Devices, device: Json, spec: Json, index: Any) -> None:
+    element = xml.add(devices, kind.element.rsplit("/", 1)[1])
+    walker.write(kind.rows, device, element)
+    if kind.named and isinstance(device.get("name"), str):
+        xml.add(element, "alias", name=alias(device["name"]))
+    finish = _FINISH.get(element.tag)
+    if finish is not None:
+        finish(element, device, spec)
+
+
+def _operating_system(root: Element, spec: Json) -> None:
+    kind = xml.make(root, xml.path("os/type").steps)
+    kind.text = "hvm"
+    arch = architecture(spec)
+    kind.set("arch", ARCHITECTURES[arch])
+    if kind.get("machine") is None:
+        kind.set("machine", _MACHINES[arch])
+    memory = xml.make(root, xml.path("memory").steps)
+    if not memory.text:
+        memory.set("unit", "b")
+        memory.text = str(MEMORY_BYTES)
+    operating_system = kind.getparent()
+    assert operating_system is not None
+    if get(spec, parse("domain.firmware.bootloader.efi")) is not None:
+        _efi(operating_system, arch)
+    if arch != "s390x":
+        sysinfo = xml.make(root, xml.path("sysinfo").steps)
+        sysinfo.set("type", "smbios")
+        xml.add(operating_system, "smbios", mode="sysinfo")
+    elif (sysinfo_there := root.find("sysinfo")) is not None:
+        root.remove(sysinfo_there)
+    features = xml.make(root, xml.path("features").steps)
+    if get(spec, parse("domain.features.acpi")) is None and arch != "s390x":
+        xml.add(features, "acpi")
+    if arch == "amd64":
+        xml.add(features, "vmport", state="off")
+    clock = root.find("clock")
+    if clock is not None and clock.get("offset") is None:
+        clock.set("offset", "utc")
+
+
+def _efi(operating_system: Element, arch: str) -> None:
+    loader = xml.make(operating_system, xml.path("loader").steps)
+    loader.attrib.update({"readonly": "yes", "type": "pflash"})
+    loader.text = f"/firmware/{arch}/code.fd"
+    xml.add(operating_system, "nvram", "/firmware/vars.fd", template=f"/firmware/{arch}/vars.fd")
+
+
+def _processors(root: Element, spec: Json) -> None:
+    topology = xml.make(root, xml.path("cpu/topology").steps)
+    cpu = topology.getparent()
+    assert cpu is not None
+    most = get(spec, parse("domain.cpu.maxSockets"))
+    enabled = _product(topology)
+    if isinstance(most, int) and most > int(topology.get("sockets", "1")) and architecture(spec) != "arm64":
+        topology.set("sockets", str(most))
+    vcpu = xml.add(root, "vcpu", str(_product(topology)), placement="static")
+    if _product(topology) != enabled:
+        vcpu.set("current", str(enabled))
+    features = [device for _, device in walker.listed(CPU_FEATURES, spec)]
+    for feature in features:
+        walker.write(CPU_FEATURES.rows, feature, xml.add(cpu, "feature"))
+    if cpu.get("mode") == "custom":
+        cpu.set("match", "exact")
+        if architecture(spec) == "amd64" and not any(feature.get("name") == "mpx" for feature in features):
+            xml.add(cpu, "feature", name="mpx", policy="disable")
+
+
+def _product(topology: Element) -> int:
+    return int(topology.get("sockets", "1")) * int(topology.get("cores", "1")) * int(topology.get("threads", "1"))
+
+
+def _disk(element: Element, device: Json, spec: Json) -> None:
+    kind = device_kind(device) or "disk"
+    element.set("device", kind)
+    element.set("type", "block" if kind == "lun" else "file")
+    volumes = {volume.get("name") for _, volume in objects(spec.get("volumes"))}
+    if kind != "cdrom" or device.get("name") in volumes:
+        xml.add(element, "source", **{"dev" if kind == "lun" else "file": "/source"})
+    target = xml.make(element, xml.path("target").steps)
+    if target.get("bus") is None:
+        target.set("bus", "sata" if architecture(spec) == "amd64" else "virtio")
+    if target.get("bus") == "virtio" and kind == "disk":
+        element.set("model", virtio_model(spec))
+    driver = xml.make(element, xml.path("driver").steps)
+    driver.attrib.update({"name": "qemu", "type": "raw"})
+
+
+def _disk_targets(devices: Element, spec: Json) -> None:
+    """Names count up in spec order for each bus; units of SATA and SCSI disks follow them."""
+    counts = {"vd": 0, "sd": 0}
+    for disk in devices.iterfind("disk"):
+        target = disk.find("target")
+        assert target is not None
+        prefix = "vd" if target.get("bus") == "virtio" else "sd"
+        index, counts[prefix] = counts[prefix], counts[prefix] + 1
+        target.set("dev", prefix + _letters(index))
+        if target.get("bus") == "scsi":
+            xml.add(disk, "address", type="drive", controller="0", bus="0", unit=str(index))
+
+
+def _letters(index: int) -> str:
+    """a … z, aa …: the kernel's own way to count disks."""
+    name = ""
+    while index >= 0:
+        name = chr(ord("a") + index % 26) + name
+        index = index // 26 - 1
+    return name
+
+
+def _interface(element: Element, device: Json, spec: Json) -> None:
+    element.set("type", "ethernet")
+    model = xml.make(element, xml.path("model").steps)
+    if model.get("type") == "virtio":
+        model.set("type", virtio_model(spec))
+    if architecture(spec) != "s390x" and not device.get("bootOrder"):
+        xml.add(element, "rom", enabled="no")
+
+
+def _input(element: Element, device: Json, spec: Json) -> None:
+    if element.get("bus") == "virtio":
+        element.set("model", "virtio")
+
+
+def _tpm(element: Element, device: Json, spec: Json) -> None:
+    lasting = device.get("persistent") is True
+    element.set("model", "tpm-crb" if lasting else "tpm-tis")
+    xml.add(element, "backend", type="emulator", version="2.0")
+
+
+def _rng(element: Element, device: Json, spec: Json) -> None:
+    element.set("model", virtio_model(spec))
+    xml.add(element, "backend", "/dev/urandom", model="random")
+
+
+_FINISH = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tpm, "rng": _rng}
+
+
+def _always(devices: Element, spec: Json) -> None:
+    """What KubeVirt gives a VM without being asked."""
+    _controllers(devices, spec)
+    keyboard_bus = {"s390x": "virtio", "arm64": "usb"}.get(architecture(spec))
+    channel = xml.add(devices, "channel", type="unix")
+    xml.add(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
+    if not _off(spec, "autoattachSerialConsole"):
+        serial = xml.add(devices, "serial", type="unix")
+        xml.add(serial, "source", mode="bind", path="/serial")
+        xml.add(serial, "target", port="0")
+        xml.add(xml.add(devices, "console", type="pty"), "target", type="serial", port="0")
+    if not _off(spec, "autoattachGraphicsDevice"):
+        xml.add(xml.add(devices, "graphics", type="vnc"), "listen", type="socket", socket="/vnc")
+        _video(devices, spec)
+        if keyboard_bus:
+            if keyboard_bus == "usb" and devices.find("input[@type='tablet']") is None:
+                xml.add(devices, "input", type="tablet", bus="usb")
+            xml.add(devices, "input", type="keyboard", bus=keyboard_bus)
+    xml.add(devices, "memballoon", model="none" if _off(spec, "autoattachMemBalloon") else virtio_model(spec))
+    if _on(spec, "autoattachVSOCK"):
+        xml.add(xml.add(devices, "vsock", model="virtio-non-transitional"), "cid", auto="no", address="3")
+
+
+def _video(devices: Element, spec: Json) -> None:
+    video = xml.add(devices, "video")
+    model = xml.add(video, "model", type=video_type(spec), heads="1")
+    for _, device in walker.listed(VIDEO, spec):
+        walker.write(VIDEO.rows, device, video)
+    if model.get("type") == "vga":
+        model.set("vram", "16384")
+
+
+def video_type(spec: Json) -> str:
+    if architecture(spec) != "amd64":
+        return "virtio"
+    return "vga" if get(spec, parse("domain.firmware.bootloader.efi")) is None else "bochs"
+
+
+def _controllers(devices: Element, spec: Json) -> None:
+    xml.add(devices, "controller", type="usb", index="0", model="qemu-xhci" if _usb(devices, spec) else "none")
+    if not _on(spec, "disableHotplug") or devices.find("disk/target[@bus='scsi']") is not None:
+        model = "virtio-scsi" if architecture(spec) == "s390x" else virtio_model(spec)
+        xml.add(devices, "controller", type="scsi", index="0", model=model)
+    if not _off(spec, "autoattachSerialConsole"):
+        xml.add(devices, "controller", type="virtio-serial", index="0", model=virtio_model(spec))
+
+
+def _usb(devices: Element, spec: Json) -> bool:
+    if architecture(spec) != "amd64":
+        return architecture(spec) == "arm64"
+    usb = ("input[@bus='usb']", "disk/target[@bus='usb']")
+    return any(devices.find(path) is not None for path in usb) or _device_field(spec, "clientPassthrough") is not None
+
+
+def _device_field(spec: Json, name: str) -> Any:
+    return get(spec, ("domain", "devices", name))
+
+
+def _on(spec: Json, name: str) -> bool:
+    return _device_field(spec, name) is True
+
+
+def _off(spec: Json, name: str) -> bool:
+    return _device_field(spec, name) is False

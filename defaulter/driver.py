@@ -1,0 +1,108 @@
+"""libvirt itself: QEMU's driver inside this process, under a directory of its own. No other file imports libvirt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import libvirt
+
+from defaulter import xml
+from defaulter.problems import Broken, Declined
+
+# Documents that libvirt refuses, as opposed to a libvirt that cannot work; the rest are errors of ours.
+_REFUSALS = frozenset(
+    {
+        libvirt.VIR_ERR_INVALID_ARG,
+        libvirt.VIR_ERR_XML_ERROR,
+        libvirt.VIR_ERR_XML_DETAIL,
+        libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+        libvirt.VIR_ERR_NO_NAME,
+        libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+        libvirt.VIR_ERR_NO_DOMAIN,
+        libvirt.VIR_ERR_OS_TYPE,
+        libvirt.VIR_ERR_NO_SUPPORT,
+    }
+)
+
+
+Define = Callable[[str], str]
+
+
+class Libvirt:
+    """One embedded libvirt. Nothing else may use its directory; one thread may use it at a time."""
+
+    def __init__(self, root: Path) -> None:
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        libvirt.virEventRegisterDefaultImpl()
+        threading.Thread(target=_events, name="libvirt events", daemon=True).start()
+        try:
+            self._connection = libvirt.open(f"qemu:///embed?root={root}")
+        except libvirt.libvirtError as error:
+            raise Broken(str(error)) from error
+        self._machines: dict[str, dict[str, str | None]] = {}
+        self._cpu_models: dict[str, frozenset[str]] = {}
+
+    @contextmanager
+    def scratch(self) -> Iterator[Define]:
+        """Gives a function that defines a domain and returns it completed. Whatever was defined is gone at the end."""
+        defined: list[libvirt.virDomain] = []
+
+        def define(text: str) -> str:
+            try:
+                domain = self._connection.defineXMLFlags(text, 0)
+                defined[:] = [domain]
+                return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+            except libvirt.libvirtError as error:
+                raise _translated(error) from error
+
+        try:
+            yield define
+        finally:
+            for domain in defined:
+                try:
+                    domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
+                except libvirt.libvirtError as error:
+                    raise Broken(f"a domain stays defined: {error}") from error
+
+    def leftovers(self) -> int:
+        return int(self._connection.numOfDefinedDomains())
+
+    def version(self) -> str:
+        return _dotted(libvirt.getVersion())
+
+    def qemu(self) -> str:
+        return _dotted(self._connection.getVersion())
+
+    def machines(self) -> dict[str, dict[str, str | None]]:
+        """By architecture in QEMU's words: each machine type, and the canonical one that an alias stands for."""
+        if not self._machines:
+            for guest in xml.read(self._connection.getCapabilities()).iterfind("guest"):
+                arch = guest.find("arch")
+                if arch is not None and guest.findtext("os_type") == "hvm":
+                    machines = {m.text or "": m.get("canonical") for m in arch.iterfind("machine")}
+                    self._machines.setdefault(arch.get("name", ""), {}).update(machines)
+        return self._machines
+
+    def cpu_models(self, arch: str) -> frozenset[str]:
+        """Names of CPU models; empty where libvirt cannot list them, which is no verdict on any."""
+        if arch not in self._cpu_models:
+            self._cpu_models[arch] = frozenset()
+            with suppress(libvirt.libvirtError):
+                self._cpu_models[arch] = frozenset(self._connection.getCPUModelNames(arch, 0) or ())
+        return self._cpu_models[arch]
+
+
+def _events() -> None:
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def _translated(error: libvirt.libvirtError) -> Declined | Broken:
+    return (Declined if error.get_error_code() in _REFUSALS else Broken)(error.get_error_message() or str(error))
+
+
+def _dotted(number: int) -> str:
+    return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"

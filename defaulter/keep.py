@@ -1,0 +1,77 @@
+"""What a stored VM had decided stays decided, when a document that leaves it open replaces it.
+
+A bare manifest applied once more loses no address, and a device that is new takes nobody's place. Devices are matched
+by their names; what was removed is not brought back, since only fields that would be filled anyway are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from defaulter.kubevirt import Cluster, add_devices, canonical, decide
+from defaulter.missing import undecided
+from defaulter.paths import Draft, Json, Path, empty, get, objects
+from defaulter.places import Where
+
+
+def keep(draft: Draft, where: Where, old: Json, cluster: Cluster) -> None:
+    """Fills from the stored document what would else be decided anew."""
+    add_devices(draft, where, cluster)
+    _machine(draft, where, old)
+    while _pass(draft, where, old, cluster):
+        pass  # what is kept opens more, as a disk's bus opens its address; each pass fills something, so it ends
+
+
+def _pass(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
+    trial = Draft(draft.document)
+    decide(trial, where, cluster)
+    wanted = [path for path, _ in trial.filled] + list(undecided(trial.document, where, cluster.macs))
+    kept = False
+    for path in wanted:
+        before = _counterpart(draft.document, old, path)
+        value = get(old, before) if before is not None else None
+        if empty(value) or isinstance(value, dict | list) or not _still_right(draft, where, path, before, old, value):
+            continue
+        kept = draft.fill(path, value) or kept
+    return kept
+
+
+def _counterpart(document: Json, old: Json, path: Path) -> Path | None:
+    """The same field of the same device in the stored document, wherever in its list the device stands now."""
+    for depth, step in enumerate(path):
+        if isinstance(step, int):
+            name = get(document, (*path[: depth + 1], "name"))
+            index = next((i for i, item in objects(get(old, path[:depth])) if item.get("name") == name), None)
+            if index is None or name is None:
+                return None
+            return (*path[:depth], index, *path[depth + 1 :])
+    return path
+
+
+def _still_right(draft: Draft, where: Where, path: Path, before: Path | None, old: Json, value: Any) -> bool:
+    """A NIC's address goes with its model, and no address is kept that the document gives to another device."""
+    if path[-1] != "pciAddress" or before is None:
+        return True
+    if "interfaces" in path and draft.get((*path[:-1], "model")) != get(old, (*before[:-1], "model")):
+        return False
+    return value not in set(_addresses(draft.document, where))
+
+
+def _addresses(document: Json, where: Where) -> Iterator[Any]:
+    devices = (*where.spec, "domain", "devices")
+    yield from (get(disk, ("disk", "pciAddress")) for _, disk in objects(get(document, (*devices, "disks"))))
+    yield from (nic.get("pciAddress") for _, nic in objects(get(document, (*devices, "interfaces"))))
+
+
+def _machine(draft: Draft, where: Where, old: Json) -> None:
+    """An alias means what it meant when the VM was stored, not what the QEMU of today makes of it."""
+    path = (*where.spec, "domain", "machine", "type")
+    alias, decided = draft.get(path), get(old, path)
+    if isinstance(alias, str) and isinstance(decided, str) and _means(alias, decided):
+        draft.replace(path, decided)
+
+
+def _means(alias: str, machine: str) -> bool:
+    same = machine.removeprefix("pc-").startswith(f"{alias.removeprefix('pc-')}-")
+    return bool(alias) and not canonical(alias) and canonical(machine) and same

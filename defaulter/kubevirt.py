@@ -1,0 +1,185 @@
+"""What KubeVirt decides before it asks libvirt anything, decided earlier.
+
+KubeVirt does most of this when a VM starts, on a copy that nobody keeps; libvirt alone would choose otherwise (IDE
+disks, rtl8139). Pure: the same document gives the same answer, with no libvirt at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from defaulter.codecs import quantity
+from defaulter.paths import Draft, Json, Path, empty, get, objects
+from defaulter.places import Where, on_root_complex
+
+Macs = Literal["deterministic", "libvirt", "leave"]
+Binding = Literal["bridge", "masquerade", "leave"]
+
+KINDS = ("disk", "cdrom", "lun")
+CONVENTIONAL = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster's KubeVirt is configured to, as far as it shows in a guest."""
+
+    architecture: str = "amd64"
+    binding: Binding = "bridge"
+    """of the NIC that a VM gets which names none"""
+    cpu_model: str = "host-model"
+    machines: Mapping[str, str] = field(default_factory=dict)
+    """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
+    macs: Macs = "deterministic"
+
+
+def device_kind(disk: Json) -> str | None:
+    return next((kind for kind in KINDS if isinstance(disk.get(kind), dict)), None)
+
+
+def emulated(interface: Json) -> bool:
+    """Whether a NIC is emulated for it: not for passed-through functions, nor for one that is being unplugged."""
+    return "sriov" not in interface and interface.get("state") != "absent"
+
+
+def canonical(machine: str) -> bool:
+    """A versioned machine type means the same hardware for ever, an alias what the next QEMU makes of it."""
+    return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
+
+
+def holds_addresses(spec: Json, where: Where) -> bool:
+    """Whether a spec can hold its PCI addresses at all.
+
+    Not on s390x; not where KubeVirt numbers the root complex itself, without stepping round what is explicit; not
+    beside a conventional PCI NIC, which libvirt puts behind a bridge that the next define does not find.
+    """
+    if spec.get("architecture") == "s390x" or on_root_complex(where):
+        return False
+    interfaces = objects(get(spec, ("domain", "devices", "interfaces")))
+    return not any(interface.get("model") in CONVENTIONAL for _, interface in interfaces if emulated(interface))
+
+
+def add_devices(draft: Draft, where: Where, cluster: Cluster) -> None:
+    """Gives a VM without a NIC the pod network's, and each volume without a device a disk."""
+    if not where.preferred:
+        _network(draft, where.spec, cluster)
+    disks = (*where.spec, "domain", "devices", "disks")
+    for name in list(_volumes_without_device(draft.get(where.spec))):
+        if not draft.get(disks):
+            draft.replace(disks, [])
+        draft.replace((*disks, len(draft.get(disks))), {"name": name, "disk": {}})
+
+
+def decide(draft: Draft, where: Where, cluster: Cluster) -> None:
+    """Fills all that KubeVirt would fill by itself before the VM's domain is made."""
+    add_devices(draft, where, cluster)
+    spec = where.spec
+    if not where.preferred:
+        draft.fill((*spec, "architecture"), cluster.architecture)
+    architecture = draft.get((*spec, "architecture")) or cluster.architecture
+    domain = (*spec, "domain")
+    if not where.sized:
+        _processors(draft, domain, architecture, cluster)
+        draft.fill((*domain, "memory", "guest"), _memory(draft.get(domain)))
+    if not where.preferred:
+        draft.fill((*domain, "features", "acpi", "enabled"), architecture != "s390x")
+    _firmware(draft, domain, architecture)
+    _spinlocks(draft, domain)
+    _disks(draft, spec, architecture, where.preferred)
+    _devices(draft, (*domain, "devices"), architecture, where.preferred)
+
+
+def _processors(draft: Draft, domain: Path, architecture: str, cluster: Cluster) -> None:
+    cpu = (*domain, "cpu")
+    draft.fill((*cpu, "model"), "host-passthrough" if architecture == "arm64" else cluster.cpu_model)
+    # Sockets beside cores or threads would make virt-api reserve four times as many: another guest.
+    if all(empty(draft.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
+        wanted = _requested(draft.get(domain), "cpu")
+        draft.fill((*cpu, "sockets"), wanted or 1)
+    for part in ("cores", "threads"):
+        draft.fill((*cpu, part), 1)
+
+
+def _requested(domain: Any, resource: str) -> int | None:
+    for source in ("limits", "requests"):
+        value = quantity(get(domain, ("resources", source, resource)))
+        if value:
+            return value
+    return None
+
+
+def _memory(domain: Any) -> Any:
+    """The quantity as the user wrote it, so that nothing is rounded on the way."""
+    sources = (
+        ("resources", "requests", "memory"),
+        ("resources", "limits", "memory"),
+        ("memory", "hugepages", "pageSize"),
+    )
+    return next((value for path in sources if quantity(value := get(domain, path))), None)
+
+
+def _network(draft: Draft, spec: Path, cluster: Cluster) -> None:
+    devices = draft.get((*spec, "domain", "devices"))
+    if get(devices, ("autoattachPodInterface",)) is False or cluster.binding == "leave":
+        return
+    if not get(devices, ("interfaces",)) and not draft.get((*spec, "networks")):
+        draft.replace((*spec, "domain", "devices", "interfaces"), [{"name": "default", cluster.binding: {}}])
+        draft.replace((*spec, "networks"), [{"name": "default", "pod": {}}])
+
+
+def _firmware(draft: Draft, domain: Path, architecture: str) -> None:
+    bootloader = (*domain, "firmware", "bootloader")
+    if architecture == "arm64" and draft.get(bootloader) is None:
+        draft.fill((*bootloader, "efi", "secureBoot"), False)
+    if isinstance(draft.get((*bootloader, "efi")), dict):
+        draft.fill((*bootloader, "efi", "secureBoot"), architecture != "arm64")
+
+
+def _spinlocks(draft: Draft, domain: Path) -> None:
+    spinlocks = (*domain, "features", "hyperv", "spinlocks")
+    given = draft.get(spinlocks)
+    if isinstance(given, dict) and given.get("enabled") is not False:
+        draft.fill((*spinlocks, "spinlocks"), 4096)
+
+
+def _disks(draft: Draft, spec: Path, architecture: str, preferred: bool) -> None:
+    disks = (*spec, "domain", "devices", "disks")
+    bus = "sata" if architecture == "amd64" else "virtio"
+    for index, disk in objects(draft.get(disks)):
+        kind = device_kind(disk) or "disk"
+        place = (*disks, index, kind)
+        if device_kind(disk) is None and all(disk.get(other) is None for other in KINDS):
+            draft.fill(place, {})
+        if not preferred:
+            draft.fill((*place, "bus"), bus)
+        if kind == "cdrom":
+            draft.fill((*place, "readonly"), True)
+            draft.fill((*place, "tray"), "closed")
+
+
+def _volumes_without_device(spec: Json) -> Iterator[str]:
+    devices = get(spec, ("domain", "devices"))
+    named = {d.get("name") for key in ("disks", "filesystems") for _, d in objects(get(devices, (key,)))}
+    for _, volume in objects(spec.get("volumes")):
+        name = volume.get("name")
+        if isinstance(name, str) and name not in named and "memoryDump" not in volume:
+            named.add(name)
+            yield name
+
+
+def _devices(draft: Draft, devices: Path, architecture: str, preferred: bool) -> None:
+    if not preferred:
+        for index, interface in objects(draft.get((*devices, "interfaces"))):
+            if emulated(interface):
+                draft.fill((*devices, "interfaces", index, "model"), "virtio")
+        for index, _ in objects(draft.get((*devices, "inputs"))):
+            draft.fill((*devices, "inputs", index, "bus"), "usb")
+            draft.fill((*devices, "inputs", index, "type"), "tablet")
+        for part in ("GraphicsDevice", "SerialConsole", "MemBalloon"):
+            draft.fill((*devices, f"autoattach{part}"), True)
+    if isinstance(draft.get((*devices, "watchdog")), dict) and architecture != "arm64":
+        model = "diag288" if architecture == "s390x" else "i6300esb"
+        draft.fill((*devices, "watchdog", model, "action"), "reset")
+    if isinstance(draft.get((*devices, "sound")), dict):
+        draft.fill((*devices, "sound", "model"), "ich9")

@@ -1,0 +1,79 @@
+"""Where the kinds that have a VM in them keep it, and what around it changes what may be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from defaulter.paths import Json, Path, get
+
+OPT_OUT = "poolhouse.dev/defaulting"
+ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
+NIC_SLOTS = "kubevirt.io/pci-interface-slot-count"
+
+
+@dataclass(frozen=True)
+class Place:
+    instance: Path
+    """what becomes a VirtualMachineInstance: the object that holds `metadata` and `spec`"""
+    shared: bool = False
+    """a template that many VMs share may be given addresses, never an identity"""
+    machine: Path | None = None
+    """the VirtualMachine's object, which may name an instance type and a preference"""
+
+
+PLACES: Mapping[str, Place] = {
+    "VirtualMachine": Place(("spec", "template"), machine=()),
+    "VirtualMachineInstance": Place(()),
+    "VirtualMachineInstanceReplicaSet": Place(("spec", "template"), shared=True),
+    "VirtualMachinePool": Place(("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")),
+    "VirtualMachineWarmPool": Place(
+        ("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Where:
+    """One document's place, with the facts about it that decisions depend on."""
+
+    spec: Path
+    """of the VirtualMachineInstance's spec"""
+    name: str
+    namespace: str
+    shared: bool
+    sized: bool
+    """an instance type brings CPU and memory; KubeVirt refuses a VM that names them too"""
+    preferred: bool
+    """a preference fills what is empty when the VM starts, and would lose against what is written now"""
+    annotations: Mapping[str, Any]
+
+
+def locate(document: Json, namespace: str | None = None) -> Where | None:
+    """The place of a document's VM; None where its kind has none."""
+    kind = document.get("kind")
+    place = PLACES.get(kind) if isinstance(kind, str) else None
+    if place is None:
+        return None
+    machine = get(document, (*place.machine, "spec")) if place.machine is not None else None
+    annotations = get(document, (*place.instance, "metadata", "annotations"))
+    name = get(document, ("metadata", "name"))
+    own = get(document, ("metadata", "namespace"))
+    return Where(
+        spec=(*place.instance, "spec"),
+        name=name if isinstance(name, str) else "",
+        namespace=(own if isinstance(own, str) and own else namespace) or "default",
+        shared=place.shared,
+        sized=get(machine, ("instancetype",)) is not None,
+        preferred=get(machine, ("preference",)) is not None,
+        annotations=annotations if isinstance(annotations, dict) else {},
+    )
+
+
+def opted_out(document: Json) -> bool:
+    return bool(get(document, ("metadata", "labels", OPT_OUT)) == "disabled")
+
+
+def on_root_complex(where: Where) -> bool:
+    return where.annotations.get(ROOT_COMPLEX) == "true"

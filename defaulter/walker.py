@@ -1,0 +1,81 @@
+"""Walks the table of fields: from a spec into XML, and from XML back to what a spec would say. One walk, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from defaulter import xml
+from defaulter.fields import Devices, Row, Side
+from defaulter.paths import Json, Path, empty, get, parse
+from defaulter.xml import Element
+
+
+def values(rows: Iterable[Row], source: Json) -> Iterator[tuple[Row, Path, Any]]:
+    """What a spec says in each row that it answers."""
+    for row in rows:
+        if row.within and not isinstance(get(source, parse(row.within)), dict):
+            continue
+        value = get(source, parse(row.spec))
+        if not empty(value):
+            yield row, parse(row.spec), value
+
+
+def write(rows: Iterable[Row], source: Json, element: Element) -> None:
+    """Puts what a spec says, or what is assumed where it says nothing, below an element."""
+    for row in rows:
+        if row.within and not isinstance(get(source, parse(row.within)), dict):
+            continue
+        value = get(source, parse(row.spec))
+        value = row.assumed if empty(value) else value
+        if value is None:
+            continue
+        encoded = row.codec.encode(value)
+        if encoded is None:
+            continue
+        where = xml.path(row.xml)
+        target = xml.make(element, where.steps)
+        if where.attribute is not None and isinstance(encoded, str):
+            target.set(where.attribute, encoded)
+        elif isinstance(encoded, str):
+            target.text = encoded
+        else:
+            target.attrib.update({name: text for name, text in encoded.items() if name})
+            target.text = encoded.get("")
+
+
+def read(rows: Iterable[Row], element: Element, source: Json) -> Iterator[tuple[Row, Path, Any]]:
+    """What the XML says in each row that may be written into this spec."""
+    for row in rows:
+        if not row.fills or row.side is Side.HOST:
+            continue
+        if row.within and not isinstance(get(source, parse(row.within)), dict):
+            continue
+        value = decoded(row, element)
+        if value is not None:
+            yield row, parse(row.spec), value
+
+
+def decoded(row: Row, element: Element) -> Any:
+    """What the XML says in one row; None where it says nothing, or something that a spec cannot say."""
+    where = xml.path(row.xml)
+    target = xml.find(element, where.steps)
+    if target is None:
+        return None
+    if where.attribute is not None:
+        text = target.get(where.attribute)
+        return None if text is None else row.codec.decode(text)
+    if len(target.attrib) and not where.steps[-1].attribute:
+        return row.codec.decode({**{str(k): str(v) for k, v in target.attrib.items()}, "": target.text or ""})
+    return row.codec.decode(target.text or "")
+
+
+def listed(devices: Devices, spec: Json) -> list[tuple[Path, Json]]:
+    """The devices that a spec lists, each with its path."""
+    path = parse(devices.spec)
+    value = get(spec, path)
+    if devices.single:
+        return [(path, value)] if isinstance(value, dict) else []
+    return [
+        ((*path, i), item) for i, item in enumerate(value if isinstance(value, list) else ()) if isinstance(item, dict)
+    ]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,7 @@ __all__ = [
 Document = dict[str, Any]
 Documents = list[Document]
 Operations = list[Any]
+Sentences = list[str]
 PatchKind = Literal["json", "merge", "apply"]
 
 PATCHES: dict[str, str] = {
@@ -366,8 +368,10 @@ class Api:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         timeout_seconds: float | None = None,
+        warnings: Sentences | None = None,
     ) -> Document:
-        """Any other call. With `token` it is made in the name of whose token that is, and of nobody else."""
+        """Any other call. With `token` it is made in the name of whose token that is, and of nobody else. To `warnings`
+        are added those that the server sends with its answer, whatever the answer."""
         return await self._exchange(
             method.lower(),
             path.rsplit("/", 1)[-1],
@@ -378,6 +382,7 @@ class Api:
             headers=headers,
             token=token,
             seconds=timeout_seconds,
+            warnings=warnings,
         )
 
     # HTTP
@@ -408,6 +413,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         seconds: float | None = None,
+        warnings: Sentences | None = None,
     ) -> Document:
         call = f"{method} {path}"
         seconds = seconds or self._timeout_seconds
@@ -428,6 +434,7 @@ class Api:
                     headers=headers,
                     token=token,
                     seconds=seconds,
+                    warnings=warnings,
                 ) as answer,
             ):
                 raw = await answer.read()
@@ -449,6 +456,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         seconds: float | None = None,
+        warnings: Sentences | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer of 2xx, its head had within the deadline; any other is raised as the error it is."""
         began = time.perf_counter()
@@ -457,6 +465,8 @@ class Api:
             async with asyncio.timeout(seconds or self._timeout_seconds):
                 answer = await self._open(method, path, data, query, headers, token)
                 code = answer.status
+                if warnings is not None:
+                    warnings += _warnings(answer.headers.getall("Warning", ()))
                 if code >= 300:
                     async with answer:
                         await _refuse(answer, f"{method} {path}")
@@ -524,6 +534,12 @@ async def _answers(call: str) -> AsyncIterator[None]:
         raise Unreachable(str(error), call=call) from error
     except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
         raise Unreachable(str(error) or type(error).__name__, reason=type(error).__name__, call=call) from error
+
+
+def _warnings(headers: Iterable[str]) -> Sentences:
+    """The sentences of `299 - "..."`, as RFC 7234 quotes them."""
+    quoted = (header.split(" ", 2)[-1].strip() for header in headers)
+    return [re.sub(r"\\(.)", r"\1", text[1:-1]) for text in quoted if text[:1] == text[-1:] == '"']
 
 
 async def _refuse(answer: aiohttp.ClientResponse, call: str) -> NoReturn:

@@ -48,6 +48,8 @@ class Wish:
     old: Json | None = None
     namespace: str | None = None
     seed: str = ""
+    unique: bool = False
+    """the seed is of this one document, so that identity can follow from it without a name"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def complete(wish: Wish, cluster: Cluster, host: Host) -> Completed:
     decide(draft, where, cluster)
     if wish.old is not None and _settled(draft, where, wish.old, cluster):
         return Completed(draft.document, _warnings(wish.document, draft, where))
-    _identify(draft, where, wish.seed, cluster)
+    _identify(draft, where, wish, cluster)
     final = _laid_out(draft.get(where.spec), where, cluster, host)
     _read_back(draft, where, cluster, final)
     return Completed(draft.document, _warnings(wish.document, draft, where), final)
@@ -85,13 +87,14 @@ def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
     return same and not any(undecided(draft.document, where, cluster.macs))
 
 
-def _identify(draft: Draft, where: Where, seed: str, cluster: Cluster) -> None:
+def _identify(draft: Draft, where: Where, wish: Wish, cluster: Cluster) -> None:
     """Who the VM is. Without a name, as under generateName, nothing can follow from it: chance decides."""
+    known, seed = bool(where.name) or wish.unique, wish.seed
     if not where.shared:
         for part in ("uuid", "serial"):
-            value = identity.firmware(seed, where.namespace, where.name, part) if where.name else str(uuid4())
+            value = identity.firmware(seed, where.namespace, where.name, part) if known else str(uuid4())
             draft.fill((*where.spec, "domain", "firmware", part), value)
-    if cluster.macs == "deterministic" and where.name:
+    if cluster.macs == "deterministic" and known:
         interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse(INTERFACES.spec))))]
         taken = {str(nic.get("macAddress")).lower().replace("-", ":") for nic in interfaces}
         for path in list(anonymous(draft.document, where, cluster.macs)):

@@ -1,0 +1,89 @@
+"""A request's bytes in, a status and an answer's bytes out. Everything about JSON and nothing about processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from defaulter.complete import Completed, Host, Wish, complete
+from defaulter.kubevirt import Cluster
+from defaulter.paths import Json
+from defaulter.problems import Malformed, Problem, Refused, Unable
+
+Answer = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class Policy:
+    cluster: Cluster
+    seed: str = ""
+
+
+def answer(body: bytes, policy: Policy, host: Host) -> Answer:
+    """200 with the completed document, 400 or 422 with every problem, 503 where this libvirt cannot decide."""
+    try:
+        message = decode(body)
+        wish = read_wish(message, policy.seed)
+        done = complete(wish, policy.cluster, host)
+        return 200, _encode(_reply(message, done))
+    except Malformed as error:
+        return 400, problems(error.problems)
+    except Refused as error:
+        return 422, problems(error.problems)
+    except RecursionError:
+        return 400, problems([Problem("", "is nested too deeply")])
+    except Unable as error:
+        return 503, problems([Problem("", str(error))])
+
+
+def decode(body: bytes) -> Json:
+    try:
+        message = json.loads(body, parse_constant=_no_number)
+    except RecursionError:
+        raise Malformed([Problem("", "is nested too deeply")]) from None
+    except ValueError as error:
+        raise Malformed([Problem("", f"is not JSON: {error}")]) from None
+    if not isinstance(message, dict):
+        raise Malformed([Problem("", "is JSON, but no object")])
+    return message
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number in JSON")
+
+
+def read_wish(message: Json, seed: str) -> Wish:
+    """A bare document, or the envelope with what admission knows about it."""
+    if message.get("kind") != "DefaultingRequest":
+        return Wish(message, seed=seed)
+    document, old = message.get("object"), message.get("oldObject")
+    namespace, own_seed = message.get("namespace"), message.get("seed")
+    wrong = [
+        *([] if isinstance(document, dict) else [Problem("object", "is required, and must be an object")]),
+        *([] if isinstance(old, dict | None) else [Problem("oldObject", "must be an object")]),
+        *([] if isinstance(namespace, str | None) else [Problem("namespace", "must be a string")]),
+        *([] if isinstance(own_seed, str | None) else [Problem("seed", "must be a string")]),
+    ]
+    if wrong or not isinstance(document, dict):
+        raise Malformed(wrong)
+    return Wish(document, old, namespace, own_seed or seed, unique=bool(own_seed))
+
+
+def _reply(message: Json, done: Completed) -> Json:
+    if message.get("kind") != "DefaultingRequest":
+        return done.document
+    return {
+        "apiVersion": "poolhouse.dev/v1alpha1",
+        "kind": "DefaultingResponse",
+        "object": done.document,
+        "warnings": done.warnings,
+    }
+
+
+def problems(found: list[Problem]) -> bytes:
+    return _encode({"problems": [asdict(problem) for problem in found]})
+
+
+def _encode(message: Json) -> bytes:
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode()

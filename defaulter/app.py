@@ -1,0 +1,108 @@
+"""The REST service: bodies in, statuses and bodies out. What they say is the workers' business."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from defaulter import frames
+from defaulter.contract import BODY_LIMIT_BYTES, PATH, Problem, Problems
+from defaulter.metrics import Metrics
+from defaulter.workers import Busy, Lost, Workers
+
+BODY_SECONDS = 5.0
+"""for a whole body to arrive: one that trickles in holds nobody up"""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.message = status, message
+
+
+def create(workers: Workers, metrics: Metrics) -> FastAPI:
+    app = FastAPI(title="Poolhouse defaulter", docs_url=None, redoc_url=None)
+
+    @app.post(PATH)
+    async def defaults(request: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        try:
+            body = await _body(request)
+            begun = loop.time()
+            status, content = await workers.ask(frames.DOCUMENT, body)
+            metrics.duration.observe(loop.time() - begun)
+            answer = Response(content, status, media_type="application/json")
+        except _Refused as error:
+            answer = _problem(error.status, error.message)
+        except Busy:
+            answer = _problem(429, "too many requests are waiting", retry_seconds=1)
+        except Lost as error:
+            answer = _problem(503, str(error), retry_seconds=1)
+        metrics.requests.labels(str(answer.status_code)).inc()
+        return answer
+
+    @app.get("/version")
+    async def versions() -> Response:
+        try:
+            status, content = await workers.ask(frames.VERSION)
+        except (Busy, Lost) as error:
+            return _problem(503, str(error) or "too many requests are waiting", retry_seconds=1)
+        if status != 200:
+            return Response(content, status, media_type="application/json")
+        return Response(json.dumps({"poolhouse": _own(), **json.loads(content)}), media_type="application/json")
+
+    @app.get("/healthz")
+    async def healthy() -> Response:
+        return Response("ok", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def ready() -> Response:
+        """Ready means that libvirt has just defined a domain for us."""
+        try:
+            status, content = await workers.ask(frames.PROBE)
+        except (Busy, Lost) as error:
+            return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
+        return Response("ok" if status == 200 else content, status, media_type="text/plain")
+
+    @app.get("/metrics")
+    async def numbers() -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+async def _body(request: Request) -> bytes:
+    """The body, refused as soon as it is known to be too large."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isascii() and declared.isdigit() and int(declared[:12]) > BODY_LIMIT_BYTES:
+        raise _Refused(413, f"the body has {declared} bytes; at most {BODY_LIMIT_BYTES} are read")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise _Refused(400, "a compressed body is not read")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > BODY_LIMIT_BYTES:
+                    raise _Refused(413, f"the body has more than the {BODY_LIMIT_BYTES} bytes that are read")
+                parts.append(part)
+    except TimeoutError:
+        raise _Refused(400, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+    return b"".join(parts)
+
+
+def _problem(status: int, message: str, retry_seconds: int | None = None) -> Response:
+    content = Problems(problems=(Problem(path="", message=message),)).model_dump_json()
+    headers = {} if retry_seconds is None else {"Retry-After": str(retry_seconds)}
+    return Response(content, status, media_type="application/json", headers=headers)
+
+
+def _own() -> str:
+    try:
+        return version("poolhouse")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,51 @@
+"""The service's numbers, read from it when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from defaulter.workers import Workers
+
+_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+class Metrics:
+    def __init__(self, workers: Workers) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Pool(workers))
+        self.requests = Counter(
+            "kubevirt_poolhouse_defaulter_requests_total",
+            "Requests to complete a virtual machine, by HTTP status.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.duration = Histogram(
+            "kubevirt_poolhouse_defaulter_request_duration_seconds",
+            "Time from a whole request's arrival to its answer, waiting for a worker included.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+
+class _Pool(Collector):
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        prefix = "kubevirt_poolhouse_defaulter"
+        yield GaugeMetricFamily(
+            f"{prefix}_workers_ready", "Worker processes that can answer.", value=self._workers.counts.ready
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}_requests_waiting", "Requests that wait for a worker.", value=self._workers.waiting()
+        )
+        restarts = CounterMetricFamily(
+            f"{prefix}_worker_replacements", "Worker processes replaced, by reason.", labels=["reason"]
+        )
+        for reason, count in self._workers.counts.restarts.items():
+            restarts.add_metric([reason.replace(" ", "_")], count)
+        yield restarts

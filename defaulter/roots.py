@@ -1,0 +1,86 @@
+"""Directories that embedded libvirts live in: one a worker, short enough for its sockets, reachable for its user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_SOCKET = "/lib/qemu/qmp-XXXXXX/qmp.monitor"
+_SOCKET_PATH_BYTES = 107
+_WORKER = "/w000"
+_CACHE = Path("cache/qemu/capabilities")
+
+
+class Roots:
+    """Makes, warms and clears the directories below one base.
+
+    What QEMU can do is found out once and copied to each later worker: a probe takes seconds, a copy milliseconds.
+    """
+
+    def __init__(self, base: Path | None, uid: int | None, gid: int | None) -> None:
+        self._uid, self._gid = uid, gid
+        self._own = base is None or not _fits(base) or not reachable(base, uid)
+        self.base = Path(tempfile.mkdtemp(prefix="ph-", dir=tempfile.gettempdir())) if self._own else Path(base or "")
+        self.base.mkdir(parents=True, exist_ok=True)
+        if self._own:
+            self.base.chmod(0o711)
+        self._warm = self.base / "warm"
+
+    def make(self, slot: int) -> Path:
+        """A clean directory for one worker, with whatever is known about QEMU already."""
+        root = self.base / f"w{slot}"
+        shutil.rmtree(root, ignore_errors=True)
+        cache = root / _CACHE
+        cache.mkdir(parents=True)
+        root.chmod(0o700)
+        for known in self._warm.glob("*.xml") if self._warm.is_dir() else ():
+            shutil.copy2(known, cache / known.name)
+        if self._uid is not None and self._gid is not None and os.geteuid() == 0:
+            for path in (root, *root.rglob("*")):
+                os.chown(path, self._uid, self._gid)
+        return root
+
+    def learn(self, slot: int) -> None:
+        """Keeps what a worker has found out about QEMU. A copy that is not whole is never seen."""
+        fresh = Path(tempfile.mkdtemp(prefix="warm-", dir=self.base))
+        for known in (self.base / f"w{slot}" / _CACHE).glob("*.xml"):
+            shutil.copy2(known, fresh / known.name)
+        shutil.rmtree(self._warm, ignore_errors=True)
+        fresh.rename(self._warm)
+
+    def end_strays(self, slot: int) -> None:
+        """Ends emulators that a killed worker left behind: they carry its directory in their arguments."""
+        marker = f"{self.base}/w{slot}/".encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with suppress(OSError):
+                    if marker in (entry / "cmdline").read_bytes():
+                        os.kill(int(entry.name), signal.SIGKILL)
+
+    def remove(self) -> None:
+        if self._own:
+            shutil.rmtree(self.base, ignore_errors=True)
+            return
+        for path in self.base.glob("w*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _fits(base: Path) -> bool:
+    return len(os.fsencode(base)) + len(_WORKER) + len(_SOCKET) <= _SOCKET_PATH_BYTES
+
+
+def reachable(base: Path, uid: int | None) -> bool:
+    """Whether another user can pass through every directory on the way."""
+    if uid is None or os.geteuid() != 0:
+        return True
+    for path in (base, *base.parents):
+        with suppress(OSError):
+            found = path.stat()
+            if found.st_uid != uid and not found.st_mode & stat.S_IXOTH:
+                return False
+    return True

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kinds.model import Json, Model, Rule
 from kinds.names import document_names
+from kinds.nulls import without_nulls
 from kinds.problem import Problem
 from kinds.schema import structural
 from kinds.shape import joined, misfits, shown
@@ -63,6 +64,8 @@ class Kind:
     scale: Scale | None = None
     status_subresource: bool = True
     spec_required: bool = True
+    notes: str = ""
+    """what the reference page says before the fields"""
     rules: tuple[Rule, ...] = ()
     """about the whole object; of its metadata CEL sees only name and generateName"""
     checks: tuple[Check, ...] = ()
@@ -106,7 +109,11 @@ class Kind:
 
     def normalize(self, document: Json) -> Json:
         """The document in the form that the schema wants; the same document where nothing has to change."""
-        return self.normal(document) if isinstance(document, dict) else document
+        if not isinstance(document, dict):
+            return document
+        spec = document.get("spec")
+        settled = without_nulls(self.spec_schema, spec)
+        return self.normal(document if settled is spec else {**document, "spec": settled})
 
     def _problems(self, document: Json) -> Iterator[Problem]:
         if document.get("apiVersion") not in self.api_versions:

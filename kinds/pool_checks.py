@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from kinds.look import at, entries, replaced, typed
 from kinds.model import Json, Rule
-from kinds.names import is_label, labels, name_of, selector
+from kinds.names import is_label, name_of, selector
 from kinds.problem import Problem
 from kinds.shape import shown
-from kinds.template import machine_cautions, machine_problems
+from kinds.template import machine_cautions, machine_problems, template_labels
 
 LONGEST_NAME = 63
+MOST_REPLICAS = 2**31 - 1
 _STRATEGIES = (("scaleInStrategy", "proactive"), ("updateStrategy", "proactive"))
 
 
@@ -19,7 +20,8 @@ def _names_fit(document: object) -> bool:
     name, replicas = name_of(document), typed(int, document, "spec", "replicas")
     if name is None:
         return True
-    return is_label(name) and len(f"{name}-{max(replicas or 0, 1)}") <= LONGEST_NAME
+    ordinal = min(max(replicas or 0, 1), MOST_REPLICAS)
+    return is_label(name) and len(f"{name}-{ordinal}") <= LONGEST_NAME
 
 
 NAMES_ARE_LABELS = Rule(
@@ -40,7 +42,7 @@ def selectors(document: Json) -> Iterator[Problem]:
 
 
 def template(document: Json) -> Iterator[Problem]:
-    yield from labels(at(document, "spec", "template", "metadata", "labels"), "spec.template.metadata.labels")
+    yield from template_labels(at(document, "spec", "template", "metadata", "labels"), "spec.template.metadata.labels")
     yield from machine_problems(at(document, "spec", "template", "spec"), "spec.template.spec")
 
 

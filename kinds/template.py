@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kinds import meta
 from kinds.look import at, entries
 from kinds.names import is_subdomain, labels
 from kinds.problem import Problem
-from kinds.shape import shown
+from kinds.shape import joined, shown
 
+_OURS = (meta.POOL, meta.WARM_POOL, meta.REVISION, meta.ORDINAL, *meta.OWN_LABELS)
 LONGEST_POSTFIX = "-2147483647"
 
 
 def machine_problems(spec: Any, path: str) -> Iterator[Problem]:
     """Of a VirtualMachine's spec."""
     yield from _twice(spec, ("dataVolumeTemplates",), path, "metadata", "name")
-    made = {at(template, "metadata", "name") for _, template in entries(spec, "dataVolumeTemplates")}
+    made = _names(spec, ("dataVolumeTemplates",), "metadata", "name")
     for index, template in entries(spec, "dataVolumeTemplates"):
         name = at(template, "metadata", "name")
         if isinstance(name, str) and not is_subdomain(name + LONGEST_POSTFIX):
@@ -25,7 +27,7 @@ def machine_problems(spec: Any, path: str) -> Iterator[Problem]:
                 f"must be lower case letters, digits, '-' and '.', not {shown(name)}",
             )
     inner = f"{path}.template"
-    yield from labels(at(spec, "template", "metadata", "labels"), f"{inner}.metadata.labels")
+    yield from template_labels(at(spec, "template", "metadata", "labels"), f"{inner}.metadata.labels")
     instance = at(spec, "template", "spec")
     for index, volume in entries(instance, "volumes"):
         name = at(volume, "dataVolume", "name")
@@ -36,6 +38,14 @@ def machine_problems(spec: Any, path: str) -> Iterator[Problem]:
                 "the same existing disk",
             )
     yield from instance_problems(instance, f"{inner}.spec")
+
+
+def template_labels(value: Any, path: str) -> Iterator[Problem]:
+    """Of labels in a template: right, and none of those by which we know a VM."""
+    yield from labels(value, path)
+    for key in _OURS:
+        if at(value, key) is not None:
+            yield Problem(joined(path, key), "is written by Poolhouse itself; leave it out of the template")
 
 
 def instance_problems(spec: Any, path: str) -> Iterator[Problem]:
@@ -50,6 +60,11 @@ def instance_problems(spec: Any, path: str) -> Iterator[Problem]:
     yield from _dangling(
         spec, ("networks",), interfaces, path, "interface", "add it to interfaces, or remove the network"
     )
+
+
+def _names(spec: Any, lists: tuple[str, ...], *name: str) -> set[str]:
+    found = (at(item, *name) for _, item in entries(spec, *lists))
+    return {value for value in found if isinstance(value, str)}
 
 
 def _twice(spec: Any, lists: tuple[str, ...], path: str, *name: str) -> Iterator[Problem]:
@@ -67,7 +82,7 @@ def _twice(spec: Any, lists: tuple[str, ...], path: str, *name: str) -> Iterator
 def _dangling(
     spec: Any, users: tuple[str, ...], used: tuple[str, ...], path: str, noun: str, remedy: str
 ) -> Iterator[Problem]:
-    there = {at(item, "name") for _, item in entries(spec, *used) if isinstance(at(item, "name"), str)}
+    there = _names(spec, used, "name")
     for index, item in entries(spec, *users):
         name = item.get("name")
         if isinstance(name, str) and name not in there:

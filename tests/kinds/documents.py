@@ -1,0 +1,126 @@
+"""Pools for tests: a row shows only what matters to it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def machine(**spec: Any) -> Json:
+    """A VirtualMachine's spec with a disk of its own and a network."""
+    found: Json = {
+        "running": True,
+        "dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"pvc": {}}}],
+        "template": {
+            "spec": {
+                "domain": {
+                    "devices": {
+                        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                        "interfaces": [{"name": "default", "masquerade": {}}],
+                    }
+                },
+                "networks": [{"name": "default", "pod": {}}],
+                "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
+            }
+        },
+    }
+    return {**found, **spec}
+
+
+def pool(name: str = "my-vm-pool", **spec: Any) -> Json:
+    """A right pool, but for the fields of the spec that are given."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"replicas": 3, "template": {"spec": machine()}, **spec},
+    }
+
+
+def changed(document: Json, value: Any, *path: str | int) -> Json:
+    """A copy with one value set, or taken away where the value is `GONE`."""
+    found = copy.deepcopy(document)
+    here: Any = found
+    for key in path[:-1]:
+        here = here[key]
+    if value is GONE:
+        del here[path[-1]]
+    else:
+        here[path[-1]] = value
+    return found
+
+
+GONE = object()
+INSTANCE = ("spec", "template", "spec", "template", "spec")
+
+EXAMPLE = """\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachinePool
+metadata:
+  name: my-vm-pool
+spec:
+  replicas: 100
+  maxUnavailable: 10
+  scaleInStrategy:
+    proactive:
+      statePreservation: Offline
+      selectionPolicy:
+        basePolicy: "Oldest"
+  updateStrategy:
+    proactive:
+      selectionPolicy:
+        basePolicy: "Oldest"
+  template:
+    spec:
+      dataVolumeTemplates:
+      - metadata:
+          name: alpine-dv
+        spec:
+          pvc:
+            accessModes:
+            - ReadWriteOnce
+            resources:
+              requests:
+                storage: 2Gi
+          source:
+            http:
+              url: http://cdi-http-import-server.kubevirt/images/alpine.iso
+      running: false
+      template:
+        spec:
+          domain:
+            devices:
+              disks:
+              - disk:
+                  bus: virtio
+                name: datavolumedisk
+          terminationGracePeriodSeconds: 0
+          volumes:
+          - dataVolume:
+              name: alpine-dv
+            name: datavolumedisk
+"""
+PROACTIVE = re.search(r"  scaleInStrategy:.*?(?=  template:)", EXAMPLE, re.S)
+assert PROACTIVE is not None
+STRATEGIES = PROACTIVE.group()
+
+BY_HAND = EXAMPLE.replace("replicas: 100\n  maxUnavailable: 10", "replica: 100").replace(
+    STRATEGIES, "  scaleInStrategy:\n    unmanaged: {}\n  updateStrategy:\n    unmanaged: {}\n"
+)
+ORDERED = EXAMPLE.replace(
+    '        basePolicy: "Oldest"\n  updateStrategy',
+    "        orderedPolicies:\n          - labelSelector\n            - non-important-vms\n"
+    '        basePolicy: "Oldest"\n  updateStrategy',
+)
+
+
+def read(text: str) -> Json:
+    found: Json = yaml.safe_load(text)
+    return found

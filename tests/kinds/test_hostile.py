@@ -1,0 +1,133 @@
+"""Whatever is sent, the answer is a list of problems."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinds import KINDS, Kind
+from kinds.crd import object_schema
+from kinds.kind import MOST_PROBLEMS
+from tests.kinds.documents import INSTANCE, changed, pool
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+
+
+def nested(depth: int) -> Any:
+    found: Any = {}
+    for _ in range(depth):
+        found = {"a": [found]}
+    return found
+
+
+def paths(value: Any, *here: str | int) -> list[tuple[str | int, ...]]:
+    found = [here] if here else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += paths(inner, *here, key)
+    return found
+
+
+def answers(kind: Kind, document: Any) -> None:
+    settled = kind.normalize(document)
+    for problem in kind.problems(settled):
+        assert problem.message
+        assert len(str(problem)) < 1500
+        assert str(problem).isprintable()
+    assert all(isinstance(warning, str) for warning in kind.warnings(settled))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@given(document=anything)
+@settings(max_examples=60, deadline=None)
+def test_any_document_is_answered(kind: Kind, document: Any) -> None:
+    answers(kind, document)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_anything_may_stand_where_a_field_of_the_schema_is(kind: Kind, data: st.DataObject) -> None:
+    schema = object_schema(kind)["properties"]["spec"]
+    document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "x"}, "spec": {}}
+    here = document["spec"]
+    assert isinstance(here, dict)
+    while schema.get("properties"):
+        name = data.draw(st.sampled_from(sorted(schema["properties"])))
+        schema = schema["properties"][name]
+        value = data.draw(anything | st.just({}))
+        here[name] = value
+        if value != {}:
+            break
+        here = here[name]
+    answers(kind, document)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_anything_may_stand_anywhere_in_a_pool(data: st.DataObject) -> None:
+    full = pool(
+        updateStrategy={
+            "proactive": {"selectionPolicy": {"orderedPolicies": [{"labelSelector": {"matchLabels": {}}}]}}
+        },
+        scaleInStrategy={
+            "proactive": {
+                "selectionPolicy": {
+                    "orderedPolicies": [
+                        {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}
+                    ]
+                }
+            }
+        },
+    )
+    path = data.draw(st.sampled_from(paths(full)))
+    answers(KINDS[0], changed(full, data.draw(anything), *path))
+
+
+DEEP = nested(5000)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(DEEP, id="the whole"),
+        pytest.param({**pool(), "metadata": DEEP}, id="metadata"),
+        pytest.param({**pool(), "spec": DEEP}, id="the spec"),
+        pytest.param(pool(replicas=DEEP), id="a number"),
+        pytest.param(pool(template={"spec": DEEP}), id="the template"),
+        pytest.param(changed(pool(), DEEP, *INSTANCE, "domain", "devices", "gpus"), id="what the schema does not know"),
+        pytest.param(changed(pool(), DEEP, *INSTANCE, "volumes", 0, "dataVolume", "name"), id="a name"),
+    ],
+)
+def test_depth_is_no_danger(document: Any) -> None:
+    answers(KINDS[0], document)
+
+
+def test_the_answer_stays_small() -> None:
+    document = pool(**{f"unknown{index}": index for index in range(10_000)})
+    found = KINDS[0].problems(document)
+    assert len(found) == MOST_PROBLEMS + 1
+    assert "more than" in found[-1].message
+
+
+def test_many_devices_are_looked_at_in_time_that_grows_with_them() -> None:
+    devices = [{"name": f"disk{index}"} for index in range(10_000)]
+    document = changed(pool(), devices, *INSTANCE, "domain", "devices", "disks")
+    assert len(KINDS[0].problems(document)) == MOST_PROBLEMS + 1
+
+
+def test_numbers_without_end_are_shown_short() -> None:
+    answers(KINDS[0], pool(replicas=10**5000))
+    answers(KINDS[0], pool(replicas=json.loads("1e400")))
+
+
+def test_text_is_harmless_in_a_terminal() -> None:
+    document = pool(**{"\x1b[31m\u202e": 1}, maxUnavailable="\x1b]0;x\x07")
+    answers(KINDS[0], document)

@@ -1,0 +1,280 @@
+"""Which pools are right, and what is said of those that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds import POOL
+from kinds.pool import PoolSpec
+from kinds.strategy import ScaleInProactive, UpdateProactive
+from tests.kinds.documents import BY_HAND, EXAMPLE, GONE, INSTANCE, ORDERED, changed, machine, pool, read
+
+
+def told(document: Any) -> dict[str, str]:
+    return {problem.path: problem.message for problem in POOL.problems(document)}
+
+
+DISKS = (*INSTANCE, "domain", "devices", "disks")
+SELECTORS = "spec.scaleInStrategy.proactive.selectionPolicy.orderedPolicies"
+
+
+def ordered(*policies: Any) -> dict[str, Any]:
+    return pool(scaleInStrategy={"proactive": {"selectionPolicy": {"orderedPolicies": list(policies)}}})
+
+
+def labelled(**selector: Any) -> dict[str, Any]:
+    return ordered({"labelSelector": selector})
+
+
+RIGHT = [
+    pytest.param(pool(), id="the smallest"),
+    pytest.param(read(EXAMPLE), id="automatic updates, with disks kept"),
+    pytest.param(read(BY_HAND.replace("replica:", "replicas:")), id="everything by hand"),
+    pytest.param(pool(replicas=0), id="an empty pool"),
+    pytest.param(pool(replicas=2.0), id="JSON has no integers"),
+    pytest.param(pool(maxUnavailable="100%"), id="all may be away"),
+    pytest.param(pool(maxUnavailable=1000), id="more may be away than there are"),
+    pytest.param(pool(autohealing={}), id="healing, as it comes"),
+    pytest.param(pool(updateStrategy={}), id="no strategy chosen is the default one"),
+    pytest.param(pool(updateStrategy={"opportunistic": {}}), id="halted VMs only"),
+    pytest.param(labelled(), id="an empty selector selects everything"),
+    pytest.param(labelled(matchExpressions=[{"key": "a/b", "operator": "Exists"}]), id="a label that is there"),
+    pytest.param(pool("a" * 61), id="the longest name"),
+    pytest.param(pool(template={"spec": machine(runStrategy="Always", running=None)}), id="null is absent"),
+    pytest.param(
+        changed(pool(), {"future": [1]}, *INSTANCE, "domain", "devices", "new"), id="a newer KubeVirt's field"
+    ),
+]
+
+
+@pytest.mark.parametrize("document", RIGHT)
+def test_a_right_pool_has_no_problems(document: dict[str, Any]) -> None:
+    assert told(POOL.normalize(document)) == {}
+
+
+WRONG = [
+    pytest.param(read(BY_HAND), {"spec.replica": 'use "replicas"'}, id="the document's `replica`"),
+    pytest.param(read(ORDERED), {f"{SELECTORS}[0]": "matchLabels"}, id="the document's selector that is none"),
+    pytest.param(changed(pool(), GONE, "spec", "replicas"), {"spec.replicas": "is missing"}, id="no replicas"),
+    pytest.param(pool(replicas=-1), {"spec.replicas": "at least 0, not -1"}, id="fewer than none"),
+    pytest.param(pool(replicas=2**31), {"spec.replicas": "at most 2147483647"}, id="more than int32"),
+    pytest.param(pool(replicas="3"), {"spec.replicas": "remove the quotes"}, id="a quoted number"),
+    pytest.param(pool(replicas=True), {"spec.replicas": "whole number, not true"}, id="true is no number"),
+    pytest.param(pool(replicas=2.5), {"spec.replicas": "not 2.5"}, id="half a VM"),
+    pytest.param(pool(replicas=float("nan")), {"spec.replicas": "whole number"}, id="not a number"),
+    pytest.param(pool(maxUnavailable=0), {"spec.maxUnavailable": "at least 1"}, id="none may be away"),
+    pytest.param(pool(maxUnavailable="25"), {"spec.maxUnavailable": "percentage"}, id="a percentage without percent"),
+    pytest.param(pool(maxUnavailable="0%"), {"spec.maxUnavailable": "percentage"}, id="no percent"),
+    pytest.param(pool(maxUnavailable="101%"), {"spec.maxUnavailable": "percentage"}, id="more than all"),
+    pytest.param(pool(maxUnavailable="25%\n"), {"spec.maxUnavailable": "percentage"}, id="a line break at the end"),
+    pytest.param(pool(maxUnavailable=["1"]), {"spec.maxUnavailable": "not a list"}, id="a list of numbers"),
+    pytest.param(
+        pool(updateStrategy={"proactive": {}, "unmanaged": {}}),
+        {"spec.updateStrategy": "only one update strategy"},
+        id="two update strategies",
+    ),
+    pytest.param(
+        pool(scaleInStrategy={"opportunistic": {}, "unmanaged": {}}),
+        {"spec.scaleInStrategy": "only one scale-in strategy"},
+        id="two scale-in strategies",
+    ),
+    pytest.param(
+        pool(scaleInStrategy={"opportunistic": {"statePreservation": "Online"}}),
+        {"spec.scaleInStrategy.opportunistic.statePreservation": "memory"},
+        id="memory cannot be kept",
+    ),
+    pytest.param(
+        pool(updateStrategy={"opportunistic": {"statePreservation": "Offline"}}),
+        {"spec.updateStrategy.opportunistic.statePreservation": "is not a field here"},
+        id="an update keeps its disks anyway",
+    ),
+    pytest.param(
+        pool(scaleInStrategy={"proactive": {"selectionPolicy": {"basePolicy": "oldest"}}}),
+        {"spec.scaleInStrategy.proactive.selectionPolicy.basePolicy": 'did you mean "Oldest"'},
+        id="a policy in lower case",
+    ),
+    pytest.param(
+        ordered({"matchLabels": {"a": "b"}}),
+        {f"{SELECTORS}[0].matchLabels": "inside labelSelector", f"{SELECTORS}[0].labelSelector": "is missing"},
+        id="a selector not wrapped",
+    ),
+    pytest.param(
+        labelled(matchLabels={"a b": "c"}),
+        {f'{SELECTORS}[0].labelSelector.matchLabels["a b"]': "not a label key"},
+        id="no label key",
+    ),
+    pytest.param(
+        labelled(
+            matchExpressions=[{"key": "a", "operator": "In"}, {"key": "b", "operator": "Exists", "values": ["c"]}]
+        ),
+        {
+            f"{SELECTORS}[0].labelSelector.matchExpressions[0].values": "at least one",
+            f"{SELECTORS}[0].labelSelector.matchExpressions[1].values": "left out",
+        },
+        id="operators and their values",
+    ),
+    pytest.param(
+        pool(autohealing={"startUpFailureThreshold": 0}),
+        {"spec.autohealing.startUpFailureThreshold": 'use "startupFailureThreshold"'},
+        id="KubeVirt's spelling",
+    ),
+    pytest.param(
+        pool(virtualMachineTemplate={}, selector={}),
+        {"spec.virtualMachineTemplate": 'use "template"', "spec.selector": "leave the selector out"},
+        id="KubeVirt's own pool",
+    ),
+    pytest.param(pool("a.b"), {"metadata.name": "no dots"}, id="a name with a dot"),
+    pytest.param(pool("a" * 62), {"metadata.name": "63"}, id="no room for -1"),
+    pytest.param(pool("a" * 60, replicas=100), {"metadata.name": "63"}, id="no room for -100"),
+    pytest.param(
+        pool(template={"spec": machine(runStrategy="Always")}),
+        {"spec.template.spec": "exactly one of running and runStrategy"},
+        id="both ways to run",
+    ),
+    pytest.param(
+        changed(pool(), GONE, "spec", "template", "spec", "running"),
+        {"spec.template.spec": "exactly one of running and runStrategy"},
+        id="no way to run",
+    ),
+    pytest.param(
+        pool(template={"spec": machine(runStrategy="always", running=None)}),
+        {"spec.template.spec.runStrategy": 'did you mean "Always"'},
+        id="an unknown way to run",
+    ),
+    pytest.param(
+        changed(pool(), [], "spec", "template", "spec", "dataVolumeTemplates"),
+        {"spec.template.spec.template.spec.volumes[0].dataVolume.name": 'no dataVolumeTemplate "root"'},
+        id="a volume from no template",
+    ),
+    pytest.param(
+        changed(pool(), [], *INSTANCE, "volumes"),
+        {"spec.template.spec.template.spec.domain.devices.disks[0].name": 'no volume "root"'},
+        id="a disk without a volume",
+    ),
+    pytest.param(
+        changed(pool(), [{"name": "root"}, {"name": "root"}], *DISKS),
+        {"spec.template.spec.template.spec.domain.devices.disks[1].name": "is taken by"},
+        id="two disks of one name",
+    ),
+    pytest.param(
+        changed(pool(), [], *INSTANCE, "networks"),
+        {"spec.template.spec.template.spec.domain.devices.interfaces[0].name": 'no network "default"'},
+        id="an interface to nowhere",
+    ),
+    pytest.param(
+        changed(pool(), {"labels": {"poolhouse.dev/pool": "other"}}, "spec", "template", "metadata"),
+        {'spec.template.metadata.labels["poolhouse.dev/pool"]': "written by Poolhouse"},
+        id="a label that says whose VM it is",
+    ),
+    pytest.param(
+        changed(pool(), {"labels": {"important": True}}, "spec", "template", "metadata"),
+        {"spec.template.metadata.labels.important": 'write it in quotes, "true"'},
+        id="a label that YAML takes for a boolean",
+    ),
+    pytest.param({**pool(), "spec": None}, {"spec": "is null"}, id="nothing wanted"),
+    pytest.param({**pool(), "specs": {}}, {"specs": "is not a field here"}, id="an unknown field beside spec"),
+    pytest.param({**pool(), "metadata": {}}, {"metadata.name": "is missing"}, id="no name"),
+    pytest.param(
+        {**pool(), "apiVersion": "pool.kubevirt.io/v1beta1"}, {"apiVersion": "kubevirt.io/v1"}, id="another pool"
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), WRONG)
+def test_a_wrong_pool_hears_where_and_what_to_do(document: dict[str, Any], expected: dict[str, str]) -> None:
+    found = told(POOL.normalize(document))
+    assert found.keys() == expected.keys()
+    for path, words in expected.items():
+        assert words in found[path]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    document = pool(
+        replicas="three",
+        maxUnavailable="half",
+        updateStrategy={"proactive": {}, "unmanaged": {}},
+        scaleInStrategy={"proactive": {"statePreservation": "Online"}},
+        autohealing={"startupFailureThreshold": 0},
+        template={"spec": machine(runStrategy="Always")},
+        pausd=True,
+    )
+    assert sorted(told(document)) == [
+        "spec.autohealing.startupFailureThreshold",
+        "spec.maxUnavailable",
+        "spec.pausd",
+        "spec.replicas",
+        "spec.scaleInStrategy.proactive.statePreservation",
+        "spec.template.spec",
+        "spec.updateStrategy",
+    ]
+
+
+CAUTIONS = [
+    pytest.param(pool(), [], id="nothing to say"),
+    pytest.param(
+        pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}}, template={"spec": {}}),
+        ["the template has none"],
+        id="nothing to preserve",
+    ),
+    pytest.param(
+        changed(pool(), "52:54:00:00:00:01", *INSTANCE, "domain", "devices", "interfaces", 0, "macAddress"),
+        ["the same MAC address"],
+        id="one MAC address for all",
+    ),
+    pytest.param(
+        changed(pool(), {"uuid": "u", "serial": "s"}, *INSTANCE, "domain", "firmware"),
+        ["the same firmware uuid", "the same firmware serial"],
+        id="one firmware for all",
+    ),
+    pytest.param(
+        changed(pool(), [{"name": "root", "persistentVolumeClaim": {"claimName": "c"}}], *INSTANCE, "volumes"),
+        ["the same claim"],
+        id="one claim for all",
+    ),
+    pytest.param(changed(pool(), {"name": "x"}, "spec", "template", "metadata"), ["not used"], id="a name for all"),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), CAUTIONS)
+def test_what_is_allowed_and_hardly_meant(document: dict[str, Any], expected: list[str]) -> None:
+    found = POOL.warnings(document)
+    assert len(found) == len(expected)
+    for warning, words in zip(found, expected, strict=True):
+        assert words in warning
+
+
+def test_labels_that_yaml_took_for_booleans_become_text_in_selectors() -> None:
+    found = POOL.normalize(labelled(matchLabels={"spare": True, "tier": 2, "os": "linux"}))
+    assert found == labelled(matchLabels={"spare": "true", "tier": "2", "os": "linux"})
+
+
+def test_a_document_that_needs_nothing_comes_back_itself() -> None:
+    document = pool(scaleInStrategy={"proactive": {"selectionPolicy": {"orderedPolicies": [{"labelSelector": {}}]}}})
+    assert POOL.normalize(document) is document
+
+
+def test_nulls_are_taken_out_but_where_a_value_is_needed() -> None:
+    found = POOL.normalize(pool(paused=None, autohealing=None, updateStrategy={"proactive": None}, replicas=None))
+    assert found == pool(updateStrategy={}, replicas=None)
+
+
+def test_defaults_are_those_of_the_document() -> None:
+    spec = PoolSpec.model_validate(pool()["spec"])
+    assert spec.max_unavailable == "25%"
+    assert spec.autohealing is None
+    assert not spec.paused
+    update, scale_in = spec.update_strategy.chosen, spec.scale_in_strategy.chosen
+    assert isinstance(update, UpdateProactive)
+    assert update.selection_policy.base_policy == "Random"
+    assert isinstance(scale_in, ScaleInProactive)
+    assert scale_in.state_preservation == "Disabled"
+    healing = PoolSpec.model_validate(pool(autohealing={})["spec"]).autohealing
+    assert healing is not None
+    assert healing.startup_failure_threshold == 3
+
+
+def test_a_template_stays_as_it_is_written() -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": machine(), "unknown": [None]}
+    assert PoolSpec.model_validate(pool(template=template)["spec"]).template == template

@@ -106,7 +106,7 @@ class Credentials:
             tls = RESTClientObject(settings).ssl_context
             settings.cert_file = settings.key_file = None
             anonymous_tls = RESTClientObject(settings).ssl_context
-        except (config.ConfigException, OSError, TypeError, ValueError) as error:
+        except Exception as error:  # whatever YAML, PEM or a plugin may fail with
             where = self._kubeconfig or "the pod's service account"
             raise Unreachable(f"cannot read how to reach the API server from {where}: {error}") from error
         self._settings = settings
@@ -116,7 +116,7 @@ class Credentials:
         self.host = str(settings.host).rstrip("/")
         self.server_name: str | None = settings.tls_server_name
         self.proxy = settings.proxy or _proxy_of_environment(self.host)
-        self._loaded_at = time.monotonic()
+        self._loaded_at = asyncio.get_running_loop().time()
 
     async def authorization(self) -> str | None:
         # Renews the token of a pod when its minute is over.
@@ -125,7 +125,7 @@ class Credentials:
 
     async def refused(self) -> bool:
         """Reads everything again after a 401, if that was not just done; whether it's worth another try."""
-        if time.monotonic() - self._loaded_at < RELOAD_SECONDS:
+        if asyncio.get_running_loop().time() - self._loaded_at < RELOAD_SECONDS:
             return False
         before = await self.authorization()
         await self.load()

@@ -21,6 +21,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 TEXT_LIMIT = 2000
+# No answer, whoever wrote it, makes us wait for longer.
+RETRY_AFTER_LIMIT_SECONDS = 300.0
 
 
 class ApiError(Exception):
@@ -105,6 +107,8 @@ def of_status(
     seconds = _seconds(retry_after, now)
     if seconds is None:
         seconds = _number(details.get("retryAfterSeconds"))
+    if seconds is not None:
+        seconds = min(seconds, RETRY_AFTER_LIMIT_SECONDS)
     return _class(number, reason, seconds)(
         _sentence(status, details),
         status=number,
@@ -159,10 +163,8 @@ def _seconds(retry_after: str | None, now: datetime) -> float | None:
     """Retry-After is a number of seconds or a date."""
     if not retry_after:
         return None
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
     try:
         date = parsedate_to_datetime(retry_after)
     except ValueError:

@@ -1,0 +1,193 @@
+"""Certificates: made, and judged. What is due, and when, are pure functions of `now`.
+
+A client that holds a bundle must never meet a certificate whose authority is not in it. So an authority is renewed in
+an order: the new one is published beside the old one, then, when every client has seen it, certificates are signed by
+it, and the old one stays in the bundle until it ends by itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+RENEW_AT = 0.6
+"""the part of its life after which a certificate is replaced; what is left is time to find out why it wasn't"""
+SKEW = 0.1
+"""the part of its life by which it is dated back, for clocks that are behind"""
+MOST_SKEW = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Window:
+    """When a certificate is valid."""
+
+    start: datetime
+    end: datetime
+
+    def ended(self, now: datetime) -> bool:
+        return now >= self.end
+
+    def due(self, now: datetime) -> bool:
+        """Whether it is time for the next one."""
+        return now >= self.start + (self.end - self.start) * RENEW_AT
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, in PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @property
+    def window(self) -> Window:
+        parsed = x509.load_pem_x509_certificate(self.certificate)
+        return Window(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
+
+    @property
+    def name(self) -> str:
+        """Of whom it is; an authority's is its own and nobody else's."""
+        return x509.load_pem_x509_certificate(self.certificate).subject.rfc4514_string()
+
+    @property
+    def issuer(self) -> str:
+        return x509.load_pem_x509_certificate(self.certificate).issuer.rfc4514_string()
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        parsed = x509.load_pem_x509_certificate(self.certificate)
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
+        return frozenset(addresses | set(names.get_values_for_type(x509.DNSName)))
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """An authority, and since when every client has it in its bundle."""
+
+    pair: Pair
+    published: datetime | None = None
+
+
+def wants_authority(authorities: Sequence[Trusted], now: datetime) -> bool:
+    """Whether it is time for a new authority; the newest is the last."""
+    return not authorities or authorities[-1].pair.window.due(now)
+
+
+def signer(authorities: Sequence[Trusted], now: datetime, settle: timedelta) -> Pair | None:
+    """The newest authority that every client has had for a while. None: all of them were published just now."""
+    settled = [
+        trusted.pair
+        for trusted in authorities
+        if trusted.published is not None and now >= trusted.published + settle and not trusted.pair.window.ended(now)
+    ]
+    return settled[-1] if settled else None
+
+
+def wants_leaf(leaf: Pair | None, authority: Pair, hosts: Sequence[str], now: datetime) -> bool:
+    """Whether this certificate is due, is not by this authority, or doesn't name every host."""
+    return leaf is None or leaf.window.due(now) or leaf.issuer != authority.name or not set(hosts) <= leaf.hosts
+
+
+def bundle(authorities: Sequence[Pair], now: datetime) -> bytes:
+    """What clients are given: every authority that has not ended."""
+    return b"".join(pair.certificate for pair in authorities if not pair.window.ended(now))
+
+
+def new_authority(name: str, now: datetime, life: timedelta) -> Pair:
+    """An authority. Its name says when it was made: two of one name would be taken for each other."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(f"{name} {now.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
+    builder = _builder(subject, subject, key, now, life)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def new_server(authority: Pair, name: str, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
+    """A certificate for a server that is reached under these names and addresses."""
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, now, life, names)
+
+
+def new_client(authority: Pair, name: str, now: datetime, life: timedelta) -> Pair:
+    """A certificate for a client of that name."""
+    return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.CLIENT_AUTH, now, life, None)
+
+
+def _new_leaf(
+    authority: Pair,
+    subject: x509.Name,
+    purpose: x509.ObjectIdentifier,
+    now: datetime,
+    life: timedelta,
+    names: x509.SubjectAlternativeName | None,
+) -> Pair:
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    signing = serialization.load_pem_private_key(authority.key, None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(subject, issuer.subject, key, now, life)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+    )
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    return _pair(builder.sign(signing, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - min(life * SKEW, MOST_SKEW))
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.api import Api
+from tests.runtime.misbehaving import Server
+from tests.runtime.virtual import VirtualLoop
+
+
+def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Nothing in these tests waits: all of them run in virtual time."""
+    return {"virtual": VirtualLoop}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server() as server:
+        yield server
+
+
+@pytest.fixture
+async def api(server: Server, tmp_path: Path) -> AsyncIterator[Api]:
+    async with await server.connect(tmp_path) as api:
+        yield api

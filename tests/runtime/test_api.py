@@ -1,0 +1,436 @@
+"""What goes over the wire, and what comes of answers, late answers and no answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from runtime.api import Api, ApiError, Expired, Forbidden, NotFound, Resource, Unreachable
+from runtime.metrics import Metrics
+from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+
+async def ok(request: Request) -> None:
+    await request.answer(200, thing("a", 1))
+
+
+# What is sent
+
+CALLS: list[Any] = [
+    pytest.param(lambda api: api.get(THINGS, "n", "a"), "GET", "/n/things/a", {}, None, id="get"),
+    pytest.param(lambda api: api.create(THINGS, thing("a", 1)), "POST", "/n/things", {}, thing("a", 1), id="create"),
+    pytest.param(
+        lambda api: api.create(THINGS, thing("a", 1), dry_run=True),
+        "POST",
+        "/n/things",
+        {"dryRun": "All"},
+        thing("a", 1),
+        id="dry run",
+    ),
+    pytest.param(
+        lambda api: api.replace(THINGS, thing("a", 1), subresource="status"),
+        "PUT",
+        "/n/things/a/status",
+        {},
+        thing("a", 1),
+        id="replace the status",
+    ),
+    pytest.param(
+        lambda api: api.patch(THINGS, "n", "a", {"spec": {}}), "PATCH", "/n/things/a", {}, {"spec": {}}, id="patch"
+    ),
+    pytest.param(
+        lambda api: api.patch(THINGS, "n", "a", {}, kind="apply", field_manager="m", force=True, dry_run=True),
+        "PATCH",
+        "/n/things/a",
+        {"fieldManager": "m", "force": "true", "dryRun": "All"},
+        {},
+        id="apply",
+    ),
+    pytest.param(
+        lambda api: api.delete(THINGS, "n", "a", uid="u", resource_version="7", propagation="Orphan", grace_seconds=0),
+        "DELETE",
+        "/n/things/a",
+        {},
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": "u", "resourceVersion": "7"},
+            "propagationPolicy": "Orphan",
+            "gracePeriodSeconds": 0,
+        },
+        id="delete",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "method", "path", "query", "body"), CALLS)
+async def test_each_call_says_what_it_means(
+    server: Server, api: Api, call: Any, method: str, path: str, query: dict[str, str], body: Any
+) -> None:
+    server.script = ok
+    await call(api)
+    (request,) = server.requests
+    assert (request.method, request.path) == (method, "/apis/test.dev/v1/namespaces" + path)
+    assert request.query == query
+    assert (request.document if request.body else None) == body
+    assert request.headers["authorization"] == "Bearer ours"
+    assert request.headers["user-agent"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content_type"),
+    [
+        ("json", "application/json-patch+json"),
+        ("merge", "application/merge-patch+json"),
+        ("apply", "application/apply-patch+yaml"),
+    ],
+)
+async def test_a_patch_names_its_kind(server: Server, api: Api, kind: Any, content_type: str) -> None:
+    server.script = ok
+    await api.patch(THINGS, "n", "a", {}, kind=kind)
+    assert server.requests[0].headers["content-type"] == content_type
+
+
+@pytest.mark.parametrize(
+    ("resource", "where", "path"),
+    [
+        (THINGS, ("n", "a"), "/apis/test.dev/v1/namespaces/n/things/a"),
+        (THINGS, (None, None), "/apis/test.dev/v1/things"),
+        (THINGS, ("n", "a/../b"), "/apis/test.dev/v1/namespaces/n/things/a%2F..%2Fb"),
+        (NODES, (None, "x"), "/api/v1/nodes/x"),
+        (NODES, ("ignored", "system:x"), "/api/v1/nodes/system:x"),
+    ],
+)
+def test_paths(resource: Resource, where: tuple[str | None, str | None], path: str) -> None:
+    assert resource.path(*where) == path
+
+
+@pytest.mark.parametrize("where", [(None, "a"), ("", "a"), ("n", "")])
+def test_a_name_that_would_be_another_path_is_refused(where: tuple[str | None, str]) -> None:
+    """DELETE with an empty name is the delete of a whole collection."""
+    with pytest.raises(ValueError, match="name"):
+        THINGS.path(*where)
+
+
+async def test_a_list_is_all_its_pages(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        more = {"": "x", "x": "y", "y": ""}[request.query.get("continue", "")]
+        await request.answer(200, things(9, thing(more or "z", 1), more=more))
+
+    server.script = script
+    items, version = await api.list(THINGS, "n", label_selector="a=b,!c", field_selector="spec.x=1")
+    assert [item["metadata"]["name"] for item in items] == ["x", "y", "z"]
+    assert version == "9"
+    assert all(request.query["labelSelector"] == "a=b,!c" for request in server.requests)
+    assert all("resourceVersion" not in request.query for request in server.requests)
+
+
+# As whom
+
+
+async def test_a_callers_token_is_the_only_one_sent(server: Server, api: Api) -> None:
+    server.script = ok
+    await api.request("POST", "/x", body={}, token="theirs")
+    assert server.requests[0].headers["authorization"] == "Bearer theirs"
+
+
+async def test_an_empty_token_is_nobodys_and_not_ours(server: Server, api: Api) -> None:
+    server.script = ok
+    await api.request("GET", "/x", token="")
+    assert server.requests[0].headers["authorization"].strip() == "Bearer"
+
+
+async def test_a_401_has_the_kubeconfig_read_again(server: Server, tmp_path: Path) -> None:
+    async def script(request: Request) -> None:
+        fresh = request.headers["authorization"] == "Bearer fresh"
+        await (ok(request) if fresh else request.answer(401, status(401, "Unauthorized")))
+
+    server.script = script
+    async with await server.connect(tmp_path) as api:
+        with pytest.raises(Forbidden):
+            await api.get(THINGS, "n", "a")
+        file = tmp_path / "kubeconfig"
+        file.write_text(file.read_text().replace("ours", "fresh"))
+        with pytest.raises(Forbidden):
+            await api.get(THINGS, "n", "a")
+        assert len(server.requests) == 2, "not for every refused call"
+        await asyncio.sleep(60)
+        await api.get(THINGS, "n", "a")
+        with pytest.raises(Forbidden):
+            await api.request("GET", "/x", token="theirs")
+        assert len(server.requests) == 5, "another's token is not ours to renew"
+
+
+async def test_a_redirect_is_not_followed_with_our_credentials(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(307, b"", {"Location": server.url + "/elsewhere"})
+
+    server.script = script
+    with pytest.raises(ApiError):
+        await api.get(THINGS, "n", "a")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 3", "current-context: none\nclusters: []\ncontexts: []"])
+async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(text)
+    with pytest.raises(Unreachable, match="kubeconfig"):
+        await Api.connect(file, user_agent="test")
+
+
+async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="nowhere"):
+        await Api.connect(tmp_path / "nowhere", user_agent="test")
+
+
+async def test_neither_kubeconfig_nor_pod_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(Unreachable, match="service account"):
+        await Api.connect(user_agent="test")
+
+
+# What comes back
+
+
+async def test_a_refusal_is_raised_with_all_that_the_server_said(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        causes = [{"reason": "FieldValueRequired", "field": "spec.x", "message": "Required value"}]
+        await request.answer(404, status(404, "NotFound", 'things "a" not found', name="a", causes=causes))
+
+    server.script = script
+    with pytest.raises(NotFound) as caught:
+        await api.get(THINGS, "n", "a")
+    assert str(caught.value) == (
+        'GET /apis/test.dev/v1/namespaces/n/things/a: 404 NotFound: things "a" not found; spec.x: Required value'
+    )
+    assert caught.value.details["name"] == "a"
+
+
+async def hang(request: Request) -> None:
+    await request.hang()
+
+
+async def hang_in_the_body(request: Request) -> None:
+    await request.begin()
+    await request.chunk(b'{"metadata":')
+    await request.hang()
+
+
+async def reset(request: Request) -> None:
+    request.reset()
+    raise Hangup
+
+
+async def cut(request: Request) -> None:
+    await request.raw(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"metadata":')
+    raise Hangup
+
+
+async def not_http(request: Request) -> None:
+    await request.raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+    raise Hangup
+
+
+async def not_json(request: Request) -> None:
+    await request.answer(200, b"<html>")
+
+
+async def no_object(request: Request) -> None:
+    await request.answer(200, [1])
+
+
+@pytest.mark.parametrize("script", [hang, hang_in_the_body, reset, cut, not_http, not_json, no_object])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_no_whole_answer_is_unreachable_within_the_deadline(
+    server: Server, api: Api, script: Any, method: str
+) -> None:
+    server.script = script
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Unreachable) as caught:
+        await api.request(method, "/x", body={} if method == "POST" else None)
+    assert asyncio.get_running_loop().time() - began <= 15.1
+    assert caught.value.message
+    assert f"{method} /x" in str(caught.value)
+    assert len(server.requests) == 1 or method == "GET", "a write is never sent twice behind the caller's back"
+
+
+async def test_a_server_that_is_not_there_is_unreachable(server: Server, api: Api) -> None:
+    server._server.close()
+    with pytest.raises(Unreachable):
+        await api.get(THINGS, "n", "a")
+
+
+async def test_a_request_may_have_its_own_deadline(server: Server, api: Api) -> None:
+    server.script = hang
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Unreachable, match="deadline"):
+        await api.request("GET", "/x", timeout_seconds=1)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(1, abs=0.1)
+
+
+async def test_who_waits_for_a_turn_loses_no_time_to_it_and_the_urgent_do_not_wait(
+    server: Server, tmp_path: Path
+) -> None:
+    async def slow(request: Request) -> None:
+        await asyncio.sleep(10)
+        await ok(request)
+
+    server.script = slow
+    async with await server.connect(tmp_path, max_connections=2) as api:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        calls = [asyncio.create_task(api.get(THINGS, "n", "a")) for _ in range(6)]
+        await asyncio.sleep(1)
+        assert len(server.requests) == 2
+        await api.urgent.get(THINGS, "n", "a")
+        assert loop.time() - began == pytest.approx(11, abs=0.5)
+        await asyncio.gather(*calls)  # the last two began after 20 s, past the deadline of 15
+        assert loop.time() - began == pytest.approx(30, abs=0.5)
+
+
+async def test_a_cancelled_call_gives_its_turn_to_the_next(server: Server, tmp_path: Path) -> None:
+    server.script = hang
+    async with await server.connect(tmp_path, max_connections=1) as api:
+        call = asyncio.create_task(api.get(THINGS, "n", "a"))
+        waiting = asyncio.create_task(api.get(THINGS, "n", "b"))
+        await asyncio.sleep(1)
+        call.cancel()
+        waiting.cancel()
+        await asyncio.gather(call, waiting, return_exceptions=True)
+        server.script = ok
+        await api.get(THINGS, "n", "c")
+
+
+# Watches
+
+
+async def watched(api: Api, **options: Any) -> list[tuple[str, str]]:
+    got = []
+    arguments = {"resource_version": "5", "timeout_seconds": 60} | options
+    async with aclosing(api.watch(THINGS, "n", **arguments)) as events:
+        async for kind, document in events:
+            got.append((kind, document["metadata"]["resourceVersion"]))
+    return got
+
+
+async def test_a_watch_gives_its_events_and_ends_when_the_server_ends_it(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        await request.begin()
+        await request.event("ADDED", thing("a", 6))
+        await request.event("BOOKMARK", bookmark(9))
+        await request.end()
+
+    server.script = script
+    assert await watched(api, label_selector="x") == [("ADDED", "6"), ("BOOKMARK", "9")]
+    assert server.requests[0].query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "60",
+        "labelSelector": "x",
+    }
+
+
+async def test_an_event_that_says_410_is_expired(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        await request.begin()
+        await request.event("ERROR", status(410, "Expired", "too old"))
+
+    server.script = script
+    with pytest.raises(Expired, match="too old"):
+        await watched(api)
+
+
+async def test_a_watch_whose_head_never_comes_is_unreachable(server: Server, api: Api) -> None:
+    server.script = hang
+    with pytest.raises(Unreachable, match="deadline"):
+        await watched(api)
+
+
+async def test_a_watch_ends_soon_after_its_time_though_the_server_talks_on(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        await request.begin()
+        for version in range(6, 1000):
+            await request.event("BOOKMARK", bookmark(version))
+            await asyncio.sleep(1)
+
+    server.script = script
+    began = asyncio.get_running_loop().time()
+    await watched(api)
+    assert 60 <= asyncio.get_running_loop().time() - began <= 71
+
+
+async def test_a_consumer_may_take_its_time_with_an_event(server: Server, api: Api) -> None:
+    """No deadline of the stream may strike in what its reader does."""
+
+    async def script(request: Request) -> None:
+        await request.begin()
+        await request.event("ADDED", thing("a", 6))
+        await request.event("ADDED", thing("b", 7))
+        await request.end()
+
+    server.script = script
+    got = []
+    async with aclosing(api.watch(THINGS, "n", resource_version="5", timeout_seconds=10)) as events:
+        async for _, document in events:
+            await asyncio.sleep(300)
+            got.append(document["metadata"]["name"])
+    assert got == ["a", "b"]
+
+
+async def test_watches_take_no_turns(server: Server, tmp_path: Path) -> None:
+    async def script(request: Request) -> None:
+        if request.watching:
+            await request.begin()
+            await request.hang()
+        await ok(request)
+
+    server.script = script
+    async with await server.connect(tmp_path, max_connections=1) as api:
+        tasks = [asyncio.create_task(watched(api)) for _ in range(5)]
+        await asyncio.sleep(1)
+        await api.get(THINGS, "n", "a")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_requests_are_counted_by_verb_and_code(server: Server, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+
+    async def script(request: Request) -> None:
+        await request.answer(200 if request.method == "GET" else 409, status(409, "Conflict"))
+
+    server.script = script
+    async with await server.connect(tmp_path, metrics=Metrics(registry)) as api:
+        await api.get(THINGS, "n", "a")
+        with pytest.raises(ApiError):
+            await api.create(THINGS, thing("a", 1))
+        server.script = reset
+        with pytest.raises(Unreachable):
+            await api.delete(THINGS, "n", "a")
+
+    def count(verb: str, code: str) -> float | None:
+        labels = {"verb": verb, "resource": "things", "code": code}
+        return registry.get_sample_value("kubevirt_poolhouse_api_requests_total", labels)
+
+    assert count("get", "200") == 1
+    assert count("create", "409") == 1
+    assert count("delete", "0") == 1
+
+
+async def test_a_body_of_any_text_arrives_as_it_is(server: Server, api: Api) -> None:
+    server.script = ok
+    body = thing("a", 1, text='\u0000\u202e</script>"\n \U0001f600')
+    await api.create(THINGS, body)
+    assert json.loads(server.requests[0].body) == body

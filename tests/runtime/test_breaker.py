@@ -1,0 +1,65 @@
+"""The circuit breaker, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.breaker import Breaker
+
+NEW = Breaker(failures_to_open=3, first_pause_seconds=1, longest_pause_seconds=4, probe_seconds=2)
+
+
+def failed(times: int, now: float = 0.0) -> Breaker:
+    breaker = NEW
+    for _ in range(times):
+        breaker = breaker.failed(now)
+    return breaker
+
+
+def test_single_failures_leave_it_closed() -> None:
+    assert failed(2).asked(0) == (failed(2), True)
+    assert failed(2).succeeded().failed(0).failed(0).state == "closed"
+
+
+def test_failures_in_a_row_open_it() -> None:
+    assert failed(3).state == "open"
+    assert failed(3).asked(0.9) == (failed(3), False)
+
+
+def test_after_the_pause_one_call_goes_and_others_wait() -> None:
+    probing, may = failed(3).asked(1.0)
+    assert (probing.state, may) == ("probing", True)
+    assert probing.asked(1.5) == (probing, False)
+
+
+def test_good_news_close_it() -> None:
+    probing, _ = failed(3).asked(1.0)
+    assert probing.succeeded() == NEW
+
+
+def test_bad_news_double_the_pause_up_to_a_limit() -> None:
+    breaker, now, pauses = failed(3), 1.0, []
+    for _ in range(4):
+        breaker, may = breaker.asked(now)
+        assert may
+        breaker = breaker.failed(now)
+        assert breaker.again_at is not None
+        pauses.append(breaker.again_at - now)
+        now = breaker.again_at
+    assert pauses == [2, 4, 4, 4]
+
+
+def test_calls_that_were_under_way_are_no_further_news() -> None:
+    breaker = failed(3)
+    assert failed(300) == breaker
+
+
+def test_a_probe_whose_news_never_came_is_given_up() -> None:
+    probing, _ = failed(3).asked(1.0)
+    again, may = probing.asked(3.0)
+    assert (again.state, may) == ("probing", True)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_any_success_forgets_the_failures(failures: int) -> None:
+    assert failed(failures).succeeded() == NEW

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from runtime import errors
+from tests.runtime.misbehaving import status
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "retry_after", "expected"),
+    [
+        (400, "BadRequest", None, errors.Invalid),
+        (401, "Unauthorized", None, errors.Forbidden),
+        (403, "Forbidden", None, errors.Forbidden),
+        (404, "NotFound", None, errors.NotFound),
+        (405, "MethodNotAllowed", None, errors.ApiError),
+        (409, "AlreadyExists", None, errors.AlreadyExists),
+        (409, "Conflict", None, errors.Conflict),
+        (410, "Expired", None, errors.Expired),
+        (410, "Gone", None, errors.Expired),
+        (413, "RequestEntityTooLarge", None, errors.Invalid),
+        (422, "Invalid", None, errors.Invalid),
+        (429, "TooManyRequests", None, errors.Throttled),
+        (500, "InternalError", None, errors.Unavailable),
+        (503, "ServiceUnavailable", None, errors.Unavailable),
+        (503, "ServiceUnavailable", "1", errors.Throttled),
+        (504, "Timeout", None, errors.Unavailable),
+    ],
+)
+def test_each_answer_is_the_error_that_says_how_to_react(
+    code: int, reason: str, retry_after: str | None, expected: type[errors.ApiError]
+) -> None:
+    body = json.dumps(status(code, reason)).encode()
+    error = errors.of_answer(code, body, retry_after=retry_after, now=NOW)
+    assert type(error) is expected
+    assert (error.status, error.reason) == (code, reason)
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [
+        (None, {}, None),
+        ("7", {}, 7),
+        (None, {"retryAfterSeconds": 3}, 3),
+        ("7", {"retryAfterSeconds": 3}, 7),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", {}, 30),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", {}, 0),
+        ("soon", {}, None),
+        ("-1", {}, None),
+        ("nan", {}, None),
+        ("99999999999999999999", {}, errors.RETRY_AFTER_LIMIT_SECONDS),
+    ],
+)
+def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any], seconds: float | None) -> None:
+    body = json.dumps(status(429, "TooManyRequests", **details)).encode()
+    assert errors.of_answer(429, body, retry_after=header, now=NOW).retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the answer has no text"),
+        (b"upstream connect error", "upstream connect error"),
+        (b"{}", "{}"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"x" * 10_000, "x" * errors.TEXT_LIMIT),
+        (b'{"kind": "Status", "details": 7, "message": null}', "no reason given"),
+        (b'{"kind": "Status", "details": {"causes": [7, {}]}, "message": "m"}', "m"),
+    ],
+)
+def test_answers_that_are_no_status_keep_their_text(body: bytes, message: str) -> None:
+    error = errors.of_answer(502, body, now=NOW)
+    assert isinstance(error, errors.Unavailable)
+    assert error.message == message
+    assert error.causes == [] or error.causes == [{}]
+
+
+def test_every_cause_is_in_the_sentence_once() -> None:
+    causes = [
+        {"field": "spec.a", "message": "Required value"},
+        {"field": "spec.b", "message": "Invalid value"},
+        {"message": "said"},
+    ]
+    body = json.dumps(status(422, "Invalid", "it is wrong: said", causes=causes)).encode()
+    assert errors.of_answer(422, body, now=NOW).message == (
+        "it is wrong: said; spec.a: Required value; spec.b: Invalid value"
+    )

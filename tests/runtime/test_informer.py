@@ -1,0 +1,653 @@
+"""An informer against a server that misbehaves. Times are virtual: what matters is how often it asks, and what it
+believes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from runtime.api import Api
+from runtime.informer import Informer, older
+from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    size: int
+
+
+def view(document: dict[str, Any]) -> View:
+    return View(document["metadata"]["name"], document["spec"].get("size", 0))
+
+
+class Seen(list[tuple[str, str]]):
+    """What a subscriber was told."""
+
+    def __call__(self, old: View | None, new: View | None) -> None:
+        what = "new" if old is None else "gone" if new is None else "changed"
+        known = new or old
+        assert known is not None
+        self.append((what, known.name))
+
+
+@asynccontextmanager
+async def running(informer: Informer[View]) -> AsyncIterator[Seen]:
+    seen = Seen()
+    informer.subscribe(seen)
+    task = asyncio.create_task(informer.run())
+    try:
+        yield seen
+        assert not task.done(), "it runs for ever"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def informer_of(api: Api, **options: Any) -> Informer[View]:
+    return Informer(api, THINGS, view, **options)
+
+
+def names(informer: Informer[View]) -> list[str]:
+    return sorted(each.name for each in informer.store.all())
+
+
+class Cluster:
+    """A server that behaves, to be wrong in one place: lists what it has, watches send what `events` says and stay
+    open."""
+
+    def __init__(self, server: Server, *items: dict[str, Any], version: int = 10) -> None:
+        self.items = list(items)
+        self.version = version
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        server.script = self
+
+    async def __call__(self, request: Request) -> None:
+        await (self.watch(request) if request.watching else self.list(request))
+
+    async def list(self, request: Request) -> None:
+        await request.answer(200, things(self.version, *self.items))
+
+    async def watch(self, request: Request) -> None:
+        await request.begin()
+        for kind, document in self.events:
+            await request.event(kind, document)
+        await request.hang()
+
+
+# What it should do
+
+
+async def test_a_list_is_read_in_pages_and_watched_from_its_version(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        if request.watching:
+            await request.begin()
+            await request.hang()
+        if "continue" in request.query:
+            assert request.query["continue"] == "two"
+            await request.answer(200, things(10, thing("c", 3)))
+        else:
+            assert request.query["limit"] == "2"
+            await request.answer(200, things(10, thing("a", 1), thing("b", 2), more="two"))
+
+    server.script = script
+    informer = informer_of(api, page=2)
+    async with running(informer) as seen:
+        await informer.synced()
+        assert names(informer) == ["a", "b", "c"]
+        assert seen == [("new", "a"), ("new", "b"), ("new", "c")]
+        await asyncio.sleep(1)
+        assert server.watches[0].query["resourceVersion"] == "10"
+        assert server.watches[0].query["allowWatchBookmarks"] == "true"
+
+
+async def test_events_change_the_store_and_its_indexes(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1, size=1), thing("b", 2, size=1))
+    cluster.events = [
+        ("ADDED", thing("c", 11, size=2)),
+        ("MODIFIED", thing("a", 12, size=2)),
+        ("DELETED", thing("b", 13, size=1)),
+    ]
+    informer = informer_of(api, indexes={"size": lambda v: [v.size]})
+    async with running(informer) as seen:
+        await asyncio.sleep(1)
+        assert sorted(v.name for v in informer.store.by("size", 2)) == ["a", "c"]
+        assert informer.store.by("size", 1) == []
+        assert informer.store.get(("n", "b")) is None
+        assert seen[2:] == [("new", "c"), ("changed", "a"), ("gone", "b")]
+
+
+async def test_a_watch_goes_on_from_the_last_bookmark(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        if len(server.watches) == 1:
+            await request.event("BOOKMARK", bookmark(500))
+            await asyncio.sleep(60)
+            await request.end()
+            return
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    async with running(informer_of(api)):
+        await asyncio.sleep(70)
+        assert [request.query["resourceVersion"] for request in server.watches] == ["10", "500"]
+        assert len(server.lists) == 1
+
+
+async def test_a_change_of_nothing_in_the_view_is_no_news(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1, size=1))
+    cluster.events = [("MODIFIED", thing("a", 11, size=1, heartbeat=1))]
+    async with running(informer_of(api)) as seen:
+        await asyncio.sleep(1)
+        assert seen == [("new", "a")]
+
+
+async def test_what_no_event_told_is_found_by_the_next_full_list(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1), thing("b", 2))
+    informer = informer_of(api)
+    async with running(informer) as seen:
+        await asyncio.sleep(60)
+        cluster.items, cluster.version = [thing("b", 2), thing("c", 20)], 30
+        await asyncio.sleep(3600)
+        assert names(informer) == ["b", "c"]
+        assert seen[2:] == [("gone", "a"), ("new", "c")]
+        assert len(server.lists) <= 3
+
+
+# A server that hangs up
+
+
+async def test_a_watch_that_closes_at_once_is_not_a_hot_loop(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        await request.end()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    async with running(informer_of(api)):
+        await asyncio.sleep(600)
+    assert server.most_in(1) <= 4
+    assert server.most_in(60) <= 12
+    assert len(server.lists) == 1, "an early end is no reason to list again"
+
+
+async def test_a_watch_that_gives_one_event_and_closes_is_not_a_hot_loop_and_loses_nothing(
+    server: Server, api: Api
+) -> None:
+    cluster = Cluster(server)
+
+    async def watch(request: Request) -> None:
+        last = int(request.query["resourceVersion"])
+        await request.begin()
+        await request.event("ADDED", thing(f"t{last + 1}", last + 1))
+        await request.end()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(60)
+    assert server.most_in(1) <= 4
+    assert len(informer.store) == len(server.watches) >= 60, "it keeps up, at about two a second"
+
+
+async def test_a_reset_in_the_middle_goes_on_where_it_was(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        if len(server.watches) == 1:
+            await request.event("ADDED", thing("b", 11))
+            await request.chunk(b'{"type":"ADDED","object":{"metadata":{"na')
+            await asyncio.sleep(1)
+            request.reset()
+            raise Hangup
+        await request.event("ADDED", thing("c", 12))
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(10)
+        assert names(informer) == ["a", "b", "c"]
+        assert server.watches[1].query["resourceVersion"] == "11"
+        assert len(server.lists) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"na', id="truncated"),
+        pytest.param(b"<html>Bad gateway</html>\n", id="html"),
+        pytest.param(b"null\n", id="null"),
+        pytest.param(b'{"type":"ADDED"}\n', id="no object"),
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"x","namespace":"n"}}}\n', id="no resourceVersion"),
+        pytest.param(b'{"type":"BOOKMARK","object":{"metadata":null}}\n', id="bookmark without metadata"),
+        pytest.param(b"\xff\xfe\n", id="not UTF-8"),
+    ],
+)
+async def test_garbage_in_a_watch_costs_that_watch_only(server: Server, api: Api, line: bytes) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        if len(server.watches) <= 3:
+            await request.chunk(line)
+            await request.end()
+            return
+        await request.event("ADDED", thing("b", 12))
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(1)
+        assert informer.problem
+        await asyncio.sleep(20)
+        assert names(informer) == ["a", "b"]
+        assert server.most_in(1) <= 4
+        assert informer.problem is None
+
+
+async def test_an_empty_line_is_no_event(server: Server, api: Api) -> None:
+    cluster = Cluster(server)
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        await request.chunk(b"\n\r\n")
+        await request.event("ADDED", thing("a", 11))
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(1)
+        assert names(informer) == ["a"]
+        assert len(server.watches) == 1
+
+
+# A server that says nothing
+
+
+async def test_a_silent_watch_is_begun_again_where_it_was(server: Server, api: Api) -> None:
+    """Half open: the server is gone, nobody told us, and no bookmark comes."""
+    Cluster(server, thing("a", 1))
+    async with running(informer_of(api)):
+        await asyncio.sleep(600)
+    assert 4 <= len(server.watches) <= 8
+    assert {request.query["resourceVersion"] for request in server.watches} == {"10"}
+    assert len(server.lists) == 1
+
+
+async def test_a_list_that_hangs_is_given_up_and_tried_again(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def list_(request: Request) -> None:
+        if len(server.lists) <= 2:
+            await request.hang()
+        await request.answer(200, things(10, thing("a", 1)))
+
+    cluster.list = list_  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(16)
+        assert informer.problem is not None
+        assert "deadline" in informer.problem
+        async with asyncio.timeout(30):
+            await informer.synced()
+
+
+# A server that refuses
+
+
+async def test_410_as_a_status_is_answered_by_a_list(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        if len(server.watches) == 1:
+            cluster.items, cluster.version = [thing("b", 20)], 30
+            await request.answer(410, status(410, "Expired", "too old resource version"))
+            return
+        await request.begin()
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer) as seen:
+        await asyncio.sleep(5)
+        assert names(informer) == ["b"]
+        assert seen[1:] == [("gone", "a"), ("new", "b")]
+        assert server.watches[1].query["resourceVersion"] == "30"
+
+
+@pytest.mark.parametrize("reason", ["Expired", "Gone"])
+async def test_410_as_an_event_is_answered_by_a_list(server: Server, api: Api, reason: str) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        if len(server.watches) == 1:
+            cluster.items, cluster.version = [thing("a", 1), thing("b", 20)], 30
+            await request.event("ERROR", status(410, reason))
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(5)
+        assert names(informer) == ["a", "b"]
+
+
+async def test_410_for_ever_is_not_a_storm_of_lists(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.answer(410, status(410, "Expired"))
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    async with running(informer_of(api)):
+        await asyncio.sleep(600)
+    assert server.most_in(1) <= 4
+    assert server.most_in(60) <= 16
+
+
+async def test_410_between_two_pages_begins_the_list_anew(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        if request.watching:
+            await request.begin()
+            await request.hang()
+        if "continue" in request.query and len(server.lists) == 2:
+            await request.answer(410, status(410, "Expired", "the continue token is too old"))
+        elif "continue" in request.query:
+            await request.answer(200, things(20, thing("b", 2)))
+        else:
+            await request.answer(200, things(20, thing("a", 1), more="two"))
+
+    server.script = script
+    informer = informer_of(api)
+    async with running(informer) as seen:
+        await asyncio.sleep(5)
+        assert names(informer) == ["a", "b"]
+        assert seen == [("new", "a"), ("new", "b")], "half a list was never believed"
+
+
+async def test_a_storm_of_500s_is_met_with_growing_pauses(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+    healthy = cluster.list
+
+    async def list_(request: Request) -> None:
+        if request.at < 1000 + 120:
+            await request.answer(500, b"etcdserver: leader changed")
+        else:
+            await healthy(request)
+
+    cluster.list = list_  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(100)
+        assert informer.problem is not None
+        assert "etcdserver: leader changed" in informer.problem
+        assert len(server.requests) <= 10
+        assert server.most_in(1) <= 2
+        await asyncio.sleep(60)
+        assert names(informer) == ["a"]
+
+
+async def test_retry_after_is_waited_for(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+    healthy = cluster.list
+
+    async def list_(request: Request) -> None:
+        if len(server.lists) == 1:
+            await request.answer(429, status(429, "TooManyRequests"), {"Retry-After": "17"})
+        else:
+            await healthy(request)
+
+    cluster.list = list_  # type: ignore[method-assign]
+    async with running(informer_of(api)):
+        await asyncio.sleep(60)
+    first, second = server.lists
+    assert 17 <= second.at - first.at < 18
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        pytest.param(403, status(403, "Forbidden", "things is forbidden"), id="forbidden"),
+        pytest.param(404, b"404 page not found", id="its CRD is not there"),
+        pytest.param(200, {}, id="an empty object"),
+        pytest.param(200, b"", id="an empty body"),
+        pytest.param(200, things(""), id="a list without a resourceVersion"),
+        pytest.param(200, {"metadata": {"resourceVersion": "1"}, "items": "many"}, id="items that are none"),
+        pytest.param(200, [], id="a list that is an array"),
+        pytest.param(302, b"", id="a redirect"),
+    ],
+)
+async def test_an_answer_that_is_no_list_is_asked_for_again_with_pauses(
+    server: Server, api: Api, code: int, body: Any
+) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(code, body, {"Location": server.url + "/elsewhere"} if code == 302 else None)
+
+    server.script = script
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(600)
+        assert not informer.is_synced
+        assert informer.problem
+    assert server.most_in(1) <= 2
+    assert server.most_in(60) <= 10
+
+
+async def test_a_kind_that_vanishes_for_a_while_takes_nothing_with_it(server: Server, api: Api) -> None:
+    """An upgrade of KubeVirt replaces its CRDs. A store that emptied itself would have every pool heal itself."""
+    cluster = Cluster(server, thing("a", 1))
+    gone = False
+
+    async def script(request: Request) -> None:
+        if gone:
+            await request.answer(404, b"404 page not found")
+        elif request.watching:
+            await request.begin()
+            await asyncio.sleep(40)
+            await request.end()
+        else:
+            await cluster.list(request)
+
+    server.script = script
+    informer = informer_of(api)
+    async with running(informer) as seen:
+        await asyncio.sleep(20)
+        gone = True
+        await asyncio.sleep(300)
+        assert names(informer) == ["a"]
+        assert informer.problem is not None
+        gone = False
+        await asyncio.sleep(60)
+        assert informer.problem is None
+        assert seen == [("new", "a")]
+
+
+# A server that is wrong
+
+
+async def test_a_server_that_has_gone_back_in_time_is_listed(server: Server, api: Api) -> None:
+    """etcd was restored from a backup: it has never heard of our version."""
+    cluster = Cluster(server, thing("a", 900), version=1000)
+
+    async def watch(request: Request) -> None:
+        if int(request.query["resourceVersion"]) > cluster.version:
+            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+            await request.answer(504, status(504, "Timeout", "Too large resource version: 1000", causes=causes))
+            return
+        await request.begin()
+        await request.event("ADDED", thing("c", cluster.version + 1))
+        await asyncio.sleep(50)
+        await request.end()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(10)
+        cluster.items, cluster.version = [thing("a", 90, size=7), thing("b", 95)], 100
+        await asyncio.sleep(120)
+        assert names(informer) == ["a", "b", "c"]
+        assert informer.store.get(("n", "a")) == View("a", 7), "what is listed is believed, however old its number"
+
+
+async def test_a_watch_that_is_refused_again_and_again_is_answered_by_a_list(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        await request.answer(500, status(500, "InternalError", "cannot decode your resourceVersion"))
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    async with running(informer_of(api)):
+        await asyncio.sleep(120)
+    assert len(server.lists) >= 2
+    assert server.most_in(60) <= 16
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        pytest.param([("ADDED", 11, 1), ("ADDED", 11, 1)], 1, id="the same twice"),
+        pytest.param([("ADDED", 12, 2), ("MODIFIED", 11, 1)], 2, id="a change that comes late"),
+        pytest.param([("ADDED", 11, 1), ("DELETED", 13, 1), ("MODIFIED", 12, 2)], None, id="a change after the end"),
+        pytest.param([("ADDED", 11, 1), ("DELETED", 12, 1), ("DELETED", 12, 1)], None, id="deleted twice"),
+        pytest.param([("ADDED", 11, 1), ("ADDED", 15, 5), ("DELETED", 12, 1)], 5, id="an end that comes late"),
+        pytest.param([("DELETED", 11, 0)], None, id="the end of what was never there"),
+        pytest.param([("MODIFIED", 11, 3)], 3, id="a change of what was never there"),
+        pytest.param([("ADDED", 11, 1), ("DELETED", 12, 1), ("ADDED", 13, 4)], 4, id="made again"),
+    ],
+)
+async def test_events_twice_and_in_the_wrong_order_end_in_the_truth(
+    server: Server, api: Api, events: list[tuple[str, int, int]], left: int | None
+) -> None:
+    cluster = Cluster(server)
+    cluster.events = [(kind, thing("a", version, size=size)) for kind, version, size in events]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(1)
+        found = informer.store.get(("n", "a"))
+        assert (found.size if found else None) == left
+
+
+@pytest.mark.parametrize(
+    ("number", "than", "expected"),
+    [("9", "10", True), ("10", "9", False), ("10", "10", False), ("abc", "10", False), ("9", "x1", False)],
+)
+def test_only_numbers_are_compared(number: str, than: str, expected: bool) -> None:
+    assert older(number, than) is expected
+
+
+async def test_one_object_that_cannot_be_read_hides_no_other(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1), thing("bad", 2, size=None), {"metadata": None}, thing("b", 3))
+
+    def strict(document: dict[str, Any]) -> View:
+        return View(document["metadata"]["name"], document["spec"].get("size", 0) + 0)
+
+    cluster.events = [("MODIFIED", thing("a", 11, size=None)), ("ADDED", thing("c", 12))]
+    informer = Informer(api, THINGS, strict)
+    async with running(informer) as seen:
+        await asyncio.sleep(1)
+        assert names(informer) == ["a", "b", "c"], "the last readable view of it stays"
+        cluster.items = [thing("a", 11, size=None), thing("b", 3), thing("c", 12)]
+        await asyncio.sleep(3600)
+        assert names(informer) == ["a", "b", "c"]
+        assert ("gone", "a") not in seen
+
+
+async def test_a_subscriber_that_fails_stops_neither_the_others_nor_the_informer(server: Server, api: Api) -> None:
+    Cluster(server, thing("a", 1)).events = [("ADDED", thing("b", 11))]
+    informer = informer_of(api)
+
+    def failing(old: View | None, new: View | None) -> None:
+        raise RuntimeError("no")
+
+    informer.subscribe(failing)
+    async with running(informer) as seen:
+        await asyncio.sleep(1)
+        assert seen == [("new", "a"), ("new", "b")]
+
+
+# Size
+
+
+async def test_an_object_of_three_megabytes_in_a_thousand_pieces(server: Server, api: Api) -> None:
+    cluster = Cluster(server)
+    big = thing("big", 11, size=1, text="x" * 3_000_000)
+
+    async def watch(request: Request) -> None:
+        line = json.dumps({"type": "ADDED", "object": big}).encode() + b"\n"
+        await request.begin()
+        for start in range(0, len(line), 3001):
+            await request.chunk(line[start : start + 3001])
+        await request.event("ADDED", thing("after", 12))
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(5)
+        assert names(informer) == ["after", "big"]
+
+
+async def test_a_line_without_end_is_given_up(server: Server, api: Api) -> None:
+    cluster = Cluster(server)
+
+    async def watch(request: Request) -> None:
+        await request.begin()
+        while True:
+            await request.chunk(b"x" * 2**20)
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(0.2)
+        assert informer.problem is not None
+        assert "longer than" in informer.problem
+
+
+async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Server, api: Api) -> None:
+    """Real time is measured here, generously: the loop goes on between pages, and documents are let go."""
+    document = thing("x", 1, filler=["some text that is not small"] * 150)  # 5 KB
+    gap = 0.0
+
+    async def script(request: Request) -> None:
+        if request.watching:
+            await request.begin()
+            await request.hang()
+        start = int(request.query.get("continue", 0))
+        items = [document | {"metadata": thing(f"t{i}", i + 1)["metadata"]} for i in range(start, start + 500)]
+        await request.answer(200, things(20_000, *items, more=str(start + 500) if start < 9500 else ""))
+
+    async def tick() -> None:
+        nonlocal gap
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            gap, last = max(gap, now - last), now
+
+    server.script = script
+    informer = informer_of(api)
+    ticking = asyncio.create_task(tick())
+    async with running(informer):
+        await informer.synced()
+        ticking.cancel()
+        assert len(informer.store) == 10_000
+        assert gap < 1.0
+        gc.collect()
+        kept = sum(1 for each in gc.get_objects() if isinstance(each, dict) and "filler" in each)
+        assert kept < 10

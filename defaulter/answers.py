@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from defaulter import xml
 from defaulter.complete import Completed, Host, Wish, complete
 from defaulter.kubevirt import Cluster
 from defaulter.paths import Json
@@ -20,12 +21,14 @@ class Policy:
     seed: str = ""
 
 
-def answer(body: bytes, policy: Policy, host: Host) -> Answer:
-    """200 with the completed document, 400 or 422 with every problem, 503 where this libvirt cannot decide."""
+def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) -> Answer:
+    """200 with the completed document, or its domain as XML; 400 or 422 with every problem; 503 where this libvirt
+    cannot decide."""
     try:
         message = decode(body)
-        wish = read_wish(message, policy.seed)
-        done = complete(wish, policy.cluster, host)
+        done = complete(read_wish(message, policy.seed), policy.cluster, host)
+        if as_domain:
+            return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
         return 200, _encode(_reply(message, done))
     except Malformed as error:
         return 400, problems(error.problems)

@@ -32,9 +32,11 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
         try:
             body = await _body(request)
             begun = loop.time()
-            status, content = await workers.ask(frames.DOCUMENT, body)
+            as_xml = request.headers.get("accept") == "application/xml"
+            status, content = await workers.ask(frames.DOMAIN if as_xml else frames.DOCUMENT, body)
             metrics.duration.observe(loop.time() - begun)
-            answer = Response(content, status, media_type="application/json")
+            as_xml = as_xml and status == 200
+            answer = Response(content, status, media_type="application/xml" if as_xml else "application/json")
         except _Refused as error:
             answer = _problem(error.status, error.message)
         except Busy:

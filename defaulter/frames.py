@@ -14,6 +14,8 @@ SETTINGS = 0
 DOCUMENT = 1
 VERSION = 2
 PROBE = 3
+DOMAIN = 4
+"""as DOCUMENT, answered with the domain's XML"""
 
 
 def pack(tag: int, body: bytes) -> bytes:

@@ -22,14 +22,14 @@ class Roots:
     What QEMU can do is found out once and copied to each later worker: a probe takes seconds, a copy milliseconds.
     """
 
-    def __init__(self, base: Path | None, uid: int | None, gid: int | None) -> None:
+    def __init__(self, base: Path | None, uid: int | None, gid: int | None, warm: Path | None = None) -> None:
         self._uid, self._gid = uid, gid
         self._own = base is None or not _fits(base) or not reachable(base, uid)
         self.base = Path(tempfile.mkdtemp(prefix="ph-", dir=tempfile.gettempdir())) if self._own else Path(base or "")
         self.base.mkdir(parents=True, exist_ok=True)
         if self._own:
             self.base.chmod(0o711)
-        self._warm = self.base / "warm"
+        self._warm = warm or self.base / "warm"
 
     def make(self, slot: int) -> Path:
         """A clean directory for one worker, with whatever is known about QEMU already."""
@@ -47,7 +47,8 @@ class Roots:
 
     def learn(self, slot: int) -> None:
         """Keeps what a worker has found out about QEMU. A copy that is not whole is never seen."""
-        fresh = Path(tempfile.mkdtemp(prefix="warm-", dir=self.base))
+        self._warm.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix="warm-", dir=self._warm.parent))
         for known in (self.base / f"w{slot}" / _CACHE).glob("*.xml"):
             shutil.copy2(known, fresh / known.name)
         shutil.rmtree(self._warm, ignore_errors=True)

@@ -78,7 +78,7 @@ def respond(tag: int, body: bytes, policy: Policy, host: Libvirt, probe: bytes) 
         if tag == frames.PROBE:
             status, content = answer(probe, policy, host)
             return (200, b"{}") if status == 200 else (503, content)
-        return answer(body, policy, host)
+        return answer(body, policy, host, as_domain=tag == frames.DOMAIN)
     except Unable as error:
         return 503, problems([Problem("", str(error))])
     except MemoryError:

@@ -1,0 +1,144 @@
+"""`poolhouse default`: what admission would make of a VM, with no cluster at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from cli.output import Failed, Unreachable, output_option, print_json
+
+Ask = Callable[[dict[str, Any], bool], tuple[int, bytes]]
+
+
+@click.command()
+@click.option(
+    "-f", "--filename", "source", required=True, type=click.File("rb"), help="A manifest; - for standard input."
+)
+@click.option(
+    "--server", metavar="URL", help="Ask a defaulter that runs there, instead of the libvirt of this machine."
+)
+@click.option("--namespace", "-n", default="default", show_default=True, help="Of a VM that names none.")
+@click.option("--seed", default="", help="The cluster's seed of MAC addresses, firmware UUIDs and serials.")
+@output_option("yaml", "json", "xml")
+def default(source: Any, server: str | None, namespace: str, seed: str, output: str) -> None:
+    """Populate a VM as admission would, with no cluster at all.
+
+    Every document of the file is printed: those with a VM in them completed, the others as they are. With -o xml only
+    the domains are, as libvirt has them.
+    """
+    documents = list(_documents(source.read()))
+    answers: list[Any] = []
+    with _asking(server, namespace, seed) as ask:
+        for document in documents:
+            answers += _answers(document, ask, output)
+    if output == "xml":
+        click.echo("\n".join(answers))
+    elif output == "json":
+        print_json(answers[0] if len(answers) == 1 else {"apiVersion": "v1", "kind": "List", "items": answers})
+    else:
+        click.echo(yaml.safe_dump_all(answers, sort_keys=False, width=120), nl=False)
+
+
+def _documents(text: bytes) -> Iterator[dict[str, Any]]:
+    try:
+        loaded = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise Failed(f"no YAML: {error}") from None
+    for document in loaded:
+        if not isinstance(document, dict):
+            raise Failed("a document is no object")
+        if document.get("kind") == "List" and isinstance(document.get("items"), list):
+            yield from document["items"]
+        else:
+            yield document
+
+
+def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:
+    from defaulter.places import locate
+
+    if locate(document) is None:
+        if output != "xml":
+            yield document
+        return
+    status, content = ask(document, output == "xml")
+    if status == 200:
+        if output == "xml":
+            yield content.decode()
+            return
+        answer = json.loads(content)
+        for warning in answer["warnings"]:
+            click.echo(f"Warning: {warning}", err=True)
+        yield answer["object"]
+        return
+    problems = json.loads(content).get("problems", [])
+    text = "\n".join(f"{p['path']}: {p['message']}" if p["path"] else p["message"] for p in problems)
+    raise (Failed if status in (400, 413, 422) else Unreachable)(text or f"the defaulter answered {status}")
+
+
+class _Asking:
+    """A way to ask, for as long as the block lasts."""
+
+    def __init__(self, ask: Ask, close: Callable[[], None] = lambda: None) -> None:
+        self._ask, self._close = ask, close
+
+    def __enter__(self) -> Ask:
+        return self._ask
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+
+def _asking(server: str | None, namespace: str, seed: str) -> _Asking:
+    def envelope(document: dict[str, Any]) -> bytes:
+        message = {"kind": "DefaultingRequest", "object": document, "namespace": namespace}
+        return json.dumps({**message, **({"seed": seed} if seed else {})}, default=str).encode()
+
+    if server is not None:
+        return _Asking(lambda document, as_xml: _remote(server.rstrip("/"), envelope(document), as_xml))
+    return _local(envelope)
+
+
+def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
+    headers = {"Content-Type": "application/json", "Accept": "application/xml" if as_xml else "application/json"}
+    request = urllib.request.Request(f"{server}/apis/vms/defaults", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{server} does not answer: {error}") from None
+
+
+def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
+    from defaulter import frames
+    from defaulter.main import read
+    from defaulter.once import Once
+    from defaulter.problems import Unable
+
+    try:
+        settings = read(dict(os.environ))
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
+        once = Once(settings.cluster, settings.seed, (settings.uid, settings.gid), cache)
+        once.__enter__()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except Unable as error:
+        hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or name a --server"
+        raise Unreachable(f"{error}: {hint}") from None
+
+    def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:
+        try:
+            return once.ask(frames.DOMAIN if as_xml else frames.DOCUMENT, envelope(document))
+        except Unable as error:
+            raise Unreachable(str(error)) from None
+
+    return _Asking(ask, once.close)

@@ -10,7 +10,7 @@ from defaulter.contract import Away, DefaultingResponse, Refused
 from kinds.problem import Problem
 from runtime.breaker import Breaker
 from webhook import defaulting
-from webhook.review import Request, Verdict
+from webhook.review import Request, Verdict, judged
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ class Ask:
         except Refused as refusal:
             self.breaker = self.breaker.succeeded()
             before = await self._stored(request, deadline - self._now()) if request.old is not None else ()
-            return defaulting.refused(_problems(refusal), before)
+            return judged(_problems(refusal), before)
         self.breaker = self.breaker.succeeded()
         return defaulting.completed(request, answer.object, answer.warnings)
 

@@ -26,10 +26,11 @@ INTEGER_LIMIT = 1 << 63
 class Unreadable(Exception):
     """The request is refused as it stands: an HTTP status, and a sentence for the one who sent it."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.retry_after_seconds = retry_after_seconds
 
 
 def acceptable(content_type: str | None, content_encoding: str | None, content_length: str | None) -> None:

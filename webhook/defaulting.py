@@ -2,8 +2,7 @@
 
 Who is away does not stop a VM from being created: it is stored as it came, and says so itself, for the controller that
 completes it before its first start. Who answers that the spec is wrong does stop it: libvirt would refuse the same spec
-on the node, later, where nobody is looking. What was stored before and is refused now stays editable: problems that
-the stored object already has are warnings.
+on the node, later, where nobody is looking.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 from defaulter.contract import undefaulted
 from kinds.meta import UNDEFAULTED
-from kinds.problem import Problem
 from webhook.bounds import overreach
 from webhook.review import Request, Verdict
 from webhook.scope import metadata, notes
@@ -46,14 +44,6 @@ def passed(request: Request, told: str, reason: str = AWAY) -> Verdict:
         return Verdict(news=reason)
     warning = f"stored with {len(paths)} hardware fields undecided, to be completed before its next start: {told}"
     return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
-
-
-def refused(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> Verdict:
-    """The spec is wrong. `before`: what was already wrong with the object that is stored."""
-    known = set(before)
-    found = tuple(problems)
-    new = tuple(problem for problem in found if problem not in known)
-    return Verdict(problems=new) if new else Verdict(warnings=tuple(map(str, found)), news="Tolerated")
 
 
 def _annotated(document: Json, reason: str | None) -> Json:

@@ -25,6 +25,9 @@ WARNING_LIMIT = 256
 """characters; API servers cut longer ones, and drop further ones once there are 4096 in all"""
 CAUSES_LIMIT = 1000
 
+SKIPPED = "Skipped"
+TOLERATED = "Tolerated"
+
 
 @dataclass(frozen=True)
 class Request:
@@ -53,6 +56,15 @@ class Verdict:
     """denied for who asks (403), not for what is asked (422)"""
     news: str = ""
     """for the metrics: a word on how it came to this, such as `skipped`; empty for the usual way"""
+
+
+def judged(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> Verdict:
+    """Denied for its problems; but those that the stored object has as well (`before`) are warnings, or an object that
+    was good enough once could never be edited again."""
+    known = set(before)
+    found = tuple(problems)
+    new = tuple(problem for problem in found if problem not in known)
+    return Verdict(problems=new) if new else Verdict(warnings=tuple(map(str, found)), news=TOLERATED if found else "")
 
 
 def read(document: Json) -> Request:

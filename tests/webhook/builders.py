@@ -30,7 +30,8 @@ def disk(name: str = "root", **target: Any) -> Json:
 
 def request(document: Json | None, old: Json | None = None, **changed: Any) -> Request:
     document_or_old = document or old or {}
-    metadata = document_or_old.get("metadata", {})
+    metadata = document_or_old.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
     given: Json = {
         "uid": "1b0d",
         "operation": "CREATE" if old is None else "UPDATE",

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from runtime.breaker import Breaker
+from runtime.serve import serve
+from tests.runtime.misbehaving import Server
+from tests.webhook.stand_in import StandIn
+from webhook.admission import Admission
+from webhook.app import Service, app
+from webhook.ask import Ask
+from webhook.author import Author
+from webhook.dryrun import DryRun
+from webhook.intake import Intake
+from webhook.limits import Callers
+from webhook.metrics import Metrics
+
+
+@dataclass
+class Running:
+    """The webhook on a socket of its own, with a defaulter and an API server that do what a test says."""
+
+    service: Service
+    defaulter: StandIn
+    api_server: Server
+    client: httpx.AsyncClient
+    port: int
+
+    async def review(self, document: dict[str, Any], path: str = "/mutate") -> dict[str, Any]:
+        told = await self.client.post(path, json=document)
+        assert told.status_code == 200, told.text
+        return told.json()["response"]  # type: ignore[no-any-return]
+
+    async def dry_run(self, document: Any, token: str | None = "jane", **params: str) -> httpx.Response:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return await self.client.post("/apis/vms/dryrun", json=document, headers=headers, params=params)
+
+
+@pytest.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
+    defaulter = StandIn()
+    async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=2) as api:
+        ask = Ask(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
+        metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
+        metrics.breaker(lambda: ask.breaker.state)
+        service = Service(
+            admission=Admission(ask=ask, author=Author(api, budget_seconds=2)),
+            dry_run=DryRun(api, defaulter, "s"),
+            metrics=metrics,
+            intake=Intake(seconds=0.3, held_bytes=8 * 1024 * 1024),
+            callers=Callers(per_second=1, burst=20),
+            dry_runs_at_once=4,
+        )
+        started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve(app(service), "127.0.0.1", 0, drain_seconds=1, started=started.set_result))
+        port = await started
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+            yield Running(service, defaulter, api_server, client, port)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving

@@ -1,0 +1,66 @@
+"""A defaulter in the test's own process: fills what the contract says is missing, and can be told to fail.
+
+It decides nothing well; it keeps the contract's rules (empty fields only, twice the same, seeded), so that what is
+tested is the webhook and not libvirt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from defaulter.contract import Away, DefaultingResponse, Problem, Refused, undefaulted
+
+Json = dict[str, Any]
+
+
+class StandIn:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
+        self.away: str | None = None
+        self.refuses: Callable[[Json], list[Problem]] = lambda document: []
+        self.spoils: Callable[[Json], Json] = lambda document: document
+        self.hangs = False
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse:
+        self.asked.append((document, old, namespace, seed))
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.away:
+            raise Away(self.away)
+        if problems := self.refuses(document):
+            raise Refused(tuple(problems))
+        return DefaultingResponse(object=self.spoils(filled(document, seed or "")))
+
+
+def filled(document: Json, seed: str) -> Json:
+    answer = copy.deepcopy(document)
+    for _ in range(2):  # an address can be given only once there is a bus
+        for path in undefaulted(answer):
+            _fill(answer, path, seed)
+    return answer
+
+
+def _fill(document: Json, path: str, seed: str) -> None:
+    place: Any = document
+    *parents, last = [
+        int(part) if part.isdigit() else part for part in path.replace("]", "").replace("[", ".").split(".")
+    ]
+    for part in parents:
+        place = place[part] if isinstance(part, int) else place.setdefault(part, {})
+    digest = hashlib.sha256(f"{seed}/{document['metadata'].get('name')}/{path}".encode()).hexdigest()
+    values: dict[Any, Any] = {
+        "type": "pc-q35-7.2",
+        "bus": "virtio",
+        "model": "virtio",
+        "macAddress": "52:54:00:" + ":".join(digest[i : i + 2] for i in (0, 2, 4)),
+        "pciAddress": f"0000:{int(digest[:2], 16):02x}:00.0",
+        "uuid": digest[:32],
+        "serial": digest[:32],
+    }
+    place[last] = values.get(last, 1)

@@ -1,0 +1,364 @@
+"""The routes, over a socket: what each sort of request gets, and that no request takes the service down."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from defaulter.contract import Problem
+from kinds.meta import UNDEFAULTED
+from tests.runtime.misbehaving import Request
+from tests.webhook.builders import disk, review, vm
+from tests.webhook.conftest import Running
+from tests.webhook.stand_in import filled
+from webhook.body import BODY_LIMIT_BYTES
+from webhook.patch import apply
+
+VM = vm(disk("root"))
+POOL: dict[str, Any] = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "replicas": 3,
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"running": True, "template": {"spec": {"domain": {"devices": {}}}}},
+        },
+    },
+}
+
+
+def patched(document: dict[str, Any], response: dict[str, Any]) -> Any:
+    return apply(document, json.loads(base64.b64decode(response["patch"]))) if "patch" in response else document
+
+
+async def granting(request: Request) -> None:
+    """An API server that grants everything and stores nothing."""
+    if "review" in request.path:
+        return await request.answer(201, {"status": {"allowed": True}})
+    return await request.answer(201, request.document)
+
+
+async def test_a_vm_is_completed(webhook: Running) -> None:
+    response = await webhook.review(review(VM))
+    assert patched(VM, response) == filled(VM, "s")
+
+
+async def test_a_vm_passes_while_the_defaulter_is_away(webhook: Running) -> None:
+    webhook.defaulter.away = "gone"
+    response = await webhook.review(review(VM))
+    assert response["allowed"]
+    assert UNDEFAULTED in patched(VM, response)["metadata"]["annotations"]
+    assert len(response["warnings"]) == 1
+    told = (await webhook.client.get("/metrics")).text
+    assert 'kubevirt_poolhouse_admission_fail_open_total{reason="DefaulterAway"} 1.0' in told
+
+
+async def test_a_bad_vm_is_denied_with_every_problem(webhook: Running) -> None:
+    webhook.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad"), Problem(path="", message="no")]
+    response = await webhook.review(review(VM))
+    assert not response["allowed"]
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == ["spec.a", ""]
+
+
+async def test_a_vm_that_opted_out_is_left_alone(webhook: Running) -> None:
+    opted_out = vm(disk(), meta={"labels": {"poolhouse.dev/defaulting": "disabled"}})
+    assert await webhook.review(review(opted_out)) == {"uid": "1b0d", "allowed": True}
+    assert webhook.defaulter.asked == []
+
+
+async def test_what_changes_no_spec_asks_nobody(webhook: Running) -> None:
+    assert await webhook.review(review(VM, VM)) == {"uid": "1b0d", "allowed": True}
+    assert await webhook.review(review(None, VM, operation="DELETE")) == {"uid": "1b0d", "allowed": True}
+    assert webhook.defaulter.asked == []
+
+
+async def test_a_kind_that_is_not_known_passes_untouched(webhook: Running) -> None:
+    document = {"apiVersion": "kubevirt.io/v9", "kind": "Future", "metadata": {"name": "x"}, "spec": {}}
+    response = await webhook.review(review(document))
+    assert response["allowed"]
+    assert "patch" not in response
+    assert response["warnings"] == ["poolhouse knows no Future of kubevirt.io/v9"]
+
+
+async def test_a_good_pool_passes_both_entries(webhook: Running) -> None:
+    webhook.api_server.script = granting
+    for path in ("/mutate", "/validate"):
+        assert (await webhook.review(review(POOL), path))["allowed"]
+
+
+FIVE_MISTAKES = {
+    **POOL,
+    "spec": {
+        "replicas": "three",
+        "replica": 3,
+        "maxUnavailable": "lots",
+        "scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "Eldest"}}},
+        "template": {**POOL["spec"]["template"], "metadata": {"labels": {"app": 7}}},
+    },
+}
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("old", [None, POOL], ids=["created", "updated"])
+async def test_a_pool_with_five_mistakes_gets_five_problems(
+    webhook: Running, path: str, old: dict[str, Any] | None
+) -> None:
+    response = await webhook.review(review(FIVE_MISTAKES, old), path)
+    assert not response["allowed"]
+    fields = {cause["field"] for cause in response["status"]["details"]["causes"]}
+    assert fields == {
+        "spec.replicas",
+        "spec.replica",
+        "spec.maxUnavailable",
+        "spec.scaleInStrategy.proactive.selectionPolicy.basePolicy",
+        "spec.template.metadata.labels.app",
+    }
+
+
+async def test_booleans_in_selectors_become_text(webhook: Running) -> None:
+    webhook.api_server.script = granting
+    policy = {"orderedPolicies": [{"labelSelector": {"matchLabels": {"spot": True}}}]}
+    document = {
+        **POOL,
+        "spec": {**POOL["spec"], "scaleInStrategy": {"proactive": {"selectionPolicy": policy}}},
+    }
+    response = await webhook.review(review(document))
+    assert response["allowed"], response
+    stored = patched(document, response)["spec"]["scaleInStrategy"]["proactive"]["selectionPolicy"]
+    assert stored["orderedPolicies"][0]["labelSelector"]["matchLabels"] == {"spot": "true"}
+
+
+async def test_whoever_may_not_create_vms_may_not_have_a_pool_do_it(webhook: Running) -> None:
+    async def refusing(request: Request) -> None:
+        assert request.document["spec"]["user"] == "jane"
+        await request.answer(201, {"status": {"allowed": False}})
+
+    webhook.api_server.script = refusing
+    response = await webhook.review(review(POOL))
+    assert response["status"]["code"] == 403
+    assert "jane may not create virtualmachines in namespace shop" in response["status"]["message"]
+
+
+async def test_what_a_pools_vm_would_be_refused_for_is_told_at_the_template(webhook: Running) -> None:
+    cause = {"field": "spec.template.spec.domain.machine.type", "message": "no such machine"}
+
+    async def refusing(request: Request) -> None:
+        if "review" in request.path:
+            return await request.answer(201, {"status": {"allowed": True}})
+        assert (request.query["dryRun"], request.document["metadata"]["generateName"]) == ("All", "web-")
+        status = {"kind": "Status", "code": 422, "reason": "Invalid", "details": {"causes": [cause]}}
+        return await request.answer(422, status)
+
+    webhook.api_server.script = refusing
+    response = await webhook.review(review(POOL))
+    (told,) = response["status"]["details"]["causes"]
+    assert told["field"] == "spec.template.spec.template.spec.domain.machine.type"
+
+
+async def test_a_full_quota_is_a_warning_for_a_pool(webhook: Running) -> None:
+    async def full(request: Request) -> None:
+        if "review" in request.path:
+            return await request.answer(201, {"status": {"allowed": True}})
+        return await request.answer(403, {"kind": "Status", "code": 403, "message": "exceeded quota"})
+
+    webhook.api_server.script = full
+    response = await webhook.review(review(POOL))
+    assert response["allowed"]
+    assert "exceeded quota" in response["warnings"][0]
+
+
+async def test_rights_that_cannot_be_asked_for_are_a_no(webhook: Running) -> None:
+    async def broken(request: Request) -> None:
+        await request.answer(500, {"kind": "Status", "code": 500, "message": "oh"})
+
+    webhook.api_server.script = broken
+    assert not (await webhook.review(review(POOL)))["allowed"]
+
+
+async def test_a_pool_whose_template_stays_is_not_tried_again(webhook: Running) -> None:
+    larger = {**POOL, "spec": {**POOL["spec"], "replicas": 5}}
+    assert (await webhook.review(review(larger, POOL)))["allowed"]
+    assert webhook.api_server.requests == []
+
+
+# Hostile requests
+
+
+class Chunked:
+    """Four megabytes that do not say so beforehand."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 65536
+
+
+JSON = {"Content-Type": "application/json"}
+HOSTILE = [
+    pytest.param({"content": b"", "headers": JSON}, 400, id="empty"),
+    pytest.param({"content": b"{", "headers": JSON}, 400, id="truncated"),
+    pytest.param({"content": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, id="wrong content type"),
+    pytest.param({"content": b"{}"}, 415, id="no content type"),
+    pytest.param(
+        {"content": gzip.compress(b" " * 300_000_000), "headers": {**JSON, "Content-Encoding": "gzip"}},
+        415,
+        id="a gzip bomb",
+    ),
+    pytest.param({"content": b"x" * BODY_LIMIT_BYTES, "headers": JSON}, 413, id="3 MiB"),
+    pytest.param({"content": Chunked(), "headers": JSON}, 413, id="4 MiB in chunks, without a length"),
+    pytest.param({"content": b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "headers": JSON}, 400, id="deep nesting"),
+    pytest.param({"json": {**review(VM), "apiVersion": "admission.k8s.io/v1beta1"}}, 400, id="v1beta1"),
+    pytest.param({"json": review(VM, uid="")}, 400, id="no uid"),
+    pytest.param({"json": VM}, 400, id="the object itself"),
+]
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(("request_", "status"), HOSTILE)
+async def test_hostile_requests_get_a_sentence(
+    webhook: Running, path: str, request_: dict[str, Any], status: int
+) -> None:
+    told = await webhook.client.post(path, **request_)
+    assert told.status_code == status
+    (problem,) = told.json()["problems"]
+    assert problem["message"]
+    assert (await webhook.review(review(VM)))["allowed"]
+
+
+async def test_ten_thousand_disks_reach_the_defaulter_and_come_back(webhook: Running) -> None:
+    webhook.defaulter.refuses = lambda document: [
+        Problem(path=f"spec.disks[{index}]", message="there are too many disks") for index in range(10_000)
+    ]
+    many = vm(*(disk(f"d{index}", bus="virtio") for index in range(10_000)))
+    response = await webhook.review(review(many))
+    assert not response["allowed"]
+    assert len(response["status"]["details"]["causes"]) == 1000
+
+
+async def test_markup_and_control_characters_are_data(webhook: Running) -> None:
+    odd = "<a>&'\"]]>\u0000\u202e\n\x1b[31m"
+    document = vm(disk("root", serial=odd), annotations={"note": odd})
+    response = await webhook.review(review(document))
+    assert patched(document, response) == filled(document, "s")
+
+
+async def test_unknown_fields_survive_untouched(webhook: Running) -> None:
+    document = vm({"name": "root", "disk": {"bus": "virtio", "futureField": {"deep": [1, None]}}}, newThing=[1.5, "x"])
+    stored = patched(document, await webhook.review(review(document)))
+    domain = stored["spec"]["template"]["spec"]["domain"]
+    assert domain["newThing"] == [1.5, "x"]
+    assert domain["devices"]["disks"][0]["disk"]["futureField"] == {"deep": [1, None]}
+
+
+async def _raw(port: int, *parts: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+    async with asyncio.timeout(5):
+        answer = await reader.read(65536)
+    writer.close()
+    return answer
+
+
+async def test_a_body_that_never_ends_is_not_waited_for(webhook: Running) -> None:
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    assert b" 408 " in await _raw(webhook.port, head, b'{"a')
+
+
+async def test_a_body_in_drops_is_not_waited_for(webhook: Running) -> None:
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert b" 408 " in await _raw(webhook.port, head, b"1\r\n{\r\n", b'1\r\n"\r\n')
+
+
+async def test_large_bodies_at_once_do_not_fill_the_memory(webhook: Running) -> None:
+    webhook.defaulter.hangs = True
+    large = vm(disk(), annotations={"note": "x" * 2_900_000})
+    told = await asyncio.gather(*(webhook.client.post("/mutate", json=review(large)) for _ in range(6)))
+    statuses = sorted(answer.status_code for answer in told)
+    assert statuses == [200, 200, 429, 429, 429, 429]
+    webhook.defaulter.hangs = False
+    assert (await webhook.review(review(VM)))["allowed"]
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/mutate/", "/apis/vms/dryrun/../x", "/docs", "/openapi.json"])
+async def test_what_has_no_route_is_said_in_json(webhook: Running, path: str) -> None:
+    told = await webhook.client.post(path, json={})
+    assert (told.status_code, told.json()["allowed"]) == (404, False)
+
+
+async def test_a_wrong_method_is_said_in_json(webhook: Running) -> None:
+    assert (await webhook.client.get("/mutate")).json()["problems"][0]["message"] == "Method Not Allowed"
+
+
+async def test_a_mistake_of_ours_is_one_answer(webhook: Running) -> None:
+    def broken(document: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    webhook.defaulter.spoils = broken
+    told = await webhook.client.post("/mutate", json=review(VM))
+    assert told.status_code == 500
+    assert "a bug" not in told.text
+    assert (await webhook.client.get("/healthz")).text == "ok"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "spec",
+                    "metadata",
+                    "template",
+                    "domain",
+                    "devices",
+                    "disks",
+                    "name",
+                    "labels",
+                    "annotations",
+                    "machine",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    document=st.fixed_dictionaries(
+        {
+            "apiVersion": st.just("kubevirt.io/v1"),
+            "kind": st.sampled_from(["VirtualMachine", "VirtualMachineInstance", "VirtualMachinePool"]),
+        },
+        optional={"metadata": values, "spec": values, "status": values},
+    ),
+    path=st.sampled_from(["/mutate", "/validate"]),
+)
+async def test_no_object_whatsoever_makes_it_fail(webhook: Running, document: dict[str, Any], path: str) -> None:
+    webhook.api_server.script = granting
+    webhook.defaulter.away = "not asked for this"
+    told = await webhook.client.post(
+        path,
+        content=json.dumps(review({**document}, name="x", namespace="y")),
+        headers={"Content-Type": "application/json"},
+    )
+    assert told.status_code in (200, 400), told.text
+    if told.status_code == 200:
+        response = told.json()["response"]
+        assert response["uid"] == "1b0d"
+        patched(document, response)

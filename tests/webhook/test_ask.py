@@ -1,0 +1,180 @@
+"""Asking the defaulter: what its answers and its failures make of a VM."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from defaulter.contract import Problem, undefaulted
+from kinds.meta import UNDEFAULTED
+from kinds.problem import Problem as Told
+from runtime.breaker import Breaker
+from tests.webhook.builders import disk, request, vm
+from tests.webhook.stand_in import StandIn, filled
+from webhook import defaulting
+from webhook.ask import Ask
+from webhook.review import TOLERATED, Verdict, answer
+
+VM = vm(disk("root"), disk("data", bus="virtio"))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ask(defaulter: StandIn, clock: Clock | None = None, budget_seconds: float = 2.0) -> Ask:
+    return Ask(
+        defaulter, seed="s", budget_seconds=budget_seconds, now=clock or Clock(), breaker=Breaker(failures_to_open=3)
+    )
+
+
+def notes(verdict: Verdict) -> Any:
+    assert verdict.object is not None
+    return verdict.object["metadata"].get("annotations")
+
+
+async def test_empty_fields_are_filled() -> None:
+    verdict = await ask(StandIn()).verdict(request(VM))
+    assert verdict == Verdict(object=filled(VM, "s"))
+    assert undefaulted(verdict.object or {}) == []
+
+
+async def test_a_second_call_changes_nothing() -> None:
+    once = await ask(StandIn()).verdict(request(VM))
+    asked = request(once.object)
+    assert "patch" not in answer(asked, await ask(StandIn()).verdict(asked))["response"]
+
+
+async def test_a_replayed_request_gets_the_same_bytes() -> None:
+    asked = request(VM)
+    told = [json.dumps(answer(asked, await ask(StandIn()).verdict(asked))) for _ in range(2)]
+    assert told[0] == told[1]
+
+
+async def test_an_update_gives_the_old_object_along() -> None:
+    defaulter = StandIn()
+    await ask(defaulter).verdict(request(VM, vm()))
+    assert defaulter.asked == [(VM, vm(), "shop", "s")]
+
+
+async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:
+    nameless = vm(disk(), meta={"name": "", "generateName": "web-"})
+    one, other = [(await ask(StandIn()).verdict(request(nameless, uid=uid))).object or {} for uid in ("uid-1", "uid-2")]
+    uuids = [each["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"] for each in (one, other)]
+    assert uuids[0] != uuids[1]
+
+
+async def test_who_is_away_does_not_stop_a_vm() -> None:
+    defaulter = StandIn()
+    defaulter.away = "no answer within 2 s"
+    verdict = await ask(defaulter).verdict(request(VM))
+    assert not verdict.problems
+    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
+    assert "no answer within 2 s" in verdict.warnings[0]
+    assert verdict.object == {**VM, "metadata": {**VM["metadata"], "annotations": notes(verdict)}}
+
+
+async def test_a_complete_vm_needs_nobody() -> None:
+    defaulter = StandIn()
+    defaulter.away = "gone"
+    verdict = await ask(defaulter).verdict(request(filled(VM, "s")))
+    assert (verdict.object, verdict.warnings) == (None, ())
+
+
+async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+    defaulter = StandIn()
+    defaulter.hangs = True
+    verdict = await ask(defaulter, budget_seconds=0.01).verdict(request(VM))
+    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
+
+
+async def test_what_the_defaulter_refuses_is_denied_with_every_problem() -> None:
+    defaulter = StandIn()
+    defaulter.refuses = lambda document: [
+        Problem(path="spec.a", message="bad"),
+        Problem(path="spec.b", message="worse"),
+    ]
+    verdict = await ask(defaulter).verdict(request(VM))
+    assert verdict == Verdict(problems=(Told("spec.a", "bad"), Told("spec.b", "worse")))
+
+
+def unknown_buses(document: dict[str, Any]) -> list[Problem]:
+    disks = document["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+    return [
+        Problem(path=f"disks[{index}].bus", message="unknown")
+        for index, each in enumerate(disks)
+        if each["disk"].get("bus") == "floppy"
+    ]
+
+
+async def test_problems_that_are_stored_already_are_warnings() -> None:
+    defaulter = StandIn()
+    defaulter.refuses = unknown_buses
+    old = vm(disk("old", bus="floppy"))
+    verdict = await ask(defaulter).verdict(request(vm(disk("old", bus="floppy"), disk("new")), old))
+    assert (verdict.problems, verdict.news) == ((), TOLERATED)
+    assert verdict.warnings == ("disks[0].bus: unknown",)
+
+
+async def test_new_problems_beside_stored_ones_are_denied() -> None:
+    defaulter = StandIn()
+    defaulter.refuses = unknown_buses
+    old = vm(disk("old", bus="floppy"))
+    verdict = await ask(defaulter).verdict(request(vm(disk("old", bus="floppy"), disk("new", bus="floppy")), old))
+    assert verdict.problems == (Told("disks[1].bus", "unknown"),)
+
+
+async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
+    def running_elsewhere(document: dict[str, Any]) -> dict[str, Any]:
+        answer = copy.deepcopy(document)
+        answer["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": "evil"}}]
+        return answer
+
+    defaulter = StandIn()
+    defaulter.spoils = running_elsewhere
+    verdict = await ask(defaulter).verdict(request(VM))
+    assert notes(verdict) == {UNDEFAULTED: defaulting.OVERREACH}
+    assert verdict.object is not None
+    assert verdict.object["spec"] == VM["spec"]
+    assert "spec.template.spec.volumes" in verdict.warnings[0]
+
+
+async def test_once_complete_it_says_so() -> None:
+    noted = vm(disk(), annotations={UNDEFAULTED: defaulting.AWAY, "owner": "jane"})
+    assert notes(await ask(StandIn()).verdict(request(noted))) == {"owner": "jane"}
+
+
+async def test_an_ill_defaulter_is_not_asked_by_everyone() -> None:
+    defaulter, clock = StandIn(), Clock()
+    defaulter.away = "ill"
+    asking = ask(defaulter, clock)
+    reasons = [notes(await asking.verdict(request(VM)))[UNDEFAULTED] for _ in range(5)]
+    assert reasons == [defaulting.AWAY] * 3 + [defaulting.RESTING] * 2
+    assert len(defaulter.asked) == 3
+    defaulter.away = None
+    clock.now += 0.5
+    assert (await asking.verdict(request(VM))).object == filled(VM, "s")
+    assert asking.breaker.state == "closed"
+
+
+async def test_a_refusal_is_an_answer_and_no_illness() -> None:
+    defaulter = StandIn()
+    defaulter.refuses = lambda document: [Problem(path="", message="bad")]
+    asking = ask(defaulter)
+    for _ in range(5):
+        await asking.verdict(request(VM))
+    assert asking.breaker.state == "closed"
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"owner": "jane"}])
+async def test_the_note_leaves_other_annotations_alone(annotations: dict[str, str] | None) -> None:
+    defaulter = StandIn()
+    defaulter.away = "gone"
+    verdict = await ask(defaulter).verdict(request(vm(disk(), annotations=annotations)))
+    assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: defaulting.AWAY}

@@ -1,0 +1,205 @@
+"""The dry run: who may ask, what is told alone, and what each of the API server's answers becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from defaulter.contract import Problem
+from kinds.problem import Problem as Told
+from runtime.api import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
+from tests.runtime.misbehaving import Request, Script, status
+from tests.webhook.builders import disk, vm
+from tests.webhook.conftest import Running
+from webhook.objections import objections
+
+VM = vm(disk("root"))
+LIBVIRT_SHAPED = {
+    "apiVersion": "kubevirt.io/v1alpha1",
+    "kind": "VM",
+    "metadata": {"name": "testvm"},
+    "spec": {"domain": {"memory": {"unit": "MB", "value": 64}, "os": {"type": {"os": "hvm"}}, "type": "qemu"}},
+}
+
+
+def api_server(code: int = 201, body: Any = None, headers: dict[str, str] | None = None, *, may: bool = True) -> Script:
+    """Grants rights or doesn't, and answers whatever else it is asked in one way."""
+
+    async def script(request: Request) -> None:
+        if request.path.endswith("selfsubjectaccessreviews"):
+            return await request.answer(201, {"status": {"allowed": may}})
+        return await request.answer(code, request.document if body is None else body, headers)
+
+    return script
+
+
+async def test_the_object_as_it_would_be_stored(webhook: Running) -> None:
+    webhook.api_server.script = api_server(headers={"Warning": '299 - "machine \\"q35\\" is now pc-q35-7.2"'})
+    told = await webhook.dry_run(VM)
+    assert told.status_code == 200
+    assert told.json() == {
+        "allowed": True,
+        "problems": [],
+        "warnings": ['machine "q35" is now pc-q35-7.2'],
+        "object": VM,
+    }
+
+
+async def test_the_api_server_is_asked_in_the_callers_name_and_to_store_nothing(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    await webhook.dry_run(VM, "janes-token")
+    rights, dry_run = webhook.api_server.requests
+    assert {rights.headers["authorization"], dry_run.headers["authorization"]} == {"Bearer janes-token"}
+    assert rights.document["spec"]["resourceAttributes"] == {
+        "namespace": "shop",
+        "verb": "create",
+        "group": "kubevirt.io",
+        "version": "v1",
+        "resource": "virtualmachines",
+    }
+    assert (dry_run.method, dry_run.path) == ("POST", "/apis/kubevirt.io/v1/namespaces/shop/virtualmachines")
+    assert dry_run.query["dryRun"] == "All"
+
+
+async def test_an_update_is_held_against_what_is_there(webhook: Running) -> None:
+    async def script(request: Request) -> None:
+        if request.method == "GET":
+            return await request.answer(200, {**VM, "metadata": {**VM["metadata"], "resourceVersion": "7"}})
+        return await api_server(200)(request)
+
+    webhook.api_server.script = script
+    assert (await webhook.dry_run(VM, operation="update")).json()["allowed"]
+    last = webhook.api_server.requests[-1]
+    assert (last.method, last.query["dryRun"], last.document["metadata"]["resourceVersion"]) == ("PUT", "All", "7")
+
+
+async def test_local_problems_are_told_all_at_once_without_a_dry_run(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    pool = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "NOT a name"},
+        "spec": {"replica": 3, "replicas": -1},
+    }
+    told = (await webhook.dry_run(pool)).json()
+    assert not told["allowed"]
+    assert {problem["path"] for problem in told["problems"]} >= {
+        "metadata.name",
+        "spec.replica",
+        "spec.replicas",
+        "spec.template",
+    }
+    assert len(webhook.api_server.requests) == 1
+
+
+@pytest.mark.parametrize("namespace", ["..", "a/b", "", "UPPER", 7, None, ["x"]])
+async def test_odd_namespaces_never_become_part_of_a_path(webhook: Running, namespace: Any) -> None:
+    webhook.api_server.script = api_server()
+    await webhook.dry_run(vm(disk(), meta={"namespace": namespace}))
+    paths = {request.path for request in webhook.api_server.requests if "selfsubject" not in request.path}
+    assert paths <= {"/apis/kubevirt.io/v1/namespaces/default/virtualmachines"}
+
+
+async def test_the_libvirt_shaped_vm_goes_to_the_defaulter_alone(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    assert (await webhook.dry_run(LIBVIRT_SHAPED)).json()["allowed"]
+    assert [request.path.rsplit("/")[-1] for request in webhook.api_server.requests] == ["selfsubjectaccessreviews"]
+    assert webhook.defaulter.asked == [(LIBVIRT_SHAPED, None, "default", "s")]
+
+
+async def test_what_the_defaulter_says_of_the_libvirt_shaped_vm(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    webhook.defaulter.refuses = lambda document: [Problem(path="spec.domain.os", message="bad")]
+    told = (await webhook.dry_run(LIBVIRT_SHAPED)).json()
+    assert (told["allowed"], told["problems"]) == (False, [{"path": "spec.domain.os", "message": "bad"}])
+    webhook.defaulter.away = "gone"
+    assert (await webhook.dry_run(LIBVIRT_SHAPED)).status_code == 503
+
+
+async def test_a_kind_that_is_none_of_these_is_not_allowed(webhook: Running) -> None:
+    told = await webhook.dry_run({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}})
+    assert (told.status_code, told.json()["allowed"]) == (200, False)
+    assert webhook.api_server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [([], 400), ("x", 400), ({}, 400), ({"apiVersion": 1, "kind": "VirtualMachine"}, 400)],
+)
+async def test_what_is_no_object(webhook: Running, document: Any, code: int) -> None:
+    told = await webhook.dry_run(document)
+    assert (told.status_code, told.json()["allowed"]) == (code, False)
+
+
+async def test_without_a_token_nobody_is_asked(webhook: Running) -> None:
+    told = await webhook.dry_run(VM, token=None)
+    assert (told.status_code, told.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert webhook.api_server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "sentence"),
+    [
+        pytest.param(api_server(may=False), 403, "you may not create virtualmachines in namespace shop", id="no right"),
+        pytest.param(api_server(401, status(401, "Unauthorized")), 401, "does not know this token", id="a bad token"),
+        pytest.param(api_server(500, status(500, "InternalError", "oh")), 503, "oh", id="an error of the server"),
+        pytest.param(api_server(504, status(504, "Timeout", "slow")), 503, "slow", id="a timeout of the server"),
+        pytest.param(
+            api_server(429, status(429, "TooManyRequests"), {"Retry-After": "7"}), 503, "no", id="a busy server"
+        ),
+        pytest.param(api_server(200, b"<html>"), 503, "not JSON", id="an answer that is no JSON"),
+    ],
+)
+async def test_who_gets_no_answer(webhook: Running, script: Script, code: int, sentence: str) -> None:
+    webhook.api_server.script = script
+    told = await webhook.dry_run(VM)
+    assert (told.status_code, told.json()["allowed"]) == (code, False)
+    assert sentence in told.json()["problems"][0]["message"]
+
+
+async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    codes = [(await webhook.dry_run(VM)).status_code for _ in range(25)]
+    assert codes[:20] == [200] * 20
+    last = await webhook.dry_run(VM)
+    assert (last.status_code, last.headers["Retry-After"]) == (429, "1")
+    assert (await webhook.dry_run(VM, "another")).status_code == 200
+
+
+CAUSES = {"causes": [{"field": "spec.a", "message": "bad"}, {"field": "<nil>", "message": "worse"}]}
+
+
+@pytest.mark.parametrize(
+    ("error", "problems"),
+    [
+        pytest.param(
+            Invalid("no", status=422, details=CAUSES), (Told("spec.a", "bad"), Told("", "worse")), id="causes"
+        ),
+        pytest.param(
+            Forbidden('admission webhook "x" denied the request: no', status=403), (Told("", "no"),), id="a denial"
+        ),
+        pytest.param(
+            Invalid('strict decoding error: unknown field "spec.x", unknown field "spec.y"', status=400),
+            (Told("spec.x", "is not a field here"), Told("spec.y", "is not a field here")),
+            id="unknown fields",
+        ),
+        pytest.param(
+            NotFound('namespaces "x" not found', status=404, details={"kind": "namespaces", "name": "x"}),
+            (Told("metadata.namespace", 'namespaces "x" not found'),),
+            id="no such namespace",
+        ),
+        pytest.param(NotFound("no", status=404), (Told("kind", "this cluster does not serve it"),), id="no such kind"),
+        pytest.param(
+            AlreadyExists("no", status=409),
+            (Told("metadata.name", "is taken: an object of this name exists already"),),
+            id="a name that is taken",
+        ),
+        pytest.param(Conflict("old", status=409), (Told("metadata.resourceVersion", "old"),), id="an old version"),
+        pytest.param(Forbidden("who?", status=401), (), id="an unknown token says nothing of the document"),
+        pytest.param(Throttled("later", status=429), (), id="a busy server says nothing of the document"),
+        pytest.param(Unavailable("oh", status=500), (), id="a broken server says nothing of the document"),
+    ],
+)
+def test_refusals_become_problems_of_the_document(error: ApiError, problems: tuple[Told, ...]) -> None:
+    assert objections(error) == problems

@@ -1,0 +1,56 @@
+"""From a request to its verdict: who is asked, and who is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from kinds import by_gvk
+from kinds.kind import Kind
+from kinds.look import at
+from kinds.meta import DEFAULTING, DISABLED
+from webhook import declared, defaulting
+from webhook.review import SKIPPED, Request, Verdict
+from webhook.scope import left_alone
+
+
+class Judge(Protocol):
+    async def verdict(self, request: Request) -> Verdict: ...
+
+
+class Admission:
+    def __init__(self, *, ask: Judge, author: Judge) -> None:
+        self._ask = ask
+        self._author = author
+
+    async def mutate(self, request: Request) -> Verdict:
+        """The object as it should be stored."""
+        if left_alone(request):
+            return Verdict(news=SKIPPED)
+        if (request.api_version, request.kind) in defaulting.KINDS:
+            # The API server's selectors see to it as well, unless somebody edited them.
+            opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
+            return Verdict(news=SKIPPED) if opted_out else await self._ask.verdict(request)
+        kind = by_gvk(request.api_version, request.kind)
+        return _unknown(request) if kind is None else await self._ours(request, kind)
+
+    def validate(self, request: Request) -> Verdict:
+        """Whether it may be stored, once every other webhook has changed what it wanted to."""
+        kind = by_gvk(request.api_version, request.kind)
+        if left_alone(request):
+            return Verdict(news=SKIPPED)
+        return _unknown(request) if kind is None else replace(declared.examined(request, kind), object=None)
+
+    async def _ours(self, request: Request, kind: Kind) -> Verdict:
+        verdict = declared.examined(request, kind)
+        if verdict.problems:
+            return verdict
+        tried = await self._author.verdict(replace(request, object=verdict.object))
+        if tried.problems:
+            return tried
+        return replace(verdict, warnings=(*verdict.warnings, *tried.warnings))
+
+
+def _unknown(request: Request) -> Verdict:
+    """Rules in the cluster may be newer than this process. It has nothing to say about what it does not know."""
+    return Verdict(warnings=(f"poolhouse knows no {request.kind} of {request.api_version}",), news=SKIPPED)

@@ -1,0 +1,152 @@
+"""The routes: bytes in, what was decided, bytes out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as Http
+from starlette.responses import JSONResponse, Response
+
+from kinds.problem import Problem
+from runtime.serve import health
+from webhook.admission import Admission
+from webhook.body import Unreadable
+from webhook.dryrun import Answer, DryRun, Operation
+from webhook.intake import Intake
+from webhook.limits import Callers
+from webhook.metrics import Metrics
+from webhook.review import Request, Verdict, answer, read
+
+log = logging.getLogger(__name__)
+
+Review = Callable[[Request], Awaitable[Verdict]]
+
+
+@dataclass
+class Service:
+    """Everything that the routes need."""
+
+    admission: Admission
+    dry_run: DryRun
+    metrics: Metrics
+    intake: Intake = field(default_factory=Intake)
+    callers: Callers = field(default_factory=lambda: Callers(per_second=20, burst=60))
+    dry_runs_at_once: int = 32
+    """an unknown caller may be anyone, over and over: so many of them cost the API server this much and no more"""
+
+
+def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
+    api = FastAPI(title="Poolhouse admission", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    routes = Routes(service)
+
+    async def validate(request: Request) -> Verdict:
+        return service.admission.validate(request)
+
+    # Plain routes: what a request is, we know better than a signature can say, and each one saved is a VM sooner.
+    api.add_route("/mutate", routes.review("mutate", service.admission.mutate), methods=["POST"])
+    api.add_route("/validate", routes.review("validate", validate), methods=["POST"])
+    api.add_route("/apis/vms/dryrun", routes.dry_run, methods=["POST"])
+
+    async def state(request: Http) -> Response:
+        status, kind, body = health(request.url.path, ready, service.metrics.registry)
+        return Response(body, status, media_type=kind)
+
+    for path in ("/healthz", "/readyz", "/metrics"):
+        api.add_route(path, state, methods=["GET"])
+    api.add_exception_handler(HTTPException, _http_error)
+    api.add_exception_handler(Exception, _failed)
+    return api
+
+
+class Routes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._dry_runs = 0
+
+    def review(self, entry: str, decide: Review) -> Callable[[Http], Awaitable[Response]]:
+        metrics = self._service.metrics
+
+        async def endpoint(http: Http) -> Response:
+            began = perf_counter()
+            try:
+                async with self._service.intake.document(http) as document:
+                    request = read(document)
+                    verdict = await decide(request)
+                    response = JSONResponse(answer(request, verdict))
+            except Unreadable as error:
+                return self._unreadable(http, error)
+            metrics.reviewed(entry, request, verdict, perf_counter() - began)
+            return response
+
+        return endpoint
+
+    async def dry_run(self, http: Http) -> Response:
+        began = perf_counter()
+        try:
+            told = await self._dry_run(http)
+        except Unreadable as error:
+            return self._unreadable(http, error)
+        self._service.metrics.dry_runs.labels(str(told.status)).observe(perf_counter() - began)
+        return _told(told)
+
+    async def _dry_run(self, http: Http) -> Answer:
+        token = _bearer(http.headers.get("authorization", ""))
+        caller = hashlib.sha256(token.encode()).hexdigest()
+        wait = self._service.callers.wait_seconds(caller, monotonic())
+        if not wait and self._dry_runs >= self._service.dry_runs_at_once:
+            wait = 1.0
+        if wait:
+            raise Unreadable(429, f"too many dry runs; try again in {math.ceil(wait)} s", retry_after_seconds=wait)
+        self._dry_runs += 1
+        try:
+            async with self._service.intake.document(http) as document:
+                return await self._service.dry_run.answer(document, token, _operation(http))
+        finally:
+            self._dry_runs -= 1
+
+    def _unreadable(self, http: Http, error: Unreadable) -> Response:
+        self._service.metrics.unreadable.labels(http.url.path, str(error.status)).inc()
+        return _told(Answer(error.status, (Problem("", error.message),), retry_after_seconds=error.retry_after_seconds))
+
+
+def _told(told: Answer) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if told.status == 401 else {}
+    if told.retry_after_seconds is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(told.retry_after_seconds)))
+    return JSONResponse(told.body, told.status, headers)
+
+
+async def _http_error(http: Http, error: Exception) -> Response:
+    """What has no route, in the form that every other refusal has."""
+    assert isinstance(error, HTTPException)
+    return _told(Answer(error.status_code, (Problem("", error.detail),)))
+
+
+async def _failed(http: Http, error: Exception) -> Response:
+    log.error("%s failed", http.url.path, exc_info=error)
+    return _told(Answer(500, (Problem("", "this is a mistake of ours; its log says more"),)))
+
+
+def _bearer(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
+        raise Unreadable(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
+    return token
+
+
+def _operation(http: Http) -> Operation:
+    match http.query_params.get("operation", "create").lower():
+        case "create":
+            return "create"
+        case "update":
+            return "update"
+        case _:
+            raise Unreadable(400, "operation must be create or update")

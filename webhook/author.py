@@ -1,0 +1,64 @@
+"""May the author of a template have its VMs, and would the API server take one? Two questions, one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kinds.problem import Problem
+from runtime.api import Api, ApiError
+from runtime.errors import Forbidden, NotFound
+from webhook import access
+from webhook.objections import objections
+from webhook.review import Request, Verdict
+from webhook.template import Template, made, to_try, within
+
+
+class Author:
+    """`budget_seconds` lies below the webhook's own timeout: a VM's admission happens inside the pool's."""
+
+    def __init__(self, api: Api, *, budget_seconds: float) -> None:
+        self._api = api
+        self._budget_seconds = budget_seconds
+
+    async def verdict(self, request: Request) -> Verdict:
+        """On the template that the request brings, if any. Not being able to ask for rights is a no."""
+        template = to_try(request)
+        if template is None:
+            return Verdict()
+        granted = False
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                granted = await self._granted(request, template)
+                return await self._tried(request, template) if granted else _may_not(request, template)
+        except (ApiError, TimeoutError) as error:
+            if granted:
+                return Verdict(warnings=(f"its template could not be tried as a VM: {_reason(error)}",))
+            problem = Problem("", f"whether you may create its VMs could not be asked: {_reason(error)}; try again")
+            return Verdict(problems=(problem,), forbidden=True)
+
+    async def _granted(self, request: Request, template: Template) -> bool:
+        question = access.of_user(request.user, "create", template.makes, request.namespace)
+        return access.granted(await self._api.request("POST", access.SUBJECT_PATH, body=question))
+
+    async def _tried(self, request: Request, template: Template) -> Verdict:
+        try:
+            await self._api.create(template.makes, made(request, template), dry_run=True)
+        except (Forbidden, NotFound) as error:
+            # A quota may be raised and KubeVirt installed before the VMs are made; the template is none the worse.
+            return Verdict(warnings=(f"a VM of its template would be refused now: {error.message}",))
+        except ApiError as error:
+            problems = tuple(within(template, problem) for problem in objections(error))
+            if not problems:
+                raise
+            return Verdict(problems=problems)
+        return Verdict()
+
+
+def _may_not(request: Request, template: Template) -> Verdict:
+    who, what = request.user.get("username") or "an unknown user", template.makes.plural
+    sentence = f"{who} may not create {what} in namespace {request.namespace}, so neither have them made"
+    return Verdict(problems=(Problem(".".join(template.path), sentence),), forbidden=True)
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, ApiError) else "no answer in time"

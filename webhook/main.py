@@ -1,0 +1,117 @@
+"""The webhook, as its container starts it: settings from the environment, then the parts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from defaulter.contract import Defaulter
+from kinds import KINDS
+from runtime import logs, stop
+from runtime.api import Api
+from runtime.breaker import Breaker
+from runtime.metrics import Metrics as RuntimeMetrics
+from runtime.serve import serve
+from webhook import defaulting
+from webhook.admission import Admission
+from webhook.app import Service, app
+from webhook.ask import Ask
+from webhook.author import Author
+from webhook.dryrun import DryRun
+from webhook.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 15.0
+"""longer than any webhook's timeout: no API server still waits for an answer after that"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str
+    port: int
+    tls: Path | None
+    defaulter_url: str
+    identity_seed: str
+    defaulter_seconds: float = 2.0
+    """for one VM; the API server waits 3"""
+    author_seconds: float = 6.0
+    """for a template, which a VM's whole admission is a part of; the API server waits 10"""
+    defaulter_connections: int = 64
+    log_format: logs.Format = "text"
+    log_level: str = "INFO"
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises ValueError with a sentence that names the variable."""
+        host, _, port = environment.get("POOLHOUSE_LISTEN", "127.0.0.1:8443").rpartition(":")
+        if not port.isdecimal():
+            raise ValueError("POOLHOUSE_LISTEN: must be HOST:PORT")
+        log_format = environment.get("POOLHOUSE_LOG_FORMAT", "text")
+        if log_format not in ("text", "json"):
+            raise ValueError("POOLHOUSE_LOG_FORMAT: must be text or json")
+        tls = environment.get("POOLHOUSE_TLS_DIR")
+        return cls(
+            host=host.strip("[]"),
+            port=int(port),
+            tls=Path(tls) if tls else None,
+            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", "http://127.0.0.1:8080"),
+            identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
+            log_format="json" if log_format == "json" else "text",
+            log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
+        )
+
+
+async def run(settings: Settings) -> None:
+    registry = CollectorRegistry()
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(
+            await Api.connect(user_agent="poolhouse-webhook", metrics=RuntimeMetrics(registry))
+        )
+        session = await stack.enter_async_context(_session(settings))
+        defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session)
+        ask = Ask(
+            defaulter,
+            seed=settings.identity_seed,
+            budget_seconds=settings.defaulter_seconds,
+            now=monotonic,
+            breaker=Breaker(),
+        )
+        metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
+        metrics.breaker(lambda: ask.breaker.state)
+        service = Service(
+            admission=Admission(ask=ask, author=Author(api, budget_seconds=settings.author_seconds)),
+            dry_run=DryRun(api, defaulter, settings.identity_seed),
+            metrics=metrics,
+        )
+        log.info("serving admission on %s:%d", settings.host, settings.port)
+        await serve(app(service), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS)
+
+
+def _session(settings: Settings) -> aiohttp.ClientSession:
+    """One pool of connections that stay open. It trusts what our own serving certificate was signed by."""
+    ca = settings.tls / "ca.crt" if settings.tls is not None else None
+    trust = ssl.create_default_context(cafile=str(ca)) if ca is not None and ca.is_file() else True
+    connector = aiohttp.TCPConnector(limit=settings.defaulter_connections, keepalive_timeout=60, ssl=trust)
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def main() -> int:
+    """Runs until SIGTERM; returns the exit code."""
+    try:
+        settings = Settings.read(os.environ)
+    except ValueError as error:
+        logs.configure("webhook")
+        log.critical("%s", error)
+        return 2
+    logs.configure("webhook", settings.log_format, settings.log_level)
+    return stop.run(lambda: run(settings))

@@ -1,0 +1,62 @@
+"""A template that many VMs are made from: tried at admission as the one VM that it would become first.
+
+Whoever writes a template must be allowed to create what it makes, or a pool would be a way round one's own rights. And
+what is wrong with the VM is told now, at the path in the template, instead of by a thousand failed creations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kinds.look import at
+from kinds.problem import Problem
+from runtime.resource import Resource
+from webhook.patch import same
+from webhook.review import Request
+
+Json = dict[str, Any]
+
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+
+
+@dataclass(frozen=True)
+class Template:
+    path: tuple[str, ...]
+    makes: Resource
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "VirtualMachinePool": Template(("spec", "template"), MACHINES),
+    "VirtualMachineWarmPool": Template(("spec", "template"), MACHINES),
+    "VirtualMachineInstanceReplicaSet": Template(("spec", "template"), INSTANCES),
+}
+
+
+def to_try(request: Request) -> Template | None:
+    """The template, where this request brings a new one."""
+    template = TEMPLATES.get(request.kind)
+    if template is None or not isinstance(at(request.object, *template.path), dict):
+        return None
+    changed = not same(at(request.object, *template.path), at(request.old, *template.path))
+    return template if changed else None
+
+
+def made(request: Request, template: Template) -> Json:
+    """The VM, under a name that is free."""
+    given = at(request.object, *template.path)
+    metadata = {key: value for key in ("labels", "annotations") if (value := at(given, "metadata", key))}
+    named = {"generateName": f"{request.name or 'pool'}-", "namespace": request.namespace}
+    return {
+        "apiVersion": template.makes.api_version,
+        "kind": template.makes.kind,
+        "metadata": {**metadata, **named},
+        "spec": given.get("spec"),
+    }
+
+
+def within(template: Template, problem: Problem) -> Problem:
+    """The same problem, told to the one who wrote the template."""
+    return Problem(".".join((*template.path, problem.path) if problem.path else template.path), problem.message)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from kinds.model import Json, Model, Rule
 from kinds.names import document_names
-from kinds.nulls import without_nulls
 from kinds.problem import Problem
 from kinds.schema import structural
+from kinds.settle import settled
 from kinds.shape import joined, misfits, shown
 
 MOST_PROBLEMS = 100
@@ -112,8 +112,8 @@ class Kind:
         if not isinstance(document, dict):
             return document
         spec = document.get("spec")
-        settled = without_nulls(self.spec_schema, spec)
-        return self.normal(document if settled is spec else {**document, "spec": settled})
+        found = settled(self.spec_schema, spec)
+        return self.normal(document if found is spec else {**document, "spec": found})
 
     def _problems(self, document: Json) -> Iterator[Problem]:
         if document.get("apiVersion") not in self.api_versions:

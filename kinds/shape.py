@@ -29,8 +29,8 @@ _LONGEST_SHOWN = 60
 def misfits(schema: Json, value: Any, path: str) -> Iterator[Problem]:
     """Problems of one value. A value of the wrong type has one problem; nothing is said of what is inside it."""
     if value is None:
-        if not schema.get("nullable") and "default" not in schema:
-            yield Problem(path, f"is null; give {_wanted(schema)}, or leave the field out")
+        if not schema.get("nullable"):
+            yield Problem(path, f"is null; give {_wanted(schema)}")
         return
     if not _typed(schema, value):
         yield Problem(path, f"must be {_wanted(schema)}, not {shown(value)}{_quoted(schema, value)}")
@@ -50,7 +50,7 @@ def misfits(schema: Json, value: Any, path: str) -> Iterator[Problem]:
 
 def _object(schema: Json, value: Mapping[Any, Any], path: str) -> Iterator[Problem]:
     known: Json = schema.get("properties", {})
-    missing = [name for name in schema.get("required", ()) if name not in value]
+    missing = [name for name in schema.get("required", ()) if value.get(name) is None]
     open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
     for key in value:
         if key in known or (open_ended and isinstance(key, str)):
@@ -62,7 +62,7 @@ def _object(schema: Json, value: Mapping[Any, Any], path: str) -> Iterator[Probl
     for name in missing:
         yield Problem(joined(path, name), f"is missing; give {_wanted(known[name])}")
     for name, inner in known.items():
-        if name in value:
+        if value.get(name) is not None:
             yield from misfits(inner, value[name], joined(path, name))
     others = schema.get("additionalProperties")
     if others is not None:

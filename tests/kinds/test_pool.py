@@ -173,6 +173,7 @@ WRONG = [
         {"spec.template.metadata.labels.important": 'write it in quotes, "true"'},
         id="a label that YAML takes for a boolean",
     ),
+    pytest.param(pool(replicas=None), {"spec.replicas": "is missing"}, id="null replicas"),
     pytest.param({**pool(), "spec": None}, {"spec": "is null"}, id="nothing wanted"),
     pytest.param({**pool(), "specs": {}}, {"specs": "is not a field here"}, id="an unknown field beside spec"),
     pytest.param({**pool(), "metadata": {}}, {"metadata.name": "is missing"}, id="no name"),

@@ -1,4 +1,8 @@
-"""Null means absent, as it does in Kubernetes' own kinds. A CRD refuses it, so it goes before the schema is asked."""
+"""Two spellings of the same thing, brought into the one that every reader takes.
+
+Null means absent, as in Kubernetes' own kinds; the API server drops it on some ways in and refuses it on others. And
+JSON has no integers: 3.0 is 3, but the scale subresource stumbles over it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from typing import Any
 from kinds.model import Json
 
 
-def without_nulls(schema: Json, value: Any) -> Any:
-    """The value without optional fields that are null; the same value where there are none."""
+def settled(schema: Json, value: Any) -> Any:
+    """The value without optional fields that are null and with whole numbers whole; itself when nothing changes."""
+    if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
+        return int(value)
     if isinstance(value, list):
         inner = schema.get("items", {})
-        items = [without_nulls(inner, item) for item in value]
+        items = [settled(inner, item) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     if not isinstance(value, dict):
         return value
@@ -22,6 +28,6 @@ def without_nulls(schema: Json, value: Any) -> Any:
         if old is None and inner is not None and not inner.get("nullable") and key not in required:
             changed = True
             continue
-        found[key] = old if inner is None else without_nulls(inner, old)
+        found[key] = old if inner is None else settled(inner, old)
         changed = changed or found[key] is not old
     return found if changed else value

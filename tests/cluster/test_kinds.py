@@ -1,0 +1,324 @@
+"""The kinds on the real API server: what it takes, refuses, fills in and shows."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+import kinds
+from kinds import KINDS, POOL, guard, kubevirt, meta, rbac, webhooks
+from kinds.crd import object_schema
+from kinds.shape import misfits
+from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
+from tests.kinds.test_hostile import paths
+from tests.kinds.test_pool import RIGHT, WRONG
+
+Json = dict[str, Any]
+ALL = (*KINDS, *kubevirt.SERVED)
+POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+def resource_of(document: Json) -> Resource:
+    group, _, version = document["apiVersion"].rpartition("/")
+    kind = document["kind"]
+    plural = kind.lower()[:-1] + "ies" if kind.endswith("y") else kind.lower() + "s"
+    return Resource(group, version, plural, kind, namespaced="namespace" in document["metadata"])
+
+
+async def applied(api: Api, document: Json) -> Json:
+    metadata = document["metadata"]
+    return await api.patch(
+        resource_of(document),
+        metadata.get("namespace"),
+        metadata["name"],
+        document,
+        kind="apply",
+        field_manager="tests",
+        force=True,
+    )
+
+
+async def established(api: Api, name: str) -> list[Json]:
+    """The CRD's conditions, once it has made up its mind."""
+    for _ in range(200):
+        found = (await api.get(CRDS, None, name)).get("status", {}).get("conditions", [])
+        if any(c["type"] == "Established" and c["status"] == "True" for c in found):
+            return list(found)
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{name} is not established: {found}")
+
+
+@pytest_asyncio.fixture
+async def api(control_plane: Any) -> AsyncIterator[Api]:
+    """An API server that knows all kinds."""
+    async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests") as found:
+        for crd in (*kinds.crds(), *kubevirt.crds()):
+            await applied(found, crd)
+        for kind in ALL:
+            await established(found, kind.crd_name)
+        yield found
+
+
+@pytest_asyncio.fixture
+async def namespace(api: Api) -> AsyncIterator[str]:
+    made = await api.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "kinds-"}}
+    )
+    name: str = made["metadata"]["name"]
+    yield name
+    await api.delete(NAMESPACES, None, name)
+
+
+async def refusal(api: Api, namespace: str, document: Json) -> ApiError | None:
+    """What the API server has against a document, with no webhook of ours asked."""
+    document = changed(document, namespace, "metadata", "namespace")
+    try:
+        await api.request("POST", POOLS.path(namespace), body=document, query=STRICT)
+    except ApiError as error:
+        return error
+    return None
+
+
+async def test_every_kind_is_established_with_a_structural_schema(api: Api) -> None:
+    for kind in ALL:
+        conditions = {c["type"]: c["status"] for c in await established(api, kind.crd_name)}
+        assert conditions == {"NamesAccepted": "True", "Established": "True"}, kind.crd_name
+
+
+async def test_manifests_apply_as_they_are_written_but_for_two_places(api: Api, namespace: str) -> None:
+    assert await refusal(api, namespace, read(EXAMPLE)) is None
+    assert 'unknown field "spec.replica"' in str(await refusal(api, namespace, read(BY_HAND)))
+    assert "orderedPolicies[0]" in str(await refusal(api, namespace, read(ORDERED)))
+    assert await refusal(api, namespace, read(BY_HAND.replace("replica:", "replicas:"))) is None
+
+
+async def test_what_we_call_right_the_api_server_takes(api: Api, namespace: str) -> None:
+    for row in RIGHT:
+        assert await refusal(api, namespace, POOL.normalize(row.values[0])) is None, row.id
+
+
+async def test_what_the_api_server_refuses_we_refuse_at_the_same_place(api: Api, namespace: str) -> None:
+    for row in WRONG:
+        document = POOL.normalize(row.values[0])
+        refused = await refusal(api, namespace, document)
+        if list(misfits(POOL.spec_schema, document["spec"], "spec")):
+            assert refused is not None, f"{row.id}: the schema of the API server is wider than ours"
+        if isinstance(refused, Invalid):
+            fields = {str(cause.get("field", "")).removeprefix(".") for cause in refused.causes}
+            ours = {problem.path for problem in POOL.problems(document)}
+            assert fields - {"", "<nil>"} <= ours, row.id
+
+
+async def test_any_change_to_a_pool_is_judged_as_the_api_server_judges_it(api: Api, namespace: str) -> None:
+    chance = random.Random(7)
+    full = pool(
+        maxUnavailable="25%",
+        paused=False,
+        nameGeneration={"appendPostfixToSecretReferences": True},
+        autohealing={"startupFailureThreshold": 2},
+        updateStrategy={"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}},
+        scaleInStrategy={
+            "proactive": {
+                "statePreservation": "Offline",
+                "selectionPolicy": {
+                    "orderedPolicies": [
+                        {"labelSelector": {"matchLabels": {"a": "b"}}},
+                        {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}},
+                    ]
+                },
+            }
+        },
+    )
+    values = [None, True, 0, -1, 3, 2**31, 2**70, 1.5, "", "x", "10%", "Online", [], [1], {}, {"x": 1}, {"x": None}]
+    places = [path for path in paths(full["spec"], "spec") if len(path) > 1]
+    for _ in range(250):
+        document = changed(full, chance.choice(values), *chance.choice(places))
+        misfit = list(misfits(POOL.spec_schema, document["spec"], "spec"))
+        refused = await refusal(api, namespace, document)
+        assert bool(misfit) == (refused is not None), (document["spec"], misfit, str(refused))
+
+
+async def test_defaults_are_filled_in(api: Api, namespace: str) -> None:
+    document = pool(
+        autohealing={}, nameGeneration={}, scaleInStrategy={"proactive": {"selectionPolicy": {}}}, updateStrategy={}
+    )
+    made = await api.create(POOLS, changed(document, namespace, "metadata", "namespace"), dry_run=True)
+    spec = made["spec"]
+    del spec["template"]
+    assert spec == {
+        "replicas": 3,
+        "maxUnavailable": "25%",
+        "paused": False,
+        "progressDeadlineSeconds": 600,
+        "revisionHistoryLimit": 10,
+        "autohealing": {"startupFailureThreshold": 3},
+        "nameGeneration": {
+            "appendPostfixToSecretReferences": False,
+            "appendPostfixToConfigMapReferences": False,
+        },
+        "scaleInStrategy": {
+            "proactive": {"selectionPolicy": {"basePolicy": "Random"}, "statePreservation": "Disabled"}
+        },
+        "updateStrategy": {},
+    }
+
+
+async def test_a_template_is_stored_as_it_is_written(api: Api, namespace: str) -> None:
+    strange = {"metadata": {"labels": {"a": "b"}, "creationTimestamp": None, "future": [1]}, "spec": machine()}
+    strange["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["disk"]["future"] = {"deep": [None, 1.5]}
+    document = changed(pool(template=strange), namespace, "metadata", "namespace")
+    made = await api.create(POOLS, document)
+    assert made["spec"]["template"] == strange
+
+
+@pytest.mark.parametrize("choice", [{"opportunistic": {}}, {"unmanaged": {}}])
+async def test_another_strategy_takes_the_place_of_the_one_before(api: Api, namespace: str, choice: Json) -> None:
+    proactive = {"proactive": {"selectionPolicy": {"orderedPolicies": [{"labelSelector": {}}]}}}
+    document = changed(pool(scaleInStrategy=proactive), namespace, "metadata", "namespace")
+    await applied(api, document)
+    found = await applied(api, changed(document, choice, "spec", "scaleInStrategy"))
+    assert found["spec"]["scaleInStrategy"].keys() == choice.keys()
+
+
+async def test_status_and_scale_are_their_own(api: Api, namespace: str) -> None:
+    document = changed(pool(), namespace, "metadata", "namespace")
+    await api.create(POOLS, {**document, "status": {"replicas": 7}})
+    status = {
+        "status": {
+            "replicas": 2,
+            "readyReplicas": 1,
+            "labelSelector": f"{meta.POOL}=my-vm-pool",
+            "observedGeneration": 1,
+            "conditions": [{"type": "Available", "status": "False", "reason": "NotReady", "message": ""}],
+            "healing": {"failing": 1, "machines": [{"name": "my-vm-pool-1", "attempts": 2}]},
+        }
+    }
+    await api.patch(POOLS, namespace, "my-vm-pool", status, subresource="status")
+    path = POOLS.path(namespace, "my-vm-pool", "scale")
+    scale = await api.request("GET", path)
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 2, "selector": f"{meta.POOL}=my-vm-pool"}
+    await api.request("PUT", path, body={**scale, "spec": {"replicas": 5}})
+    found = await api.get(POOLS, namespace, "my-vm-pool")
+    assert found["spec"]["replicas"] == 5
+    assert found["metadata"]["generation"] == 2
+    with pytest.raises(Invalid):
+        await api.patch(POOLS, namespace, "my-vm-pool", {"status": {"replicas": -1}}, subresource="status")
+
+
+async def test_scaling_keeps_names_short_enough(api: Api, namespace: str) -> None:
+    document = changed(pool("a" * 61, replicas=9), namespace, "metadata", "namespace")
+    await api.create(POOLS, document)
+    path = POOLS.path(namespace, "a" * 61, "scale")
+    scale = await api.request("GET", path)
+    with pytest.raises(Invalid, match="63 characters"):
+        await api.request("PUT", path, body={**scale, "spec": {"replicas": 10}})
+
+
+async def test_columns_are_shown(api: Api, namespace: str) -> None:
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    for kind in ALL:
+        r = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+        path = r.path(namespace if kind.namespaced else None)
+        found = await api.request("GET", path, headers={"Accept": table})
+        shown = [column["name"] for column in found["columnDefinitions"]]
+        assert shown == ["Name", *(column.name for column in kind.columns)]
+
+
+def _authority(kubeconfig: Path) -> bytes:
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    if "certificate-authority-data" in cluster:
+        return base64.b64decode(cluster["certificate-authority-data"])
+    return Path(cluster["certificate-authority"]).read_bytes()
+
+
+async def taken(api: Api, document: Json) -> None:
+    metadata = document["metadata"]
+    query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "tests", "force": "true"}
+    path = resource_of(document).path(metadata.get("namespace"), metadata["name"])
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    await api.request("PATCH", path, body=document, query=query, headers=headers)
+
+
+async def test_what_is_generated_is_taken(api: Api, namespace: str, control_plane: Any) -> None:
+    authority = await asyncio.to_thread(_authority, Path(control_plane.kubeconfig))
+    services = ("webhook", "controllers", "engine", "defaulter")
+    for document in (
+        *webhooks.configurations(url="https://127.0.0.1:1", ca_bundle=authority),
+        *webhooks.configurations(service=webhooks.Service(), ca_bundle=authority),
+        *rbac.manifests(services, namespace),
+        *rbac.user_roles(),
+    ):
+        await taken(api, document)
+
+
+async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -> None:
+    writer = rbac.account("controllers")
+    policy, binding = guard.policies([writer])
+    # In this namespace only: other tests play KubeVirt on the same API server.
+    only = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    binding = changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName")
+    await applied(api, changed(binding, only, "spec", "matchResources"))
+    vm = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": namespace, "labels": {meta.POOL_UID: "1"}},
+        "spec": machine(),
+    }
+    await _in_force(api, vm)
+    with pytest.raises(Forbidden, match="written by Poolhouse only"):
+        await api.create(MACHINES, vm, dry_run=True)
+    hidden = changed(vm, {"labels": {meta.CLAIM_UID: "1"}}, "spec", "template", "metadata")
+    with pytest.raises(Forbidden):
+        await api.create(MACHINES, changed(hidden, {}, "metadata", "labels"), dry_run=True)
+    ours = {"Impersonate-User": writer, "Impersonate-Group": "system:masters"}
+    await api.request("POST", MACHINES.path(namespace), body=vm, headers=ours)
+    await api.patch(MACHINES, namespace, "vm", {"metadata": {"labels": {"theirs": "x"}}})
+    for change in ({meta.POOL_UID: "2"}, {meta.POOL_UID: None}, {meta.WARM_STATE: "Ready"}):
+        with pytest.raises(Forbidden):
+            await api.patch(MACHINES, namespace, "vm", {"metadata": {"labels": change}})
+
+
+async def _in_force(api: Api, refused: Json) -> None:
+    """The API server reads its policies a moment after they are written."""
+    for _ in range(200):
+        try:
+            await api.create(MACHINES, refused, dry_run=True)
+        except Forbidden:
+            return
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+async def test_kubectl_explains_scales_and_shows(api: Api, namespace: str, control_plane: Any) -> None:
+    def kubectl(*arguments: str) -> str:
+        command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", "-n", namespace, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    await api.create(POOLS, changed(pool(), namespace, "metadata", "namespace"))
+    explained = await asyncio.to_thread(kubectl, "explain", "vmpool.spec")
+    for field, schema in object_schema(POOL)["properties"]["spec"]["properties"].items():
+        assert field in explained
+        assert schema["description"].split()[0] in explained
+    deep = await asyncio.to_thread(kubectl, "explain", "vmpool.spec.template.spec.template.spec.domain.devices.disks")
+    assert "Name of the volume behind the disk." in deep
+    assert "scaled" in await asyncio.to_thread(kubectl, "scale", "vmpool/my-vm-pool", "--replicas=5")
+    wide = await asyncio.to_thread(kubectl, "get", "poolhouse", "-o", "wide")
+    assert wide.split()[:5] == ["NAME", "DESIRED", "CURRENT", "READY", "UPDATED"]
+    assert wide.splitlines()[1].split()[:2] == ["my-vm-pool", "5"]

@@ -68,6 +68,11 @@ class Atomic(Model):
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
 
+def given(value: Json, field: str) -> bool:
+    """What `has(self.FIELD)` says: null is absent."""
+    return value.get(field) is not None
+
+
 def exclusive(*fields: str, noun: str) -> Rule:
     """At most one of the fields may be given."""
     count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
@@ -75,7 +80,7 @@ def exclusive(*fields: str, noun: str) -> Rule:
     return Rule(
         cel=f"{count} <= 1",
         message=f"only one {noun} can be chosen: keep one of {names} and remove the others",
-        holds=lambda value: sum(field in value for field in fields) <= 1,
+        holds=lambda value: sum(given(value, field) for field in fields) <= 1,
     )
 
 

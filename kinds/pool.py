@@ -10,7 +10,7 @@ from kinds import pool_checks
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind, Scale
 from kinds.machine import MachineSpec, MachineTemplate
-from kinds.model import Count, Int64, IntOrPercent, Json, Model, Rule, Shaped, Time, keyed
+from kinds.model import Count, Int64, IntOrPercent, Json, Model, Rule, Shaped, Time, given, keyed
 from kinds.strategy import ScaleInStrategy, UpdateStrategy
 
 
@@ -56,7 +56,7 @@ class PoolMachineSpec(MachineSpec):
         Rule(
             cel="has(self.running) != has(self.runStrategy)",
             message="give exactly one of running and runStrategy, such as `running: true`",
-            holds=lambda value: ("running" in value) != ("runStrategy" in value),
+            holds=lambda value: given(value, "running") != given(value, "runStrategy"),
         ),
     )
 

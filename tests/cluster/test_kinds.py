@@ -150,6 +150,9 @@ async def test_any_change_to_a_pool_is_judged_as_the_api_server_judges_it(api: A
         document = changed(full, chance.choice(values), *chance.choice(places))
         misfit = list(misfits(POOL.spec_schema, document["spec"], "spec"))
         refused = await refusal(api, namespace, document)
+        if refused is None:
+            # It drops a label whose value is null, and so makes a selector wider than it was written. We don't.
+            misfit = [problem for problem in misfit if "is null" not in problem.message]
         assert bool(misfit) == (refused is not None), (document["spec"], misfit, str(refused))
 
 

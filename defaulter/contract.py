@@ -11,11 +11,29 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from defaulter.bounds import overreach
 from defaulter.kubevirt import Macs
 from defaulter.missing import missing
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
+
+__all__ = [
+    "API_VERSION",
+    "BODY_LIMIT_BYTES",
+    "PATH",
+    "Away",
+    "Defaulter",
+    "DefaultingRequest",
+    "DefaultingResponse",
+    "Overreached",
+    "Problem",
+    "Problems",
+    "Refused",
+    "Version",
+    "overreach",
+    "undefaulted",
+]
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
 PATH = "/apis/vms/defaults"
@@ -92,6 +110,14 @@ class Away(Exception):
         super().__init__(reason)
 
 
+class Overreached(Away):
+    """The service answered, and changed what is not its to change; nothing of it was taken."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+        super().__init__(f"the answer changed {paths[0]}, which is not the defaulter's to change")
+
+
 def undefaulted(document: dict[str, Any], *, macs: Macs = "deterministic") -> list[str]:
     """Paths that defaulting would still fill. Empty: the document is complete, or opted out of defaulting."""
     return missing(document, macs=macs)
@@ -134,10 +160,14 @@ class Defaulter:
         namespace: str | None = None,
         seed: str | None = None,
     ) -> DefaultingResponse:
-        """The document with every empty guest-visible field filled. Raises `Refused` or `Away`."""
+        """The document with every empty guest-visible field filled, and nothing else changed. Raises `Refused` or
+        `Away`."""
         request = DefaultingRequest(object=document, oldObject=old, namespace=namespace, seed=seed)
         body = request.model_dump(by_alias=True, exclude_none=True)
-        return _read(DefaultingResponse, await self._call("POST", PATH, body))
+        answer = _read(DefaultingResponse, await self._call("POST", PATH, body))
+        if beyond := overreach(document, answer.object):
+            raise Overreached(beyond)
+        return answer
 
     async def version(self) -> Version:
         """What the service runs. Raises `Away`."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from defaulter.contract import Away, DefaultingResponse, Refused
+from defaulter.contract import Away, DefaultingResponse, Overreached, Refused
 from kinds.problem import Problem
 from runtime.breaker import Breaker
 from webhook import defaulting
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Completes(Protocol):
-    """`defaulter.contract.Defaulter`, whose every call ends within its deadline."""
+    """`defaulter.contract.Defaulter`: each call ends within its deadline, and its answer changed only what it may."""
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
@@ -44,6 +44,9 @@ class Ask:
         try:
             async with asyncio.timeout(self._budget_seconds):
                 answer = await self._complete(request, request.object or {}, request.old)
+        except Overreached as answered:
+            self.breaker = self.breaker.succeeded()
+            return defaulting.passed(request, answered.reason, defaulting.OVERREACH)
         except (Away, TimeoutError) as away:
             self.breaker = self.breaker.failed(self._now())
             return defaulting.passed(request, str(away) or "the defaulter did not answer in time")
@@ -52,7 +55,7 @@ class Ask:
             before = await self._stored(request, deadline - self._now()) if request.old is not None else ()
             return judged(_problems(refusal), before)
         self.breaker = self.breaker.succeeded()
-        return defaulting.completed(request, answer.object, answer.warnings)
+        return defaulting.completed(answer.object, answer.warnings)
 
     async def _stored(self, request: Request, seconds: float) -> tuple[Problem, ...]:
         """Problems of the object as it is stored; none known when there is no answer."""

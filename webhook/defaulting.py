@@ -12,7 +12,6 @@ from typing import Any
 
 from defaulter.contract import undefaulted
 from kinds.meta import UNDEFAULTED
-from webhook.bounds import overreach
 from webhook.review import Request, Verdict
 from webhook.scope import metadata, notes
 
@@ -25,12 +24,8 @@ OVERREACH = "AnswerNotTaken"
 KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
-def completed(request: Request, answer: Json, warnings: Iterable[str]) -> Verdict:
-    """The defaulter answered; its answer is taken unless it changed what it must not."""
-    asked = request.object or {}
-    beyond = overreach(asked, answer)
-    if beyond:
-        return passed(request, f"the defaulter's answer changed {beyond[0]}, which is not its to change", OVERREACH)
+def completed(answer: Json, warnings: Iterable[str]) -> Verdict:
+    """The defaulter answered."""
     if UNDEFAULTED in notes(answer) and not undefaulted(answer):
         answer = _annotated(answer, None)
     return Verdict(object=answer, warnings=tuple(warnings))

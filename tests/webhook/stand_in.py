@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from defaulter.contract import Away, DefaultingResponse, Problem, Refused, undefaulted
+from defaulter.contract import Away, DefaultingResponse, Overreached, Problem, Refused, overreach, undefaulted
 
 Json = dict[str, Any]
 
@@ -35,7 +35,10 @@ class StandIn:
             raise Away(self.away)
         if problems := self.refuses(document):
             raise Refused(tuple(problems))
-        return DefaultingResponse(object=self.spoils(filled(document, seed or "")))
+        answer = self.spoils(filled(document, seed or ""))
+        if beyond := overreach(document, answer):
+            raise Overreached(beyond)
+        return DefaultingResponse(object=answer)
 
 
 def filled(document: Json, seed: str) -> Json:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kinds.meta import DOMAIN
-from webhook.patch import same
+from defaulter.places import PLACES
+
+OURS = "poolhouse.dev/"
 
 Path = tuple[str, ...]
 
@@ -54,24 +55,23 @@ FILLABLE: tuple[Path, ...] = tuple(
     )
 )
 
-# Lists that may get further elements at their end: a volume without a disk is a disk to KubeVirt.
+# A volume without a disk is a disk to KubeVirt, so disks may follow those that are given.
 GROWING: tuple[Path, ...] = (("domain", "devices", "disks"),)
 
-MACHINE: Path = ("domain", "machine", "type")
+# A VM that names no network has one to KubeVirt.
+BEGINNING: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
 
-INSTANCES: dict[str, Path] = {"VirtualMachine": ("spec", "template"), "VirtualMachineInstance": ()}
-"""where a kind holds what becomes the VirtualMachineInstance"""
+MACHINE: Path = ("domain", "machine", "type")
 
 
 def overreach(asked: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     """Paths at which the answer changed what it must not. Empty: it may be stored."""
-    instance = INSTANCES.get(str(asked.get("kind")), ())
-    return list(_overreach(asked, answer, (), instance))
+    place = PLACES.get(str(asked.get("kind")))
+    # The libvirt-shaped VM is rewritten as a whole, in libvirt's own units, and is stored nowhere.
+    return [] if place is None else list(_overreach(asked, answer, (), tuple(map(str, place.instance))))
 
 
 def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[str]:
-    if same(before, after):
-        return
     # Parents that were absent are no change of their own; each leaf in them must be one that may be filled.
     if _grows(before, after, dict):
         held = before or {}
@@ -83,9 +83,13 @@ def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[
     elif _grows(before, after, list) and len(before or ()) <= len(after):
         for one, other in zip(before or (), after, strict=False):
             yield from _overreach(one, other, (*path, "*"), instance)
-        if len(before or ()) < len(after) and _below(path, instance) not in GROWING:
+        if len(before or ()) < len(after) and not _may_grow(before, path, instance):
             yield _shown(path)
-    elif not (_empty(before) and _may_fill(path, instance)) and not _made_canonical(before, after, path, instance):
+    elif not (
+        (type(before) is type(after) and before == after)
+        or (_empty(before) and _may_fill(path, instance))
+        or _made_canonical(before, after, path, instance)
+    ):
         yield _shown(path)
 
 
@@ -102,9 +106,14 @@ def _below(path: Path, instance: Path) -> Path:
     return path[len(spec) :] if path[: len(spec)] == spec else ()
 
 
+def _may_grow(before: Any, path: Path, instance: Path) -> bool:
+    inside = _below(path, instance)
+    return inside in GROWING or (not before and inside in BEGINNING)
+
+
 def _may_fill(path: Path, instance: Path) -> bool:
     if path[:-1] in (("metadata", "annotations"), (*instance, "metadata", "annotations")):
-        return path[-1].startswith(DOMAIN + "/")
+        return path[-1].startswith(OURS)
     inside = _below(path, instance)
     return any(inside[: len(row)] == row for row in FILLABLE)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from defaulter.bounds import overreach
 from tests.webhook.builders import disk, vm
-from webhook.bounds import overreach
 
 ROOT = disk("root", bus="virtio")
 ASKED = vm(
@@ -51,6 +51,10 @@ def changed(*path: str | int, to: Any) -> dict[str, Any]:
             id="an annotation of ours on the template, which had none",
         ),
         pytest.param(changed("spec", "template", "spec", "architecture", to="amd64"), id="the architecture"),
+        pytest.param(
+            changed("spec", "template", "spec", "networks", to=[{"name": "default", "pod": {}}]), id="the first network"
+        ),
+        pytest.param(changed(*DEVICES, "interfaces", to=[{"name": "default", "bridge": {}}]), id="the first interface"),
     ],
 )
 def test_it_may(answer: dict[str, Any]) -> None:

@@ -1,0 +1,178 @@
+"""Which MigrationPolicy a VirtualMachineInstance obeys, and why. Asked by admission, controllers and people alike.
+
+A policy matches when *every* label of its selectors is there, so how many labels match and which ones is the same for
+every VMI that it matches. Precedence is therefore one fixed order of the policies, and the winner of a VMI is the first
+policy in it that matches:
+
+    1. more labels                        the most detailed policy
+    2. the label keys, sorted, that come first in lexicographic order (both selectors' together)
+    3. more of the labels on the VMI      the same keys, told apart by where they are
+    4. the name                           which is unique, so the order is total
+
+The design document has the first two; the others settle what it leaves open. A value "" stands for any value. A policy
+without a single label matches nothing; one empty selector constrains nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Labels = Mapping[str, str]
+Scope = Literal["instance", "namespace"]
+ANY = ""
+
+
+@dataclass(frozen=True)
+class Selectors:
+    """Labels that must be there, sorted: equal selectors are equal values."""
+
+    instance: tuple[tuple[str, str], ...] = ()
+    namespace: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, instance: Labels | None = None, namespace: Labels | None = None) -> Selectors:
+        return cls(tuple(sorted((instance or {}).items())), tuple(sorted((namespace or {}).items())))
+
+    def __len__(self) -> int:
+        return len(self.instance) + len(self.namespace)
+
+    def __iter__(self) -> Iterator[tuple[Scope, str, str]]:
+        yield from (("instance", key, value) for key, value in self.instance)
+        yield from (("namespace", key, value) for key, value in self.namespace)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(sorted(key for _, key, _ in self))
+
+    def match(self, instance: Labels, namespace: Labels) -> bool:
+        return bool(self) and _hold(self.instance, instance) and _hold(self.namespace, namespace)
+
+    def overlap(self, other: Selectors) -> bool:
+        """Whether some VMI could match both."""
+        return (
+            bool(self)
+            and bool(other)
+            and _agree(dict(self.instance), other.instance)
+            and _agree(dict(self.namespace), other.namespace)
+        )
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy, as far as precedence goes."""
+
+    name: str
+    selectors: Selectors
+    created: str = ""
+    """creationTimestamp; empty for one that does not exist yet, which is younger than all that do"""
+
+    @cached_property
+    def rank(self) -> tuple[int, tuple[str, ...], int, str]:
+        """The lower wins."""
+        return -len(self.selectors), self.selectors.keys, -len(self.selectors.instance), self.name
+
+
+def candidates(policies: Iterable[Contender], instance: Labels, namespace: Labels) -> tuple[Contender, ...]:
+    """The policies that match, in the order of precedence: the first one is obeyed."""
+    return tuple(sorted((p for p in policies if p.selectors.match(instance, namespace)), key=lambda p: p.rank))
+
+
+def superseded(policies: Iterable[Contender]) -> dict[str, str]:
+    """Names of policies that have the same selectors as an elder one, with that elder's name. They match nothing.
+
+    Of policies of the same second the first name is the elder. So of two that were created at the same moment, each by
+    an administrator who could not see the other's, everybody marks the same one.
+    """
+    elders: dict[Selectors, Contender] = {}
+    found = {}
+    for policy in sorted(policies, key=lambda p: (not p.created, p.created, p.name)):
+        elder = elders.setdefault(policy.selectors, policy)
+        if elder is not policy and policy.selectors:
+            found[policy.name] = elder.name
+    return found
+
+
+def reason(first: Contender, second: Contender) -> str:
+    """Why the first goes before the second where both match."""
+    one, other = first.selectors, second.selectors
+    if len(one) != len(other):
+        return f"it matches more labels, {len(one)} to {len(other)}"
+    for key, later in zip(one.keys, other.keys, strict=True):
+        if key != later:
+            return f"both match {len(one)}, and its key {key!r} comes before {later!r}"
+    if len(one.instance) != len(other.instance):
+        return (
+            f"the keys are the same, and more of its labels are the VMI's, {len(one.instance)} to {len(other.instance)}"
+        )
+    return f"the keys are the same, and its name {first.name!r} comes before {second.name!r}"
+
+
+def missing(
+    selectors: Selectors, instance: Labels, namespace: Labels
+) -> tuple[tuple[Scope, str, str, str | None], ...]:
+    """Labels for which the policy does not match: scope, key, the value that it wants and the one that is there."""
+    there: dict[Scope, Labels] = {"instance": instance, "namespace": namespace}
+    return tuple(
+        (scope, key, value, there[scope].get(key))
+        for scope, key, value in selectors
+        if key not in there[scope] or value not in (ANY, there[scope][key])
+    )
+
+
+class Index:
+    """`candidates` for one set of policies and many VMIs. Superseded policies are left out.
+
+    Each policy is filed under the one of its labels that the fewest policies ask for. A VMI looks under its own labels
+    and its namespace's, with their value and with any, and holds only what it finds there against itself.
+    """
+
+    def __init__(self, policies: Iterable[Contender]) -> None:
+        policies = tuple(policies)
+        self.superseded = superseded(policies)
+        kept = sorted((p for p in policies if p.selectors and p.name not in self.superseded), key=lambda p: p.rank)
+        asked = Counter(label for policy in kept for label in policy.selectors)
+        self._files: dict[tuple[Scope, str, str], list[tuple[int, Contender]]] = {}
+        for place, policy in enumerate(kept):
+            rarest = min(policy.selectors, key=lambda label: (asked[label], label))
+            self._files.setdefault(rarest, []).append((place, policy))
+        self.keys: dict[Scope, frozenset[str]] = {
+            "instance": frozenset(key for scope, key, _ in asked if scope == "instance"),
+            "namespace": frozenset(key for scope, key, _ in asked if scope == "namespace"),
+        }
+        """the label keys that any policy looks at"""
+
+    def candidates(self, instance: Labels, namespace: Labels) -> tuple[Contender, ...]:
+        found = [
+            entry
+            for entry in self._near(instance, namespace)
+            if _hold(entry[1].selectors.instance, instance) and _hold(entry[1].selectors.namespace, namespace)
+        ]
+        found.sort()
+        return tuple(policy for _, policy in found)
+
+    def _near(self, instance: Labels, namespace: Labels) -> Iterator[tuple[int, Contender]]:
+        files = self._files
+        for scope, labels in (("instance", instance), ("namespace", namespace)):
+            looked_at = self.keys[scope]  # type: ignore[index]
+            for key, value in labels.items():
+                if key in looked_at:
+                    yield from files.get((scope, key, value), ())  # type: ignore[arg-type]
+                    if value != ANY:
+                        yield from files.get((scope, key, ANY), ())  # type: ignore[arg-type]
+
+
+def _hold(wanted: tuple[tuple[str, str], ...], labels: Labels) -> bool:
+    for key, value in wanted:
+        found = labels.get(key)
+        if found is None or (found != value and value != ANY):
+            return False
+    return True
+
+
+def _agree(one: Labels, other: Iterable[tuple[str, str]]) -> bool:
+    """No key is asked for with two different values."""
+    return all(ANY in (value, one.get(key, ANY)) or one[key] == value for key, value in other)

@@ -64,6 +64,8 @@ class Kind:
     scale: Scale | None = None
     status_subresource: bool = True
     spec_required: bool = True
+    stands_back: bool = False
+    """KubeVirt may have this very resource: where it does, ours is neither installed nor run"""
     notes: str = ""
     """what the reference page says before the fields"""
     rules: tuple[Rule, ...] = ()

@@ -107,6 +107,16 @@ def _label(key: Any, value: Any, path: str) -> Iterator[Problem]:
         )
 
 
+def booleans_as_text(value: Any) -> Any:
+    """A selector's labels with `true` made "true"; the value itself where there is none.
+
+    Numbers stay wrong and are refused: 010 and 1.10 have lost their form before anybody could read them.
+    """
+    if not isinstance(value, dict) or not any(isinstance(text, bool) for text in value.values()):
+        return value
+    return {key: shown(text) if isinstance(text, bool) else text for key, text in value.items()}
+
+
 def selector(value: Any, path: str) -> Iterator[Problem]:
     """Of a label selector, what its schema does not say."""
     matches = at(value, "matchLabels")

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from kinds.look import at, entries, replaced, typed
 from kinds.model import Json, Rule
-from kinds.names import is_label, name_of, selector
+from kinds.names import booleans_as_text, is_label, name_of, selector
 from kinds.problem import Problem
-from kinds.shape import shown
 from kinds.template import machine_cautions, machine_problems, template_labels
 
 LONGEST_NAME = 63
@@ -64,19 +63,15 @@ def nothing_to_preserve(document: Json) -> Iterator[str]:
 
 
 def normal(document: Json) -> Json:
-    """Label values that YAML took for booleans or numbers become the text they were meant to be."""
+    """Label values that YAML took for booleans become the text they were meant to be."""
     for path in _STRATEGIES:
         policies = ("spec", *path, "selectionPolicy", "orderedPolicies")
         for index, policy in entries(document, *policies):
             matches = at(policy, "labelSelector", "matchLabels")
-            if isinstance(matches, dict) and any(isinstance(value, bool | int) for value in matches.values()):
-                texts = {key: _text(value) for key, value in matches.items()}
+            texts = booleans_as_text(matches)
+            if texts is not matches:
                 document = replaced(document, texts, *policies, index, "labelSelector", "matchLabels")
     return document
-
-
-def _text(value: object) -> object:
-    return shown(value) if isinstance(value, bool | int) else value
 
 
 CHECKS = (selectors, template)

@@ -15,17 +15,18 @@ import pytest
 import pytest_asyncio
 import yaml
 
-import kinds
 from kinds import KINDS, POOL, guard, kubevirt, meta, rbac, webhooks
-from kinds.crd import object_schema
+from kinds.crd import crd, object_schema
+from kinds.replicaset import REPLICA_SET
 from kinds.shape import misfits
 from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_hostile import paths
 from tests.kinds.test_pool import RIGHT, WRONG
+from tests.kinds.test_replicaset import replica_set
 
 Json = dict[str, Any]
-ALL = (*KINDS, *kubevirt.SERVED)
+ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.SERVED, REPLICA_SET)))
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
@@ -67,8 +68,8 @@ async def established(api: Api, name: str) -> list[Json]:
 async def api(control_plane: Any) -> AsyncIterator[Api]:
     """An API server that knows all kinds."""
     async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests") as found:
-        for crd in (*kinds.crds(), *kubevirt.crds()):
-            await applied(found, crd)
+        for kind in ALL:
+            await applied(found, crd(kind))
         for kind in ALL:
             await established(found, kind.crd_name)
         yield found
@@ -248,6 +249,17 @@ def _authority(kubeconfig: Path) -> bytes:
     if "certificate-authority-data" in cluster:
         return base64.b64decode(cluster["certificate-authority-data"])
     return Path(cluster["certificate-authority"]).read_bytes()
+
+
+async def test_a_replica_set_is_the_same_in_both_versions(api: Api, namespace: str) -> None:
+    document = changed(replica_set(), namespace, "metadata", "namespace")
+    old, new = (
+        Resource(REPLICA_SET.group, version, REPLICA_SET.plural, REPLICA_SET.kind) for version in ("v1alpha2", "v1")
+    )
+    await api.create(old, document)
+    found = await api.get(new, namespace, "myreplicaset")
+    assert found["spec"] == {**document["spec"], "paused": False}
+    assert (await api.request("GET", new.path(namespace, "myreplicaset", "scale")))["spec"] == {"replicas": 3}
 
 
 async def taken(api: Api, document: Json) -> None:

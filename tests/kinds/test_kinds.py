@@ -12,8 +12,9 @@ from kinds import KINDS, Kind, by_gvk, guard, meta, rbac, webhooks
 from kinds.crd import crd
 from kinds.kubevirt import SERVED
 from kinds.refresh import stale
+from kinds.replicaset import REPLICA_SET
 
-ALL = (*KINDS, *SERVED)
+ALL = tuple(dict.fromkeys((*KINDS, *SERVED, REPLICA_SET)))
 each = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.crd_name)
 
 

@@ -96,6 +96,11 @@ WRONG = [
         id="a policy in lower case",
     ),
     pytest.param(
+        labelled(matchLabels={"tier": 8}),
+        {f"{SELECTORS}[0].labelSelector.matchLabels.tier": 'write it in quotes, "8"'},
+        id="a number, which may have been written 010",
+    ),
+    pytest.param(
         ordered({"matchLabels": {"a": "b"}}),
         {f"{SELECTORS}[0].matchLabels": "inside labelSelector", f"{SELECTORS}[0].labelSelector": "is missing"},
         id="a selector not wrapped",
@@ -247,8 +252,8 @@ def test_what_is_allowed_and_hardly_meant(document: dict[str, Any], expected: li
 
 
 def test_labels_that_yaml_took_for_booleans_become_text_in_selectors() -> None:
-    found = POOL.normalize(labelled(matchLabels={"spare": True, "tier": 2, "os": "linux"}))
-    assert found == labelled(matchLabels={"spare": "true", "tier": "2", "os": "linux"})
+    found = POOL.normalize(labelled(matchLabels={"spare": True, "os": "linux"}))
+    assert found == labelled(matchLabels={"spare": "true", "os": "linux"})
 
 
 def test_a_document_that_needs_nothing_comes_back_itself() -> None:

@@ -1,0 +1,136 @@
+"""VirtualMachineInstanceReplicaSet: similar VMs without state of their own, kept in number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from kinds.condition import Conditions
+from kinds.kind import AGE, Column, Kind, Scale
+from kinds.look import at, entries, replaced
+from kinds.machine import InstanceTemplate
+from kinds.model import Count, Int64, Json, Model, Shaped, form
+from kinds.names import booleans_as_text, selector
+from kinds.problem import Problem
+from kinds.selector import LabelSelector
+from kinds.shape import shown
+from kinds.template import instance_problems, template_labels
+
+
+class ReplicaSetSpec(Model):
+    """What the set should be."""
+
+    replicas: Count = 1
+    """How many VirtualMachineInstances the set should have."""
+    selector: LabelSelector
+    """Selects the VirtualMachineInstances of the set. Must match the template's labels, and nothing of another set."""
+    paused: bool = False
+    """While true, nothing is created or deleted; status goes on being reported."""
+    template: Annotated[
+        Json,
+        Shaped(InstanceTemplate),
+        Field(json_schema_extra=form("an object with the metadata and the spec of a VirtualMachineInstance")),
+    ]
+    """What each VirtualMachineInstance is made from."""
+
+
+class ReplicaSetStatus(Model):
+    """What the set is."""
+
+    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
+    """The generation of the spec that this status answers."""
+    replicas: Count = 0
+    """VirtualMachineInstances that are selected and not final."""
+    ready_replicas: Count = 0
+    """VirtualMachineInstances among them that are ready."""
+    label_selector: str = ""
+    """The selector, in the form that autoscalers read."""
+    conditions: Conditions = ()
+    """ReplicaFailure, while VirtualMachineInstances cannot be created or deleted, and ReplicaPaused."""
+
+
+def selection(document: Json) -> Iterator[Problem]:
+    """The selector selects something, and what it selects is what the template makes."""
+    wanted, path = at(document, "spec", "selector"), "spec.selector"
+    if not isinstance(wanted, dict):
+        return
+    yield from selector(wanted, path)
+    if not wanted.get("matchLabels") and not wanted.get("matchExpressions"):
+        yield Problem(path, "selects everything; give labels that only the template has")
+        return
+    given = at(document, "spec", "template", "metadata", "labels")
+    given = given if isinstance(given, dict) else {}
+    matches = at(wanted, "matchLabels")
+    for key, value in matches.items() if isinstance(matches, dict) else ():
+        if isinstance(key, str) and isinstance(value, str) and given.get(key) != value:
+            yield _unmatched(f"{path}.matchLabels", f"{shown(key)} is {shown(value)}", given.get(key))
+    for index, expression in entries(wanted, "matchExpressions"):
+        key = expression.get("key")
+        if isinstance(key, str) and not _holds(expression, given, key):
+            told = f"{shown(key)} is as the selector wants it"
+            yield _unmatched(f"{path}.matchExpressions[{index}]", told, given.get(key))
+
+
+def _holds(expression: Json, given: Json, key: str) -> bool:
+    values = expression.get("values")
+    listed = isinstance(values, list) and given.get(key) in values
+    match expression.get("operator"):
+        case "In":
+            return key in given and listed
+        case "NotIn":
+            return not listed
+        case "Exists":
+            return key in given
+        case "DoesNotExist":
+            return key not in given
+        case _:
+            return True  # the schema has something to say about it
+
+
+def _unmatched(path: str, wanted: str, given: object) -> Problem:
+    there = "does not have that label" if given is None else f"has {shown(given)}"
+    return Problem(path, f"does not match spec.template.metadata.labels: {wanted}, and the template {there}")
+
+
+def template(document: Json) -> Iterator[Problem]:
+    path = "spec.template"
+    yield from template_labels(at(document, "spec", "template", "metadata", "labels"), f"{path}.metadata.labels")
+    yield from instance_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
+
+
+def normal(document: Json) -> Json:
+    """Label values that YAML took for booleans become the text they were meant to be, in selector and template."""
+    for path in (("spec", "selector", "matchLabels"), ("spec", "template", "metadata", "labels")):
+        found = at(document, *path)
+        texts = booleans_as_text(found)
+        if texts is not found:
+            document = replaced(document, texts, *path)
+    return document
+
+
+REPLICA_SET = Kind(
+    group="kubevirt.io",
+    versions=("v1", "v1alpha2"),
+    kind="VirtualMachineInstanceReplicaSet",
+    plural="virtualmachineinstancereplicasets",
+    short_names=("vmirs", "vmirss"),
+    categories=("poolhouse", "all"),
+    doc="A number of similar VMs that have no state of their own.",
+    notes="KubeVirt has this very resource. Where KubeVirt has installed it, ours is neither installed nor run.",
+    stands_back=True,
+    spec=ReplicaSetSpec,
+    status=ReplicaSetStatus,
+    scale=Scale(),
+    columns=(
+        Column("Desired", ".spec.replicas", "VirtualMachineInstances that the set should have", "integer"),
+        Column("Current", ".status.replicas", "VirtualMachineInstances that the set has", "integer"),
+        Column("Ready", ".status.readyReplicas", "VirtualMachineInstances that are ready", "integer"),
+        AGE,
+        Column("Paused", ".spec.paused", "Whether the set leaves its instances alone", "boolean", wide=True),
+        Column("Selector", ".status.labelSelector", "Selector of the set's instances", wide=True),
+    ),
+    checks=(selection, template),
+    normal=normal,
+)

@@ -1,0 +1,96 @@
+"""Which replica sets are right, and what is said of those that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds.replicaset import REPLICA_SET
+from tests.kinds.documents import GONE, changed
+
+Json = dict[str, Any]
+
+
+def replica_set(selector: Any = None, labels: Any = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "kubevirt.io/v1alpha2",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "myreplicaset"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"mylabel": "mylabel"}} if selector is None else selector,
+            "template": {
+                "metadata": {"name": "test", "labels": {"mylabel": "mylabel"} if labels is None else labels},
+                "spec": {"domain": {"devices": {}}},
+            },
+            **spec,
+        },
+    }
+
+
+def expression(**parts: Any) -> Json:
+    return {"matchExpressions": [{"key": "mylabel", **parts}]}
+
+
+RIGHT = [
+    pytest.param(replica_set(), id="the document's"),
+    pytest.param({**replica_set(), "apiVersion": "kubevirt.io/v1"}, id="KubeVirt's version"),
+    pytest.param(changed(replica_set(), GONE, "spec", "replicas"), id="one by default"),
+    pytest.param(replica_set(expression(operator="In", values=["x", "mylabel"])), id="one of several values"),
+    pytest.param(replica_set(expression(operator="NotIn", values=["x"])), id="none of several values"),
+    pytest.param(replica_set(expression(operator="Exists")), id="any value"),
+    pytest.param(
+        replica_set({"matchLabels": {"spare": True}}, {"spare": True}), id="labels that YAML took for booleans"
+    ),
+]
+
+
+@pytest.mark.parametrize("document", RIGHT)
+def test_a_right_set_has_no_problems(document: Json) -> None:
+    assert REPLICA_SET.problems(REPLICA_SET.normalize(document)) == []
+
+
+WRONG = [
+    pytest.param(changed(replica_set(), GONE, "spec", "selector"), {"spec.selector": "is missing"}, id="no selector"),
+    pytest.param(replica_set({}), {"spec.selector": "selects everything"}, id="a selector of everything"),
+    pytest.param(
+        replica_set(labels={"mylabel": "other"}),
+        {"spec.selector.matchLabels": '"mylabel" is "mylabel", and the template has "other"'},
+        id="another value",
+    ),
+    pytest.param(
+        replica_set(labels={}),
+        {"spec.selector.matchLabels": "does not have that label"},
+        id="a template with no labels",
+    ),
+    pytest.param(
+        replica_set(expression(operator="DoesNotExist")),
+        {"spec.selector.matchExpressions[0]": "does not match"},
+        id="a label that must not be there",
+    ),
+    pytest.param(
+        replica_set(expression(operator="In")),
+        {
+            "spec.selector.matchExpressions[0].values": "at least one",
+            "spec.selector.matchExpressions[0]": "does not match",
+        },
+        id="one of no values",
+    ),
+    pytest.param(
+        changed(replica_set(), [{"name": "a"}], "spec", "template", "spec", "domain", "devices", "disks"),
+        {"spec.template.spec.domain.devices.disks[0].name": 'no volume "a"'},
+        id="a disk without a volume",
+    ),
+    pytest.param(
+        changed(replica_set(), GONE, "spec", "template", "spec"), {"spec.template.spec": "is missing"}, id="no spec"
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), WRONG)
+def test_a_wrong_set_hears_where_and_what_to_do(document: Json, expected: dict[str, str]) -> None:
+    found = {problem.path: problem.message for problem in REPLICA_SET.problems(REPLICA_SET.normalize(document))}
+    assert found.keys() == expected.keys()
+    for path, words in expected.items():
+        assert words in found[path]

@@ -17,6 +17,7 @@ from kinds.shape import joined, misfits, shown
 
 MOST_PROBLEMS = 100
 """More than this helps nobody, and the answer of a webhook must stay small."""
+MOST_WARNINGS = 20
 
 Check = Callable[[Json], Iterable[Problem]]
 """What the schema cannot say, over the whole document. Any field may be missing or of any type: use `kinds.look`."""
@@ -98,7 +99,7 @@ class Kind:
         """Everything that is wrong, by the schema and by the checks, for any document whatsoever."""
         if not isinstance(document, dict):
             return [Problem("", f"must be an object, a {self.kind}, not {shown(document)}")]
-        found = list(islice(dict.fromkeys(self._problems(document)), MOST_PROBLEMS + 1))
+        found = list(islice(_distinct(self._problems(document)), MOST_PROBLEMS + 1))
         if len(found) > MOST_PROBLEMS:
             found[MOST_PROBLEMS:] = [Problem("", f"there are more than these {MOST_PROBLEMS} problems")]
         return found
@@ -107,7 +108,7 @@ class Kind:
         """What is allowed and probably not meant, a sentence each."""
         if not isinstance(document, dict):
             return []
-        return [warning for caution in self.cautions for warning in caution(document)]
+        return list(islice((warning for caution in self.cautions for warning in caution(document)), MOST_WARNINGS))
 
     def normalize(self, document: Json) -> Json:
         """The document in the form that the schema wants; the same document where nothing has to change."""
@@ -136,3 +137,12 @@ class Kind:
                 yield Problem(rule.field.removeprefix("."), rule.message)
         for check in self.checks:
             yield from check(document)
+
+
+def _distinct(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Each problem once, found no sooner than asked for: a large document has to be read only until it is refused."""
+    seen: set[Problem] = set()
+    for problem in problems:
+        if problem not in seen:
+            seen.add(problem)
+            yield problem

@@ -112,8 +112,8 @@ def test_depth_is_no_danger(document: Any) -> None:
     answers(KINDS[0], document)
 
 
-def test_the_answer_stays_small() -> None:
-    document = pool(**{f"unknown{index}": index for index in range(10_000)})
+def test_the_answer_stays_small_and_comes_soon() -> None:
+    document = pool(**{f"replica{index}": index for index in range(200_000)})
     found = KINDS[0].problems(document)
     assert len(found) == MOST_PROBLEMS + 1
     assert "more than" in found[-1].message

@@ -1,0 +1,24 @@
+"""`poolhouse crds` prints what the API server is given."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+from click.testing import CliRunner
+
+import kinds
+from cli.crds import crds
+from kinds import kubevirt
+
+
+def test_the_crds_of_ours_as_yaml() -> None:
+    answer = CliRunner().invoke(crds)
+    assert answer.exit_code == 0
+    assert list(yaml.safe_load_all(answer.output)) == kinds.crds()
+
+
+def test_those_of_kubevirt_too_as_json() -> None:
+    answer = CliRunner().invoke(crds, ["--kubevirt", "-o", "json"])
+    assert answer.exit_code == 0
+    assert json.loads(answer.output)["items"] == kinds.crds() + kubevirt.crds()

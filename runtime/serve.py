@@ -17,10 +17,14 @@ import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from runtime.protocol import Guarded
+
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 15.0
 CERTIFICATE_SECONDS = 2.0
+# Far above what an API server opens (it admits 600 requests at once), far below what our memory could not hold.
+CONNECTIONS_LIMIT = 2000
 
 
 class Certificate:
@@ -124,9 +128,11 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        http=Guarded,
+        ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
         ssl_context_factory=(lambda config, default: certificate.context) if certificate else None,
-        **settings,
+        **{"limit_concurrency": CONNECTIONS_LIMIT} | settings,
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as group:

@@ -48,8 +48,9 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
     async def work() -> None:
         await main()
 
-    running = asyncio.create_task(work(), name="main")
+    # First, so that it listens before main does anything that must be ended.
     asked = asyncio.create_task(stopped(), name="stopped")
+    running = asyncio.create_task(work(), name="main")
     try:
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from runtime.backoff import Backoff
+from runtime.controller import Controller
+from runtime.errors import Conflict, Throttled, Unreachable
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+
+
+@asynccontextmanager
+async def running(reconcile: Reconcile, **options: Any) -> AsyncIterator[Controller[str]]:
+    controller = Controller("test", reconcile, **{"backoff": Backoff(1, 60, spread=0)} | options)
+    task = asyncio.create_task(controller.run())
+    try:
+        yield controller
+        assert not task.done(), "it works for ever"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def times(log: list[float]) -> list[float]:
+    return [round(time - log[0], 1) for time in log]
+
+
+async def test_a_key_is_in_work_once_at_a_time_and_workers_share_the_others() -> None:
+    now: set[str] = set()
+    most = 0
+
+    async def reconcile(key: str) -> None:
+        nonlocal most
+        assert key not in now
+        now.add(key)
+        most = max(most, len(now))
+        await asyncio.sleep(1)
+        now.remove(key)
+
+    async with running(reconcile, workers=3) as controller:
+        for _ in range(20):
+            for key in "abcde":
+                controller.enqueue(key)
+            await asyncio.sleep(0.3)
+    assert most == 3
+
+
+async def test_it_comes_back_when_the_reconcile_wants_to() -> None:
+    log: list[float] = []
+
+    async def reconcile(key: str) -> float | None:
+        log.append(asyncio.get_running_loop().time())
+        return 30 if len(log) < 3 else None
+
+    async with running(reconcile) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(1000)
+    assert times(log) == [0, 30, 60]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), Conflict("changed"), Unreachable("gone"), TimeoutError()])
+async def test_a_failure_is_tried_again_after_growing_pauses_and_success_forgets_it(error: Exception) -> None:
+    log: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        log.append(asyncio.get_running_loop().time())
+        if len(log) not in (4, 6):
+            raise error
+
+    async with running(reconcile) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(50)
+        controller.enqueue("a")
+        await asyncio.sleep(50)
+    assert times(log) == [0, 1, 3, 7, 50, 51]
+
+
+async def test_retry_after_is_waited_for() -> None:
+    log: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        log.append(asyncio.get_running_loop().time())
+        if len(log) == 1:
+            raise Throttled("later", retry_after_seconds=25)
+
+    async with running(reconcile) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(100)
+    assert times(log) == [0, 25]
+
+
+async def test_a_key_that_fails_for_ever_does_not_starve_the_others() -> None:
+    done: list[str] = []
+    tries = 0
+
+    async def reconcile(key: str) -> None:
+        nonlocal tries
+        if key == "bad":
+            tries += 1
+            raise RuntimeError
+        done.append(key)
+
+    async with running(reconcile, workers=1) as controller:
+        controller.enqueue("bad")
+        for number in range(100):
+            controller.enqueue("bad")
+            controller.enqueue(f"good{number}")
+            await asyncio.sleep(1)
+    assert len(done) == 100
+
+
+async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
+    log: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        log.append(asyncio.get_running_loop().time())
+        if len(log) == 1:
+            await asyncio.Event().wait()
+
+    async with running(reconcile, deadline_seconds=60) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(100)
+    assert times(log) == [0, 61]
+
+
+async def test_when_it_is_cancelled_every_reconcile_has_ended() -> None:
+    ended: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            ended.append(key)
+
+    async with running(reconcile) as controller:
+        for key in "abc":
+            controller.enqueue(key)
+        await asyncio.sleep(1)
+    assert sorted(ended) == ["a", "b", "c"]

@@ -1,0 +1,378 @@
+"""Whatever happens between a leader and the API server, its work is cancelled before another's begins."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.api import Api
+from runtime.lease import Lease, LeaseLost
+from tests.runtime.misbehaving import Hangup, Request, Server, status
+
+Fault = Callable[[Request, Callable[[], Awaitable[None]]], Awaitable[None]]
+
+
+class Leases:
+    """One Lease with resourceVersions, as the API server keeps it; each client may have a fault between it and this."""
+
+    def __init__(self, server: Server) -> None:
+        self.document: dict[str, Any] | None = None
+        self.version = 0
+        self.faults: dict[str, Fault] = {}
+        server.script = self
+
+    async def __call__(self, request: Request) -> None:
+        fault = self.faults.get(request.headers["user-agent"])
+        if fault is None:
+            await self.serve(request)
+        else:
+            await fault(request, lambda: self.serve(request))
+
+    async def serve(self, request: Request) -> None:
+        await request.answer(*self.decide(request))
+
+    def decide(self, request: Request) -> tuple[int, Any]:
+        match request.method:
+            case "GET" if self.document is None:
+                return 404, status(404, "NotFound")
+            case "GET":
+                return 200, self.document
+            case "POST" if self.document is not None:
+                return 409, status(409, "AlreadyExists")
+            case "PUT" if self.document is None:
+                return 404, status(404, "NotFound")
+            case "PUT" if request.document["metadata"]["resourceVersion"] != str(self.version):
+                return 409, status(409, "Conflict")
+            case _:
+                self.put(request.document)
+                return 200, self.document
+
+    def put(self, document: dict[str, Any]) -> None:
+        self.version += 1
+        self.document = document | {"metadata": document["metadata"] | {"resourceVersion": str(self.version)}}
+
+    @property
+    def holder(self) -> str:
+        return str(self.document["spec"]["holderIdentity"]) if self.document else ""
+
+
+async def hang(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    await request.hang()
+
+
+async def reset(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    request.reset()
+    raise Hangup
+
+
+async def refuse(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    await request.answer(500, b"no")
+
+
+async def throttle(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    await request.answer(429, status(429, "TooManyRequests"), {"Retry-After": "120"})
+
+
+async def forbid(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    await request.answer(403, status(403, "Forbidden"))
+
+
+async def html(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+    await request.answer(200, b"<html>")
+
+
+def late(seconds: float) -> Fault:
+    """What is sent is carried out, but much later: a packet that was held up."""
+
+    async def fault(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(seconds)
+        await serve()
+
+    return fault
+
+
+class Work:
+    """Notes when it runs; takes `ending` seconds to end when it is cancelled."""
+
+    def __init__(self, name: str, diary: list[tuple[float, str, str]], ending: float = 0.0) -> None:
+        self.name, self.diary, self.ending = name, diary, ending
+
+    def note(self, what: str) -> None:
+        self.diary.append((asyncio.get_running_loop().time(), what, self.name))
+
+    async def __call__(self) -> None:
+        self.note("begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.note("cancelled")
+            if self.ending:
+                await asyncio.sleep(self.ending)
+            self.note("ended")
+
+
+@pytest.fixture
+def leases(server: Server) -> Leases:
+    return Leases(server)
+
+
+@pytest.fixture
+async def apis(server: Server, tmp_path: Path) -> AsyncIterator[Callable[[str], Awaitable[Api]]]:
+    made: list[Api] = []
+
+    async def make(name: str) -> Api:
+        made.append(await server.connect(tmp_path, user_agent=name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def lease_of(apis: Any, name: str, **options: Any) -> Lease:
+    return Lease(await apis(name), "n", "leader", name, **options)
+
+
+@asynccontextmanager
+async def holding(lease: Lease, work: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(lease.hold(work))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def at(diary: list[tuple[float, str, str]], what: str, name: str) -> float:
+    return next(time for time, did, who in diary if (did, who) == (what, name))
+
+
+# Two leaders
+
+
+@pytest.mark.parametrize(
+    "fault", [hang, reset, refuse, throttle, forbid, html, late(14.9), late(3.4), late(30)], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("cut_at", [0.0, 0.7, 1.5, 3.1])
+async def test_a_leader_that_is_cut_off_has_stopped_before_another_begins(
+    leases: Leases, apis: Any, fault: Fault, cut_at: float
+) -> None:
+    diary: list[tuple[float, str, str]] = []
+    a, b = await lease_of(apis, "a"), await lease_of(apis, "b")
+    async with holding(a, Work("a", diary, ending=3.5)) as first:
+        await asyncio.sleep(10 + cut_at)
+        async with holding(b, Work("b", diary)):
+            await asyncio.sleep(5)
+            leases.faults["a"] = fault
+            await asyncio.sleep(60)
+            if fault.__name__ == "fault" and not first.done():
+                return  # late, but never too late
+            assert isinstance(first.exception(), LeaseLost)
+            assert at(diary, "ended", "a") < at(diary, "begins", "b")
+            assert at(diary, "begins", "b") - at(diary, "cancelled", "a") >= 4
+            assert leases.holder == "b"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_weather_makes_two_leaders(leases: Leases, apis: Any, seed: int) -> None:
+    """Three candidates that come back whenever they lose, with faults that come and go: at no time do two work."""
+    weather = random.Random(seed)
+    diary: list[tuple[float, str, str]] = []
+
+    async def candidate(name: str) -> None:
+        lease = await lease_of(apis, name)
+        while True:
+            with suppress(LeaseLost):
+                await lease.hold(Work(name, diary, ending=weather.uniform(0, 3)))
+
+    async def blow() -> None:
+        while True:
+            await asyncio.sleep(weather.uniform(1, 20))
+            leases.faults = {
+                name: weather.choice([hang, reset, refuse, late(2), late(5), late(11), late(16)])
+                for name in "abc"
+                if weather.random() < 0.5
+            }
+
+    tasks = [asyncio.create_task(candidate(name)) for name in "abc"]
+    tasks.append(asyncio.create_task(blow()))
+    await asyncio.sleep(900)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    working: str | None = None
+    for _, what, who in diary:
+        if what == "begins":
+            assert working is None, f"{who} begins while {working} works"
+            working = who
+        elif what == "ended":
+            working = None
+    assert sum(1 for _, what, _ in diary if what == "begins") >= 3, "and it does change hands"
+
+
+async def test_work_that_does_not_end_is_ended_with_the_process_before_another_begins(
+    leases: Leases, apis: Any
+) -> None:
+    diary: list[tuple[float, str, str]] = []
+    died: list[float] = []
+    a = await lease_of(apis, "a", last_resort=lambda: died.append(asyncio.get_running_loop().time()))
+    b = await lease_of(apis, "b")
+    async with holding(a, Work("a", diary, ending=1000)):
+        await asyncio.sleep(10)
+        async with holding(b, Work("b", diary)):
+            await asyncio.sleep(1)
+            leases.faults["a"] = hang
+            await asyncio.sleep(60)
+            assert len(died) == 1
+            assert died[0] < at(diary, "begins", "b")
+
+
+# One leader
+
+
+async def test_work_ends_and_the_lease_is_free_at_once(leases: Leases, apis: Any) -> None:
+    async def work() -> None:
+        await asyncio.sleep(30)
+
+    await (await lease_of(apis, "a")).hold(work)
+    assert leases.holder == ""
+    diary: list[tuple[float, str, str]] = []
+    now = asyncio.get_running_loop().time()
+    async with holding(await lease_of(apis, "b"), Work("b", diary)):
+        await asyncio.sleep(1)
+        assert at(diary, "begins", "b") - now < 0.1
+
+
+async def test_what_the_work_raises_is_raised_and_the_lease_is_given_back(leases: Leases, apis: Any) -> None:
+    async def work() -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await (await lease_of(apis, "a")).hold(work)
+    assert leases.holder == ""
+
+
+async def test_a_stop_ends_the_work_first_and_gives_the_lease_back_then(leases: Leases, apis: Any) -> None:
+    """Work that takes long to end keeps the lease until it has ended, though it takes longer than a lease lasts."""
+    diary: list[tuple[float, str, str]] = []
+    async with holding(await lease_of(apis, "b"), Work("b", diary)) as task:
+        await asyncio.sleep(10)
+        slow = Work("a", diary, ending=40)
+        async with holding(await lease_of(apis, "a"), slow):
+            await asyncio.sleep(1)
+            task.cancel()
+            await asyncio.sleep(5)
+            assert at(diary, "ended", "b") < at(diary, "begins", "a")
+            assert at(diary, "begins", "a") - at(diary, "ended", "b") < 2.5
+        assert leases.holder == ""
+        assert at(diary, "ended", "a") - at(diary, "cancelled", "a") == 40
+
+
+@pytest.mark.parametrize("seconds", [5, 7])
+async def test_a_short_outage_costs_nothing(leases: Leases, apis: Any, seconds: float) -> None:
+    diary: list[tuple[float, str, str]] = []
+    async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
+        for _ in range(5):
+            await asyncio.sleep(20)
+            leases.faults["a"] = reset
+            await asyncio.sleep(seconds)
+            leases.faults.clear()
+        assert not task.done()
+        assert [what for _, what, _ in diary] == ["begins"]
+
+
+async def test_a_renewal_whose_answer_was_lost_is_known_as_ours(leases: Leases, apis: Any) -> None:
+    diary: list[tuple[float, str, str]] = []
+    lost = 0
+
+    async def carried_out_unanswered(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+        nonlocal lost
+        if request.method == "PUT" and (lost := lost + 1) % 3 == 0:
+            leases.decide(request)
+            await request.hang()
+        await serve()
+
+    leases.faults["a"] = carried_out_unanswered
+    async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
+        await asyncio.sleep(300)
+        assert not task.done()
+        assert [what for _, what, _ in diary] == ["begins"]
+
+
+async def test_a_lease_that_someone_takes_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
+    diary: list[tuple[float, str, str]] = []
+    async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
+        await asyncio.sleep(10)
+        assert leases.document is not None
+        leases.put(leases.document | {"spec": leases.document["spec"] | {"holderIdentity": "thief"}})
+        await asyncio.sleep(2.5)
+        assert isinstance(task.exception(), LeaseLost)
+        assert leases.holder == "thief", "what is another's is not given back"
+
+
+async def test_a_lease_that_is_deleted_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
+    diary: list[tuple[float, str, str]] = []
+    async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
+        await asyncio.sleep(10)
+        leases.document = None
+        await asyncio.sleep(2.5)
+        assert isinstance(task.exception(), LeaseLost)
+
+
+async def test_an_annotation_by_somebody_else_is_kept(leases: Leases, apis: Any) -> None:
+    async with holding(await lease_of(apis, "a"), Work("a", [])) as task:
+        await asyncio.sleep(10)
+        assert leases.document is not None
+        leases.document["metadata"]["annotations"] = {"x": "y"}
+        leases.put(leases.document)
+        await asyncio.sleep(30)
+        assert not task.done()
+        assert leases.document["metadata"]["annotations"] == {"x": "y"}
+
+
+async def test_a_dead_leaders_lease_is_waited_for_by_our_clock_not_by_its_times(leases: Leases, apis: Any) -> None:
+    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 30, "renewTime": "1999-01-01T00:00:00.000000Z"}
+    leases.put({"metadata": {"name": "leader", "namespace": "n"}, "spec": spec})
+    diary: list[tuple[float, str, str]] = []
+    began = asyncio.get_running_loop().time()
+    async with holding(await lease_of(apis, "a"), Work("a", diary)):
+        await asyncio.sleep(60)
+    assert 30 <= at(diary, "begins", "a") - began <= 33
+    assert leases.document is not None
+    assert leases.document["spec"]["leaseTransitions"] == 1
+
+
+async def test_the_same_identity_has_its_lease_back_at_once(leases: Leases, apis: Any) -> None:
+    leases.put(
+        {
+            "metadata": {"name": "leader", "namespace": "n"},
+            "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 4},
+        }
+    )
+    async with holding(await lease_of(apis, "a"), Work("a", diary := [])):
+        await asyncio.sleep(1)
+    assert diary
+    assert leases.document is not None
+    assert leases.document["spec"]["leaseTransitions"] == 4
+
+
+async def test_waiting_for_a_lease_is_no_storm(server: Server, leases: Leases, apis: Any) -> None:
+    async with holding(await lease_of(apis, "a"), Work("a", [])), holding(await lease_of(apis, "b"), Work("b", [])):
+        await asyncio.sleep(300)
+        assert server.most_in(10) <= 14
+        leases.faults = {"b": refuse}
+        server.requests.clear()
+        await asyncio.sleep(300)
+        asked = [request for request in server.requests if request.headers["user-agent"] == "b"]
+        assert len(asked) < 40
+
+
+async def test_times_that_cannot_work_are_refused(leases: Leases, apis: Any) -> None:
+    with pytest.raises(ValueError, match="duration_seconds"):
+        await lease_of(apis, "a", duration_seconds=5, renew_deadline_seconds=10)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from runtime.logs import Json, Text, printable
+
+
+def record(message: str, *args: Any, error: bool = False, **facts: Any) -> logging.LogRecord:
+    info = None
+    if error:
+        try:
+            raise RuntimeError("line one\nline two")
+        except RuntimeError:
+            info = sys.exc_info()
+    made = logging.LogRecord("runtime.test", logging.INFO, "f", 1, message, args, info)
+    made.__dict__.update(facts)
+    return made
+
+
+def test_a_json_line_has_the_facts_beside_the_sentence() -> None:
+    line = json.loads(Json("controllers").format(record("grew by %d", 3, pool="n/p", error=True)))
+    assert line["message"] == "grew by 3"
+    assert (line["service"], line["level"], line["logger"], line["pool"]) == (
+        "controllers",
+        "info",
+        "runtime.test",
+        "n/p",
+    )
+    assert "RuntimeError: line one" in line["exception"]
+
+
+def test_a_fact_cannot_take_the_place_of_a_field() -> None:
+    assert json.loads(Json("s").format(record("m", level="critical")))["level"] == "info"
+
+
+@pytest.mark.parametrize("name", ["a\nINFO forged", "a\r\nb", "\x1b[2Jb", "a\u202eb", "a\u2028b", "a\x00b", "\x9b2J"])
+def test_a_name_cannot_write_a_line_of_its_own(name: str) -> None:
+    for formatter in (Text("s"), Json("s")):
+        text = formatter.format(record("%s is here", name, vm=name))
+        assert text.isprintable(), repr(text)
+        assert len(text.splitlines()) == 1
+
+
+def test_a_traceback_keeps_its_lines_but_only_those() -> None:
+    lines = Text("s").format(record("failed", error=True)).splitlines()
+    assert lines[0].endswith("failed")
+    assert all(line.startswith("    ") for line in lines[1:])
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    assert printable("Größe 3 GiB, «ok»") == "Größe 3 GiB, «ok»"

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from runtime.backoff import Backoff
+from runtime.metrics import Metrics
+from runtime.queue import WorkQueue
+
+
+async def ready(queue: WorkQueue[str]) -> str | None:
+    """The next key, if there is one now."""
+    try:
+        async with asyncio.timeout(0.001):
+            return await queue.get()
+    except TimeoutError:
+        return None
+
+
+async def test_keys_come_in_the_order_they_were_added_once_each() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in "abab":
+        queue.add(key)
+    assert [await ready(queue), await ready(queue), await ready(queue)] == ["a", "b", None]
+
+
+async def test_a_key_in_work_is_given_to_nobody_else_and_once_more_after() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert await ready(queue) == "a"
+    for _ in range(1000):
+        queue.add("a")
+    assert await ready(queue) is None
+    queue.done("a")
+    assert await ready(queue) == "a"
+    queue.done("a")
+    assert await ready(queue) is None
+
+
+async def test_a_later_time_comes_when_it_is_due_and_the_earliest_holds() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    queue.add_after("a", 30)
+    queue.add_after("b", 20)
+    queue.add_after("a", 10)
+    queue.add_after("a", 40)
+    assert [await queue.get(), round(loop.time() - began)] == ["a", 10]
+    queue.done("a")
+    assert [await queue.get(), round(loop.time() - began)] == ["b", 20]
+    queue.done("b")
+    await asyncio.sleep(100)
+    assert await ready(queue) is None, "the times that were not the earliest are gone"
+
+
+async def test_one_that_waits_is_woken_by_an_earlier_time() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("late", 1000)
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(1)
+    queue.add_after("soon", 5)
+    await asyncio.sleep(6)
+    assert await waiting == "soon"
+
+
+async def test_a_time_that_comes_during_work_is_kept_until_after() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add_after("a", 1)
+    await asyncio.sleep(5)
+    assert await ready(queue) is None
+    queue.done("a")
+    assert await ready(queue) == "a"
+
+
+async def test_retries_wait_longer_each_time_until_forgotten() -> None:
+    queue: WorkQueue[str] = WorkQueue(backoff=Backoff(1, 60, spread=0))
+    assert [queue.retry("a") for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert queue.retry("b") == 1
+    queue.forget("a")
+    assert queue.retry("a") == 1
+    assert queue.retry("a", at_least_seconds=90) == 90
+
+
+async def test_each_of_many_waiting_workers_gets_its_key() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    workers = [asyncio.create_task(queue.get()) for _ in range(5)]
+    await asyncio.sleep(1)
+    for key in "abcde":
+        queue.add(key)
+    assert sorted(await asyncio.gather(*workers)) == list("abcde")
+
+
+async def test_a_worker_that_is_cancelled_while_it_waits_takes_no_key_with_it() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(1)
+    queue.add("a")
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert await ready(queue) == "a"
+
+
+async def test_depth_and_waiting_time_are_measured() -> None:
+    registry = CollectorRegistry()
+    queue: WorkQueue[str] = WorkQueue("pools", metrics=Metrics(registry))
+    queue.add("a")
+    queue.add("b")
+    labels = {"name": "pools"}
+    assert registry.get_sample_value("kubevirt_poolhouse_workqueue_depth", labels) == 2
+    await asyncio.sleep(3)
+    await queue.get()
+    assert registry.get_sample_value("kubevirt_poolhouse_workqueue_depth", labels) == 1
+    waited = registry.get_sample_value("kubevirt_poolhouse_workqueue_wait_duration_seconds_sum", labels)
+    assert waited == pytest.approx(3)

@@ -1,0 +1,97 @@
+"""How a process ends; each test is a process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SERVICE = """
+import asyncio, sys
+from runtime.stop import run
+
+async def forever(name, ending=0.0):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(ending)
+        print(name, "ended", flush=True)
+
+async def main():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(forever("one"))
+        group.create_task(forever("two", ENDING))
+        print("ready", flush=True)
+
+async def fails():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(forever("one"))
+        await asyncio.sleep(0)
+        raise RuntimeError("broken")
+
+async def returns():
+    pass
+
+sys.exit(run(MAIN, grace_seconds=GRACE))
+"""
+
+
+def start(main: str = "main", ending: float = 0.0, grace: float = 5.0) -> subprocess.Popen[str]:
+    text = SERVICE.replace("MAIN", main).replace("ENDING", str(ending)).replace("GRACE", str(grace))
+    return subprocess.Popen(
+        [sys.executable, "-c", text], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_end_it_ends_all_it_began_and_succeeds(number: signal.Signals) -> None:
+    with start(ending=0.2) as process:
+        ready(process)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert sorted(out.splitlines()) == ["one ended", "two ended"]
+
+
+def test_what_does_not_end_is_named_and_left() -> None:
+    with start(ending=100, grace=0.3) as process:
+        ready(process)
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert "one ended" in out
+    assert "did not end within" in errors
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with start(ending=100, grace=100) as process:
+        ready(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "one ended\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) != 0
+
+
+def test_a_failure_is_said_without_its_wrapping_and_is_exit_code_1() -> None:
+    with start("fails") as process:
+        out, errors = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert out == "one ended\n"
+    assert "failed: broken" in errors
+
+
+def test_a_main_that_returns_is_exit_code_0() -> None:
+    with start("returns") as process:
+        process.communicate(timeout=10)
+    assert process.returncode == 0

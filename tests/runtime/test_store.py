@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.store import Store
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 3)))))
+def test_after_any_changes_an_index_finds_what_a_search_would(changes: list[tuple[str, int | None]]) -> None:
+    store: Store[tuple[str, int]] = Store({"number": lambda view: [view[1], view[1] % 2 == 0]})
+    for name, number in changes:
+        if number is None:
+            store.drop(("n", name))
+        else:
+            store.put(("n", name), (name, number))
+    for value in [0, 1, 2, 3]:
+        found = sorted(store.by("number", value))
+        assert found == sorted(v for v in store.all() if value in (v[1], v[1] % 2 == 0))
+    assert len(store) == len(store.all())
+
+
+def test_it_says_what_was_there() -> None:
+    store: Store[int] = Store()
+    assert store.put(("n", "a"), 0) is None
+    assert store.put(("n", "a"), 2) == 0
+    assert store.drop(("n", "a")) == 2
+    assert store.drop(("n", "a")) is None
+    assert store.get(("n", "a")) is None

@@ -59,6 +59,11 @@ def _mac(spec: Json, match: re.Match[str]) -> Path | None:
     return next(owners, None)
 
 
+def _serial(spec: Json, match: re.Match[str]) -> Path | None:
+    owners = ((*path, "serial") for path, disk in listed(DISKS, spec) if disk.get("serial") == match.group(1))
+    return next(owners, None)
+
+
 def _target(spec: Json, match: re.Match[str]) -> Path | None:
     """The disk whose name libvirt uses: the first on vdX, the first on sdX, and so on in spec order."""
     prefix, letters = match.group(1)[:2], match.group(1)[2:]
@@ -80,6 +85,8 @@ _RULES: tuple[tuple[str, Find], ...] = (
     (r"alias[: ]+'?(ua-[\w-]+)", _device),
     (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _mac),
     (r"\b([sv]d[a-z]{1,3})\b", _target),
+    (r"serial '(.*)' contains", _serial),
+    (r"Maximum CPUs|vcpu", _at("domain.cpu")),
     (r"machine type", _at("domain.machine.type")),
     (r"architecture|No emulator found|for arch", _at("architecture")),
     (r"watchdog", _at("domain.devices.watchdog")),

@@ -113,7 +113,8 @@ _SUFFIXES = {
 
 
 def quantity(value: Any) -> int | None:
-    """A Kubernetes quantity as a whole number, rounded up as its own library does; None for what is none."""
+    """A Kubernetes quantity as a whole number, rounded up as its own library does; None for what is none or has no
+    place in 64 bits."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float):
@@ -125,7 +126,8 @@ def quantity(value: Any) -> int | None:
         return None
     number, suffix, exponent = match.groups()
     scale = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
-    return int((Decimal(number) * scale).to_integral_value(ROUND_CEILING))
+    size = Decimal(number) * scale
+    return int(size.to_integral_value(ROUND_CEILING)) if abs(size) < 2**63 else None
 
 
 def _bytes(value: Any) -> bool:

@@ -12,7 +12,7 @@ import libvirt
 from defaulter import xml
 from defaulter.problems import Broken, Declined
 
-# Documents that libvirt refuses, as opposed to a libvirt that cannot work; the rest are errors of ours.
+# Codes that are about the domain. Others, "internal error" above all, stand for domains and for a sick libvirt alike.
 _REFUSALS = frozenset(
     {
         libvirt.VIR_ERR_INVALID_ARG,
@@ -27,6 +27,8 @@ _REFUSALS = frozenset(
     }
 )
 
+
+_PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type>hvm</type></os></domain>"
 
 Define = Callable[[str], str]
 
@@ -56,7 +58,9 @@ class Libvirt:
                 defined[:] = [domain]
                 return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
             except libvirt.libvirtError as error:
-                raise _translated(error) from error
+                message = error.get_error_message() or str(error)
+                at_fault = error.get_error_code() in _REFUSALS or self._healthy()
+                raise (Declined if at_fault else Broken)(message) from error
 
         try:
             yield define
@@ -66,6 +70,13 @@ class Libvirt:
                     domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
                 except libvirt.libvirtError as error:
                     raise Broken(f"a domain stays defined: {error}") from error
+
+    def _healthy(self) -> bool:
+        """Whether a domain that nothing is wrong with can be defined."""
+        with suppress(libvirt.libvirtError):
+            self._connection.defineXMLFlags(_PLAIN, 0).undefine()
+            return True
+        return False
 
     def leftovers(self) -> int:
         return int(self._connection.numOfDefinedDomains())
@@ -98,10 +109,6 @@ class Libvirt:
 def _events() -> None:
     while True:
         libvirt.virEventRunDefaultImpl()
-
-
-def _translated(error: libvirt.libvirtError) -> Declined | Broken:
-    return (Declined if error.get_error_code() in _REFUSALS else Broken)(error.get_error_message() or str(error))
 
 
 def _dotted(number: int) -> str:

@@ -28,7 +28,7 @@ class Once:
 
     def __init__(self, cluster: Cluster, seed: str, user: tuple[int | None, int | None], warm: Path | None) -> None:
         self._roots = Roots(None, *user, warm=warm)
-        root = self._roots.make(0)
+        self.root = root = self._roots.make(0)
         homes = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
         self._process = subprocess.Popen(
             (sys.executable, "-m", "defaulter.worker"),

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from defaulter import frames
+from defaulter.kubevirt import Cluster
+from defaulter.main import read
+from defaulter.once import Once
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    content: Any
+
+    @property
+    def object(self) -> Json:
+        assert self.status == 200, self.content
+        found: Json = self.content["object"]
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        found: list[str] = self.content["warnings"]
+        return found
+
+    @property
+    def problems(self) -> dict[str, str]:
+        assert self.status != 200, "nothing was wrong with it"
+        return {problem["path"]: problem["message"] for problem in self.content["problems"]}
+
+
+@dataclass
+class Libvirt:
+    """A real worker with a real libvirt, asked as the service asks it."""
+
+    once: Once
+    asked: int = field(default=0)
+
+    def default(self, document: Json, **envelope: Any) -> Answered:
+        message = {"kind": "DefaultingRequest", "object": document, **envelope}
+        return self.raw(json.dumps(message).encode())
+
+    def raw(self, body: bytes) -> Answered:
+        self.asked += 1
+        status, content = self.once.ask(frames.DOCUMENT, body, seconds=60)
+        return Answered(status, json.loads(content))
+
+    def domain(self, document: Json) -> str:
+        status, content = self.once.ask(frames.DOMAIN, json.dumps(document).encode(), seconds=60)
+        assert status == 200, content
+        return content.decode()
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What QEMU can do, found out once for all tests."""
+    return tmp_path_factory.mktemp("qemu") / "warm"
+
+
+@pytest.fixture(scope="session")
+def user() -> tuple[int | None, int | None]:
+    settings = read({})
+    return settings.uid, settings.gid
+
+
+@pytest.fixture(scope="session")
+def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    with Once(Cluster(), "", user, warm) as once:
+        yield Libvirt(once)

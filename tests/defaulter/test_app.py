@@ -1,0 +1,116 @@
+"""The REST service, with workers that say what a test wants them to say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from defaulter import app as service
+from defaulter.app import create
+from defaulter.contract import BODY_LIMIT_BYTES, PATH
+from defaulter.metrics import Metrics
+from defaulter.workers import Busy, Counts, Lost
+
+
+class Scripted:
+    """Workers with one answer, or one exception."""
+
+    def __init__(self, answer: tuple[int, bytes] | Exception) -> None:
+        self.answer = answer
+        self.counts = Counts()
+        self.asked: list[bytes] = []
+
+    def waiting(self) -> int:
+        return 0
+
+    async def ask(self, tag: int, body: bytes = b"") -> tuple[int, bytes]:
+        self.asked.append(body)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def client(answer: tuple[int, bytes] | Exception) -> httpx.AsyncClient:
+    workers: Any = Scripted(answer)
+    transport = httpx.ASGITransport(create(workers, Metrics(workers)))
+    return httpx.AsyncClient(transport=transport, base_url="http://defaulter")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "sentence"),
+    [
+        pytest.param((200, b'{"a": 1}'), 200, '"a"', id="an answer is passed on"),
+        pytest.param((422, b'{"problems": []}'), 422, "problems", id="so are problems"),
+        pytest.param(Busy(), 429, "too many requests", id="busy"),
+        pytest.param(Lost("libvirt gave no answer within 2 s"), 503, "within 2 s", id="late"),
+    ],
+)
+async def test_statuses(answer: tuple[int, bytes] | Exception, status: int, sentence: str) -> None:
+    async with client(answer) as http:
+        found = await http.post(PATH, content=b"{}")
+        assert (found.status_code, found.headers["content-type"]) == (status, "application/json")
+        assert sentence in found.text
+        assert ("retry-after" in found.headers) is (status in (429, 503))
+        assert f'requests_total{{status="{status}"}} 1.0' in (await http.get("/metrics")).text
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 65536
+            yield b"x" * 65536
+
+    async with client((200, b"{}")) as http:
+        content = b"x" * (BODY_LIMIT_BYTES + 1) if declared else endless()
+        found = await http.post(PATH, content=content)
+    assert found.status_code == 413
+    assert str(BODY_LIMIT_BYTES) in found.json()["problems"][0]["message"]
+    assert sent < 2 * BODY_LIMIT_BYTES
+
+
+async def test_a_compressed_body_is_not_opened() -> None:
+    async with client((200, b"{}")) as http:
+        found = await http.post(PATH, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+    assert found.status_code == 400
+
+
+async def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BODY_SECONDS", 0.05)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    async with client((200, b"{}")) as http:
+        found = await http.post(PATH, content=trickle())
+    assert found.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [((200, b"{}"), 200), ((503, b"ill"), 503), (Lost("late"), 503), (Busy(), 503)],
+)
+async def test_ready_means_that_libvirt_has_just_answered(answer: tuple[int, bytes] | Exception, status: int) -> None:
+    async with client(answer) as http:
+        assert (await http.get("/readyz")).status_code == status
+        assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_the_version_says_whose_hardware_it_is() -> None:
+    content = {"libvirt": "9.0.0", "qemu": {"amd64": "7.2.22"}, "machines": {"amd64": ["pc-q35-7.2"]}, "aliases": {}}
+    async with client((200, json.dumps(content).encode())) as http:
+        assert content.items() <= (await http.get("/version")).json().items()
+
+
+async def test_other_methods_are_not_allowed() -> None:
+    async with client((200, b"{}")) as http:
+        assert (await http.get(PATH)).status_code == 405

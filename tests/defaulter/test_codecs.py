@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from defaulter import codecs
+from defaulter.codecs import Codec, quantity
+
+
+@pytest.mark.parametrize(
+    ("codec", "ours", "theirs"),
+    [
+        pytest.param(codecs.TEXT, "a<b>&", "a<b>&", id="text is taken as it is"),
+        pytest.param(codecs.COUNT, 4, "4", id="counts"),
+        pytest.param(codecs.YES_NO, True, "yes", id="yes"),
+        pytest.param(codecs.YES_NO, False, "no", id="no"),
+        pytest.param(codecs.STATE, {}, "on", id="a given feature is on"),
+        pytest.param(codecs.STATE, {"enabled": False}, "off", id="unless it is disabled"),
+        pytest.param(codecs.one_of("amd64", renamed={"amd64": "x86_64"}), "amd64", "x86_64", id="renamed words"),
+        pytest.param(
+            codecs.PCI,
+            "0000:0a:1f.7",
+            {"type": "pci", "domain": "0x0000", "bus": "0x0a", "slot": "0x1f", "function": "0x7"},
+            id="PCI addresses",
+        ),
+    ],
+)
+def test_a_codec_goes_both_ways(codec: Codec, ours: Any, theirs: Any) -> None:
+    assert codec.accepts(ours)
+    assert codec.encode(ours) == theirs
+    assert codec.decode(theirs) == ours
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        (codecs.TEXT, "a\x00b"),
+        (codecs.TEXT, "a\x1bb"),
+        (codecs.TEXT, "\ud800"),
+        (codecs.TEXT, 1),
+        (codecs.COUNT, -1),
+        (codecs.COUNT, True),
+        (codecs.COUNT, 2**31),
+        (codecs.COUNT, 1.5),
+        (codecs.PCI, "0000:00:1.0"),
+        (codecs.PCI, "0000:00:01.8"),
+        (codecs.PCI, "0000:00:01.0\n"),
+        (codecs.MAC, "zz"),
+        (codecs.MAC, "52:54:00:00:00"),
+        (codecs.UUID, "x"),
+        (codecs.BYTES, "1Zi"),
+        (codecs.BYTES, "-1"),
+        (codecs.STATE, {"enabled": "yes"}),
+        (codecs.one_of("a"), "b"),
+    ],
+)
+def test_a_codec_says_what_it_does_not_accept(codec: Codec, value: Any) -> None:
+    assert not codec.accepts(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("128Mi", 128 * 1024**2),
+        ("1G", 10**9),
+        ("1.5Gi", 1610612736),
+        ("100m", 1),
+        ("1e3", 1000),
+        (2, 2),
+        ("0.5", 1),
+        ("", None),
+        ("Gi", None),
+        ("1e999", None),
+        (True, None),
+        (None, None),
+        ("9" * 70, None),
+    ],
+)
+def test_quantities_are_read_as_kubernetes_reads_them(text: Any, value: int | None) -> None:
+    assert quantity(text) == value

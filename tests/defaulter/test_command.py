@@ -1,0 +1,56 @@
+"""`poolhouse default`, with the libvirt of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.defaulter.builders import disk, nic, pool, spec, vm
+
+pytestmark = pytest.mark.libvirt
+
+
+def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli.main", "default", "-f", "-", *options]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_documents_with_a_vm_are_completed_and_others_pass() -> None:
+    documents = [vm(spec(disk(), nic())), {"kind": "ConfigMap", "data": {"a": "b"}}, pool(spec(disk()))]
+    done = run(yaml.safe_dump_all(documents))
+    assert done.returncode == 0, done.stderr
+    machine, other, template = yaml.safe_load_all(done.stdout)
+    assert machine["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
+    assert other == documents[1]
+    assert template["kind"] == "VirtualMachinePool"
+
+
+def test_xml_is_libvirt_s_domain() -> None:
+    done = run(json.dumps(vm(spec(disk(), nic()))), "-o", "xml")
+    assert done.stdout.startswith('<domain type="qemu">')
+    assert 'bus="0x07"' in done.stdout
+
+
+def test_refusals_name_the_field_and_exit_with_1() -> None:
+    done = run(json.dumps(vm(spec(domain={"machine": {"type": "pc-q35-99.0"}}))))
+    assert done.returncode == 1
+    assert "spec.template.spec.domain.machine.type: unsupported configuration" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["{", "- a", "3"])
+def test_what_is_no_manifest_exits_with_1(text: str) -> None:
+    assert run(text).returncode == 1
+
+
+def test_a_server_that_is_not_there_exits_with_3() -> None:
+    assert run(json.dumps(vm(spec())), "--server", "http://127.0.0.1:9").returncode == 3
+
+
+def test_the_first_example_can_be_completed() -> None:
+    done = run(Path("examples/pool.yaml").read_text(), "-o", "json")
+    assert json.loads(done.stdout)["kind"] == "VirtualMachinePool"

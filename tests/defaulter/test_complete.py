@@ -1,0 +1,273 @@
+"""What comes out, by the real libvirt."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from defaulter.contract import overreach, undefaulted
+from tests.defaulter.builders import addresses, disk, inner, nic, pool, spec, vm, vmi
+from tests.defaulter.conftest import Libvirt
+
+pytestmark = pytest.mark.libvirt
+
+ALIAS = "q35"
+
+
+def test_addresses_are_those_of_kubevirt_s_passes_not_of_a_first_define(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(spec(disk("root"), disk("data"), nic())))
+    assert addresses(answer.object) == {"default": "0000:01:00.0", "root": "0000:07:00.0", "data": "0000:08:00.0"}
+
+
+def test_everything_open_is_filled_and_twice_is_once(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), {"name": "cd", "cdrom": {}}, nic(), nic("second")))
+    once = libvirt.default(document).object
+    assert undefaulted(once) == []
+    assert overreach(document, once) == []
+    assert libvirt.default(once).object == once
+
+
+def test_a_bare_document_is_answered_with_itself_populated(libvirt: Libvirt) -> None:
+    import json
+
+    document = vm(spec(disk(), nic()))
+    assert libvirt.raw(json.dumps(document).encode()).content == libvirt.default(document).object
+
+
+def test_unknown_fields_status_and_metadata_come_back_untouched(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), nic(future={"x": [1, None]}), domain={"devices": {"teleporter": {}}, "mood": "blue"}))
+    document |= {"status": {"ready": True}, "aFieldOfTheFuture": {"a": 1}}
+    document["metadata"] |= {"labels": {"a": "b"}, "annotations": {"<x>": "&"}}
+    answer = libvirt.default(document).object
+    assert answer["aFieldOfTheFuture"] == {"a": 1}
+    assert (answer["status"], answer["metadata"]) == (document["status"], document["metadata"])
+    devices = inner(answer)["domain"]["devices"]
+    assert devices["teleporter"] == {}
+    assert devices["interfaces"][0]["future"] == {"x": [1, None]}
+
+
+def _given(before: Any, after: Any, path: str = "") -> None:
+    """Asserts that everything in `before` stands in `after`, where an alias of a machine may have been resolved."""
+    if isinstance(before, dict):
+        for key, value in before.items():
+            if value not in (None, "") and not path.endswith("machine"):
+                _given(value, after[key], f"{path}.{key}")
+    elif isinstance(before, list):
+        for index, value in enumerate(before):
+            _given(value, after[index], f"{path}[{index}]")
+    else:
+        assert before == after, path
+
+
+def test_what_is_given_is_never_changed(libvirt: Libvirt) -> None:
+    content = spec(
+        disk("root", pciAddress="0000:0a:00.0", serial="WD-1_a.b", bootOrder=1),
+        disk("usb", bus="usb"),
+        nic("default", macAddress="52-54-00-AA-BB-CC", pciAddress="0000:03:00.0", model="e1000e"),
+        domain={"cpu": {"cores": 2, "model": "Haswell"}, "firmware": {"uuid": "E4686D2C-6E8D-4335-B8FD-81BEE22F4814"}},
+    )
+    answer = libvirt.default(vm(content)).object
+    _given(vm(content), answer)
+    assert "sockets" not in inner(answer)["domain"]["cpu"]
+
+
+def test_an_alias_becomes_the_machine_it_means_with_a_warning(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(spec(disk(), domain={"machine": {"type": ALIAS}})))
+    machine = inner(answer.object)["domain"]["machine"]["type"]
+    assert machine.startswith("pc-q35-")
+    assert [w for w in answer.warnings if ALIAS in w and machine in w]
+
+
+def test_a_machine_that_nobody_named_needs_no_warning(libvirt: Libvirt) -> None:
+    assert libvirt.default(vm(spec(disk()))).warnings == []
+
+
+def test_devices_are_told_apart_by_name_not_by_order(libvirt: Libvirt) -> None:
+    before = libvirt.default(vm(spec(disk("a"), disk("b"), disk("c"), nic("x"), nic("y")))).object
+    shuffled = deepcopy(before)
+    devices = inner(shuffled)["domain"]["devices"]
+    devices["disks"].reverse()
+    devices["interfaces"].reverse()
+    assert addresses(libvirt.default(shuffled).object) == addresses(before)
+
+
+def test_pool_templates_get_hardware_and_no_identity(libvirt: Libvirt) -> None:
+    answer = inner(libvirt.default(pool(spec(disk(), nic()))).object)["domain"]
+    assert answer["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
+    assert answer["machine"]["type"].startswith("pc-q35-")
+    assert "macAddress" not in answer["devices"]["interfaces"][0]
+    assert "firmware" not in answer
+
+
+def test_identity_is_a_function_of_seed_namespace_and_name(libvirt: Libvirt) -> None:
+    def identity(**envelope: Any) -> tuple[str, str]:
+        document = envelope.pop("document", None) or vm(spec(nic()))
+        domain = inner(libvirt.default(document, **envelope).object)["domain"]
+        return domain["firmware"]["uuid"], domain["devices"]["interfaces"][0]["macAddress"]
+
+    assert identity() == identity()
+    ways = [identity(), identity(seed="other"), identity(document=vm(spec(nic()), name="b"))]
+    ways.append(identity(document=vm(spec(nic()), namespace="other")))
+    assert len(set(ways)) == len(ways)
+    assert identity() == identity(document=vmi(spec(nic()))), (
+        "a VM that was missed gets at its start what it would have had"
+    )
+
+
+def test_the_namespace_of_the_request_counts_where_the_object_names_none(libvirt: Libvirt) -> None:
+    document = vm(spec(nic()))
+    del document["metadata"]["namespace"]
+    assert libvirt.default(document, namespace="ns").object["spec"] == libvirt.default(vm(spec(nic()))).object["spec"]
+
+
+def test_nameless_vms_never_share_an_identity(libvirt: Libvirt) -> None:
+    document = vm(spec(nic()))
+    document["metadata"] = {"generateName": "a-", "namespace": "ns"}
+    found = [libvirt.default(document).object for _ in range(3)]
+    assert len({inner(answer)["domain"]["firmware"]["uuid"] for answer in found}) == 3
+    assert len({inner(answer)["domain"]["devices"]["interfaces"][0]["macAddress"] for answer in found}) == 3
+    assert libvirt.default(document, seed="request-1").object == libvirt.default(document, seed="request-1").object
+
+
+def test_an_instance_type_s_vm_gets_no_cpu_and_no_memory(libvirt: Libvirt) -> None:
+    content = spec(disk(), nic())
+    del content["domain"]["memory"]
+    domain = inner(libvirt.default(vm(content, instancetype={"name": "small"})).object)["domain"]
+    assert "cpu" not in domain
+    assert "memory" not in domain
+    assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
+
+
+@pytest.mark.parametrize(
+    ("content", "annotations"),
+    [
+        pytest.param(spec(disk(), nic()), {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}, id="root complex"),
+        pytest.param(spec(disk(), nic(model="e1000")), None, id="conventional PCI NIC"),
+    ],
+)
+def test_no_address_is_written_where_the_next_define_would_not_take_it(
+    libvirt: Libvirt, content: dict[str, Any], annotations: dict[str, Any] | None
+) -> None:
+    answer = libvirt.default(vm(content, annotations=annotations))
+    assert set(addresses(answer.object).values()) == {None}
+    assert [w for w in answer.warnings if "PCI addresses are not written" in w]
+    assert libvirt.default(answer.object).object == answer.object
+
+
+def test_frozen_slots_for_nics_are_respected(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), nic()), annotations={"kubevirt.io/pci-interface-slot-count": "8"})
+    assert addresses(libvirt.default(document).object)["root"] == "0000:0b:00.0"
+
+
+def test_nothing_that_is_referred_to_has_to_exist(libvirt: Libvirt) -> None:
+    content = spec(disk("claim"), disk("secret"), {"name": "lun", "lun": {"bus": "scsi"}}, nic("multus"))
+    content["volumes"] = [
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "nowhere"}},
+        {"name": "secret", "secret": {"secretName": "nowhere"}},
+        {"name": "lun", "persistentVolumeClaim": {"claimName": "nowhere"}},
+    ]
+    content["networks"] = [{"name": "multus", "multus": {"networkName": "nowhere/nothing"}}]
+    answer = inner(libvirt.default(vm(content)).object)
+    assert (answer["volumes"], answer["networks"]) == (content["volumes"], content["networks"])
+
+
+HOST_SIDE = {"cache": "none", "io": "native", "errorPolicy": "report", "dedicatedIOThread": True, "tag": "x"}
+
+
+def test_the_host_s_side_is_neither_changed_nor_filled(libvirt: Libvirt) -> None:
+    content = spec(
+        disk("plain"),
+        disk("tuned", **HOST_SIDE),
+        domain={"ioThreadsPolicy": "auto", "resources": {"requests": {"memory": "1Gi"}}},
+    )
+    answer = inner(libvirt.default(vm(content)).object)["domain"]
+    plain, tuned = answer["devices"]["disks"]
+    assert set(plain) == {"name", "disk"}
+    assert {key: tuned[key] for key in HOST_SIDE} == HOST_SIDE
+    assert answer["resources"] == {"requests": {"memory": "1Gi"}}
+    assert not {"emulator", "name", "uuid", "source"} & set(answer)
+
+
+class TestUpdate:
+    """The stored document, and the one that replaces it."""
+
+    @pytest.fixture
+    def stored(self, libvirt: Libvirt) -> dict[str, Any]:
+        return libvirt.default(vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))).object
+
+    def test_a_bare_manifest_applied_again_loses_nothing(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
+        assert libvirt.default(bare, oldObject=stored).object["spec"] == stored["spec"]
+
+    def test_even_after_another_seed_and_another_name_of_the_default(
+        self, libvirt: Libvirt, stored: dict[str, Any]
+    ) -> None:
+        bare = vm(spec(disk("root"), disk("data"), nic()))
+        assert libvirt.default(bare, oldObject=stored, seed="x").object["spec"] == stored["spec"]
+
+    def test_an_older_machine_stays_though_the_alias_has_moved(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        inner(stored)["domain"]["machine"]["type"] = "pc-q35-6.0"
+        bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
+        answer = libvirt.default(bare, oldObject=stored)
+        assert inner(answer.object)["domain"]["machine"]["type"] == "pc-q35-6.0"
+        assert [w for w in answer.warnings if "pc-q35-6.0" in w]
+
+    def test_new_devices_take_free_places_and_nothing_else_moves(
+        self, libvirt: Libvirt, stored: dict[str, Any]
+    ) -> None:
+        bare = vm(spec(disk("first"), disk("root"), disk("data"), nic("zero"), nic()))
+        before, after = addresses(stored), addresses(libvirt.default(bare, oldObject=stored).object)
+        assert {name: after[name] for name in before} == before
+        assert len(set(after.values())) == 5
+        assert None not in after.values()
+
+    def test_what_is_removed_is_not_brought_back(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        answer = libvirt.default(vm(spec(disk("data"))), oldObject=stored).object
+        assert addresses(answer) == {"data": addresses(stored)["data"]}
+
+    def test_an_address_goes_with_its_bus(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        answer = libvirt.default(vm(spec(disk("root", bus="sata"), disk("data"), nic())), oldObject=stored).object
+        assert addresses(answer) == {**addresses(stored), "root": None}
+
+    def test_an_address_goes_with_its_model(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        bare = vm(spec(disk("root"), disk("data"), nic(model="rtl8139")))
+        answer = libvirt.default(bare, oldObject=stored).object
+        assert addresses(answer)["default"] is None
+        assert inner(answer)["domain"]["devices"]["interfaces"][0]["macAddress"]
+
+    def test_an_address_given_to_another_device_is_not_kept(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+        bare = vm(spec(disk("root"), disk("data"), disk("new", pciAddress="0000:07:00.0"), nic()))
+        after = addresses(libvirt.default(bare, oldObject=stored).object)
+        assert after["new"] == "0000:07:00.0"
+        assert len(set(after.values())) == 4
+
+    def test_an_update_without_new_hardware_does_not_ask_libvirt(
+        self, libvirt: Libvirt, stored: dict[str, Any]
+    ) -> None:
+        impossible = deepcopy(stored)
+        inner(impossible)["domain"]["machine"]["type"] = "pc-q35-99.0"
+        changed = deepcopy(impossible) | {"metadata": {"name": "a", "namespace": "ns", "labels": {"a": "b"}}}
+        assert libvirt.default(changed, oldObject=impossible).object == changed
+
+
+def test_a_template_s_vms_keep_its_addresses(libvirt: Libvirt) -> None:
+    template = libvirt.default(pool(spec(disk("root"), disk("data"), nic()))).object
+    machine = libvirt.default(vm(inner(template))).object
+    assert addresses(machine) == addresses(template)
+    assert inner(machine)["domain"]["firmware"]["uuid"]
+
+
+def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
+    for _ in range(3):
+        libvirt.default(vm(spec(disk(), nic())))
+        libvirt.default(vm(spec(disk(), domain={"machine": {"type": "pc-q35-99.0"}})))
+        libvirt.default(vm(spec(disk(pciAddress="0000:05:01.0"))))
+    roots = list(libvirt.once.root.rglob("defaulting*.xml"))
+    assert roots == []
+
+
+def test_the_nic_and_disks_that_kubevirt_would_add_are_within_bounds(libvirt: Libvirt) -> None:
+    document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
+    assert overreach(document, libvirt.default(document).object) == []

@@ -1,0 +1,110 @@
+"""The client, against servers that answer, refuse, misbehave and hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from defaulter.contract import PATH, Away, Defaulter, Refused
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def asked(handler: Handler, **call: Any) -> Any:
+    app = web.Application()
+    app.router.add_post(PATH, handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        assert site._server is not None
+        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+        async with Defaulter(f"http://127.0.0.1:{port}/", timeout_seconds=0.3) as defaulter:
+            return await defaulter.complete({"kind": "VirtualMachine"}, **call)
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_is_asked_is_the_envelope_and_the_answer_its_object() -> None:
+    envelopes = []
+
+    async def handler(request: web.Request) -> web.Response:
+        envelopes.append(await request.json())
+        return web.json_response({"object": envelopes[0]["object"], "warnings": ["w"]})
+
+    answer = await asked(handler, old={"a": 1}, namespace="ns", seed="s")
+    assert answer.warnings == ("w",)
+    assert answer.object == {"kind": "VirtualMachine"}
+    assert envelopes[0] == {
+        "apiVersion": "poolhouse.dev/v1alpha1",
+        "kind": "DefaultingRequest",
+        "object": {"kind": "VirtualMachine"},
+        "oldObject": {"a": 1},
+        "namespace": "ns",
+        "seed": "s",
+    }
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_refusal_carries_every_problem(status: int) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        problems = [{"path": "spec.a", "message": "one"}, {"path": "", "message": "two"}]
+        return web.json_response({"problems": problems}, status=status)
+
+    with pytest.raises(Refused, match=r"spec.a: one; two") as refused:
+        await asked(handler)
+    assert [problem.path for problem in refused.value.problems] == ["spec.a", ""]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (503, json.dumps({"problems": [{"path": "", "message": "libvirt is ill"}]})),
+        (429, "{}"),
+        (500, "Internal Server Error"),
+        (404, "<html>"),
+        (200, "not json"),
+        (200, "[]"),
+        (200, '{"object": 3}'),
+    ],
+)
+async def test_anything_else_is_away(status: int, body: str) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body)
+
+    with pytest.raises(Away):
+        await asked(handler)
+
+
+async def test_a_server_that_hangs_is_away_in_time() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    begun = time.monotonic()
+    with pytest.raises(Away, match=r"within 0.3 s"):
+        await asked(handler)
+    assert time.monotonic() - begun < 5
+
+
+async def test_nobody_there_is_away() -> None:
+    with pytest.raises(Away):
+        await Defaulter("http://127.0.0.1:9").complete({})
+
+
+def test_the_contract_needs_neither_libvirt_nor_a_server() -> None:
+    program = (
+        "import sys, defaulter.contract as c; c.undefaulted({});"
+        "print(*(m for m in ('libvirt', 'lxml', 'fastapi', 'uvicorn', 'aiohttp') if m in sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from defaulter.kubevirt import Cluster, decide
+from defaulter.paths import Draft
+from defaulter.places import locate
+from tests.defaulter.builders import disk, inner, nic, spec, vm
+
+
+def decided(content: dict[str, Any], cluster: Cluster | None = None, **fields: Any) -> dict[str, Any]:
+    document = vm(content, **fields)
+    where = locate(document)
+    assert where is not None
+    draft = Draft(document)
+    decide(draft, where, cluster or Cluster())
+    return inner(draft.document)
+
+
+@pytest.mark.parametrize(
+    ("given", "topology"),
+    [
+        pytest.param({}, (1, 1, 1), id="nothing is one of each"),
+        pytest.param({"cpu": {"cores": 2}}, (None, 2, 1), id="cores alone leave sockets, which would allow hotplug"),
+        pytest.param({"cpu": {"threads": 2}}, (None, 1, 2), id="threads alone leave sockets too"),
+        pytest.param({"cpu": {"sockets": 2}}, (2, 1, 1), id="sockets alone"),
+        pytest.param({"cpu": {"cores": 0, "sockets": 0}}, (1, 1, 1), id="nought is nothing"),
+        pytest.param({"resources": {"requests": {"cpu": "2"}}}, (2, 1, 1), id="requests become sockets"),
+        pytest.param({"resources": {"requests": {"cpu": "1500m"}}}, (2, 1, 1), id="rounded up"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}, (4, 1, 1), id="limits before requests"
+        ),
+    ],
+)
+def test_topology(given: dict[str, Any], topology: tuple[int | None, int, int]) -> None:
+    cpu = decided(spec(domain=given))["domain"]["cpu"]
+    assert (cpu.get("sockets"), cpu["cores"], cpu["threads"]) == topology
+
+
+@pytest.mark.parametrize(
+    ("given", "memory"),
+    [
+        ({"resources": {"requests": {"memory": "1G"}, "limits": {"memory": "2G"}}}, "1G"),
+        ({"resources": {"limits": {"memory": "2G"}}}, "2G"),
+        ({"memory": {"hugepages": {"pageSize": "2Mi"}}}, "2Mi"),
+        ({"memory": {"guest": "64Mi"}, "resources": {"requests": {"memory": "1G"}}}, "64Mi"),
+    ],
+)
+def test_guest_memory_comes_from_where_kubevirt_takes_it(given: dict[str, Any], memory: str) -> None:
+    content = spec(domain={"memory": {}, **given})
+    assert decided(content)["domain"]["memory"]["guest"] == memory
+
+
+@pytest.mark.parametrize(("architecture", "bus"), [("amd64", "sata"), ("arm64", "virtio"), ("s390x", "virtio")])
+def test_the_bus_of_a_disk_follows_the_architecture(architecture: str, bus: str) -> None:
+    content = decided(spec(disk(bus=None), {"name": "cd", "cdrom": {}}, architecture=architecture))
+    disks = content["domain"]["devices"]["disks"]
+    assert disks[0]["disk"]["bus"] == bus
+    assert disks[1]["cdrom"] == {"bus": bus, "readonly": True, "tray": "closed"}
+
+
+def test_a_volume_without_a_device_gets_a_disk_of_its_name() -> None:
+    content = spec(disk())
+    content["volumes"] += [{"name": "data"}, {"name": "share"}, {"name": "dump", "memoryDump": {}}]
+    content["domain"]["devices"]["filesystems"] = [{"name": "share", "virtiofs": {}}]
+    names = [d["name"] for d in decided(content)["domain"]["devices"]["disks"]]
+    assert names == ["root", "data"]
+
+
+@pytest.mark.parametrize("binding", ["bridge", "masquerade"])
+def test_a_vm_without_nics_gets_the_pod_network_s(binding: Any) -> None:
+    content = decided({"domain": {"devices": {}}}, Cluster(binding=binding))
+    assert content["networks"] == [{"name": "default", "pod": {}}]
+    assert content["domain"]["devices"]["interfaces"] == [{"name": "default", binding: {}, "model": "virtio"}]
+
+
+def test_who_wants_no_nic_gets_none() -> None:
+    assert "networks" not in decided({"domain": {"devices": {"autoattachPodInterface": False}}})
+    assert "networks" not in decided({"domain": {"devices": {}}}, Cluster(binding="leave"))
+    assert "networks" not in decided({"domain": {"devices": {}}}, preference={"name": "x"})
+
+
+def test_secure_boot_is_what_nothing_means() -> None:
+    efi = {"firmware": {"bootloader": {"efi": {}}}}
+    assert decided(spec(domain=efi))["domain"]["firmware"]["bootloader"]["efi"] == {"secureBoot": True}
+    arm = decided(spec(architecture="arm64"))["domain"]["firmware"]
+    assert arm == {"bootloader": {"efi": {"secureBoot": False}}}
+
+
+def test_the_cpu_of_an_instance_type_is_left_alone() -> None:
+    assert "cpu" not in decided(spec(nic()), instancetype={"name": "small"})["domain"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "watchdog"),
+    [("amd64", {"i6300esb": {"action": "reset"}}), ("s390x", {"diag288": {"action": "reset"}}), ("arm64", {})],
+)
+def test_the_watchdog_follows_the_architecture(architecture: str, watchdog: dict[str, Any]) -> None:
+    content = spec(domain={"devices": {"watchdog": {"name": "w"}}}, architecture=architecture)
+    assert decided(content)["domain"]["devices"]["watchdog"] == {"name": "w", **watchdog}

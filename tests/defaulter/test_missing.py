@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from defaulter.contract import undefaulted
+from tests.defaulter.builders import disk, nic, pool, spec, vm, vmi
+
+
+def open_fields(document: dict[str, Any]) -> set[str]:
+    return {path.split("spec.domain.")[-1] for path in undefaulted(document)}
+
+
+def test_a_bare_vm_leaves_its_machine_identity_and_addresses_open() -> None:
+    found = open_fields(vm(spec(disk(), nic())))
+    assert {"machine.type", "firmware.uuid", "firmware.serial", "cpu.sockets"} <= found
+    assert {"devices.disks[0].disk.pciAddress", "devices.interfaces[0].pciAddress"} <= found
+    assert {"devices.interfaces[0].macAddress", "devices.interfaces[0].model"} <= found
+
+
+@pytest.mark.parametrize(
+    ("machine", "is_open"),
+    [
+        ("q35", True),
+        ("pc-q35-7.2", False),
+        ("pc-q35-rhel9.4.0", False),
+        ("virt", True),
+        ("virt-8.2", False),
+        ("virt-rhel9.6.0", False),
+        ("s390-ccw-virtio", True),
+        ("s390-ccw-virtio-7.2", False),
+        ("pc-i440fx-7.2", False),
+        ("pc", True),
+        ("", True),
+    ],
+)
+def test_an_alias_is_no_machine_type(machine: str, is_open: bool) -> None:
+    assert ("machine.type" in open_fields(vm(spec(domain={"machine": {"type": machine}})))) is is_open
+
+
+def test_templates_that_many_share_have_no_identity() -> None:
+    found = open_fields(pool(spec(disk(), nic())))
+    assert not {"firmware.uuid", "firmware.serial", "devices.interfaces[0].macAddress"} & found
+    assert "devices.interfaces[0].pciAddress" in found
+
+
+def test_an_instance_type_brings_its_own_size() -> None:
+    found = open_fields(vm(spec(), instancetype={"name": "small"}))
+    assert not [path for path in found if path.startswith(("cpu.", "memory."))]
+
+
+def test_a_preference_fills_what_is_empty_at_start() -> None:
+    found = open_fields(vm(spec(disk(bus=None), nic()), preference={"name": "windows"}))
+    assert "firmware.uuid" in found
+    assert not {"machine.type", "devices.disks[0].disk.bus", "devices.interfaces[0].model"} & found
+
+
+@pytest.mark.parametrize(
+    ("content", "annotations"),
+    [
+        pytest.param(spec(disk(), nic()), {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}, id="root complex"),
+        pytest.param(spec(disk(), nic(model="e1000")), None, id="conventional PCI NIC"),
+        pytest.param(spec(disk(), nic(), architecture="s390x"), None, id="s390x"),
+    ],
+)
+def test_where_addresses_do_not_fit_none_is_missing(
+    content: dict[str, Any], annotations: dict[str, Any] | None
+) -> None:
+    assert not [path for path in open_fields(vm(content, annotations=annotations)) if "pciAddress" in path]
+
+
+@pytest.mark.parametrize("interface", [{"name": "x", "sriov": {}}, nic("x", state="absent")])
+def test_what_is_no_emulated_nic_needs_nothing(interface: dict[str, Any]) -> None:
+    assert not [path for path in open_fields(vm(spec(interface))) if "interfaces" in path]
+
+
+def test_left_mac_addresses_are_not_missing() -> None:
+    assert not [path for path in undefaulted(vmi(spec(nic())), macs="leave") if path.endswith("macAddress")]
+
+
+def test_who_opted_out_misses_nothing() -> None:
+    document = vm(spec(disk()))
+    document["metadata"]["labels"] = {"poolhouse.dev/defaulting": "disabled"}
+    assert undefaulted(document) == []
+
+
+@pytest.mark.parametrize("kind", ["Pod", None, 3, {"a": 1}])
+def test_other_kinds_miss_nothing(kind: object) -> None:
+    assert undefaulted({"kind": kind, "spec": {}}) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        3,
+        "x",
+        [],
+        {"domain": 3},
+        {"domain": {"devices": [], "cpu": "x"}},
+        {"domain": {"devices": {"disks": {}, "interfaces": [None, 3]}}},
+    ],
+)
+def test_looking_never_fails(broken: object) -> None:
+    document = vm(spec())
+    document["spec"]["template"]["spec"] = broken
+    before = deepcopy(document)
+    undefaulted(document)
+    assert document == before

@@ -1,0 +1,279 @@
+"""What must not come in: every problem, its path, and libvirt's own sentence where libvirt has one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from defaulter import frames
+from tests.defaulter.builders import disk, inner, nic, spec, vm
+from tests.defaulter.conftest import Libvirt
+
+pytestmark = pytest.mark.libvirt
+
+D = "spec.template.spec.domain"
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "sentence"),
+    [
+        pytest.param(
+            spec(domain={"machine": {"type": "pc-q35-99.0"}}),
+            "machine.type",
+            "does not support machine type 'pc-q35-99.0'",
+            id="a machine that QEMU does not have",
+        ),
+        pytest.param(
+            spec(disk(pciAddress="0000:05:01.0")),
+            "devices.disks[0].disk.pciAddress",
+            "Invalid PCI address 0000:05:01.0. slot must be <= 0",
+            id="a slot that a root port does not have",
+        ),
+        pytest.param(
+            spec(nic(pciAddress="0001:05:00.0")),
+            "devices.interfaces[0].pciAddress",
+            "Only PCI domain 0 is available",
+            id="another PCI domain",
+        ),
+        pytest.param(
+            spec(disk(pciAddress="0000:00:1f.2")),
+            "devices.disks[0].disk.pciAddress",
+            "0000:00:1f.2",
+            id="the SATA controller's own place",
+        ),
+        pytest.param(
+            spec(disk(pciAddress="0000:81:00.0")),
+            "devices.disks[0].disk.pciAddress",
+            "the last one is 0x1f",
+            id="a bus that would take 129 ports",
+        ),
+        pytest.param(
+            spec(disk(bus="sata", pciAddress="0000:05:00.0")),
+            "devices.disks[0].disk.pciAddress",
+            "only a disk on the bus virtio",
+            id="an address on the wrong bus",
+        ),
+        pytest.param(spec(disk(bus="floppy")), "devices.disks[0].disk.bus", "must be one of", id="an unknown bus"),
+        pytest.param(spec(disk(bus="ide")), "devices.disks[0].disk.bus", "must be one of", id="IDE, which q35 lacks"),
+        pytest.param(
+            spec(nic(model="e2000")), "devices.interfaces[0].model", "must be one of", id="a NIC nobody makes"
+        ),
+        pytest.param(
+            spec(nic(macAddress="zz")), "devices.interfaces[0].macAddress", "must be a MAC address", id="no MAC address"
+        ),
+        pytest.param(
+            spec(nic(macAddress="01:00:5e:00:00:01")),
+            "devices.interfaces[0].macAddress",
+            "expected unicast mac address, found multicast",
+            id="a multicast MAC address",
+        ),
+        pytest.param(
+            spec(domain={"cpu": {"model": "Z80"}}), "cpu.model", "libvirt knows no CPU model 'Z80'", id="unknown CPU"
+        ),
+        pytest.param(
+            spec(domain={"cpu": {"cores": 600}}), "cpu", "maximum|greater", id="more CPUs than the machine has"
+        ),
+        pytest.param(
+            spec(domain={"cpu": {"cores": "2"}}), "cpu.cores", "must be a whole number", id="a string of a number"
+        ),
+        pytest.param(spec(domain={"cpu": {"cores": 2**40}}), "cpu.cores", "must be a whole number", id="2^40 cores"),
+        pytest.param(
+            spec(domain={"memory": {"guest": "lots"}}), "memory.guest", "must be a quantity", id="no quantity"
+        ),
+        pytest.param(
+            spec(domain={"memory": {"guest": "-1"}}), "memory.guest", "must be a quantity", id="negative memory"
+        ),
+        pytest.param(spec(domain={"firmware": {"uuid": "abc"}}), "firmware.uuid", "must be a UUID", id="no UUID"),
+        pytest.param(
+            spec(domain={"firmware": {"serial": "a\x07b"}}),
+            "firmware.serial",
+            "without control characters",
+            id="a bell in a serial",
+        ),
+        pytest.param(
+            spec(disk(serial="\ud800")), "devices.disks[0].serial", "without control characters", id="half a character"
+        ),
+        pytest.param(
+            spec(domain={"devices": {"watchdog": {"name": "w", "i6300esb": {"action": "explode"}}}}),
+            "devices.watchdog.i6300esb.action",
+            "must be one of",
+            id="an unknown watchdog action",
+        ),
+        pytest.param(
+            spec(disk("a"), {**disk("a"), "name": "a"}), "devices.disks[1].name", "already", id="two disks of one name"
+        ),
+        pytest.param(
+            spec(disk("a"), nic("a")), "devices.interfaces[0].name", "already", id="a disk and a NIC of one name"
+        ),
+        pytest.param(
+            spec(disk("a", bootOrder=1), nic("b", bootOrder=1)),
+            "devices.interfaces[0].bootOrder",
+            "already",
+            id="boot order",
+        ),
+        pytest.param(
+            spec(nic("a", macAddress="52:54:00:00:00:01"), nic("b", macAddress="52-54-00-00-00-01")),
+            "devices.interfaces[1].macAddress",
+            "already",
+            id="one MAC address in two spellings",
+        ),
+        pytest.param(
+            spec(disk("a", pciAddress="0000:05:00.0"), nic("b", pciAddress="0000:05:00.0")),
+            "devices.interfaces[0].pciAddress",
+            "already",
+            id="one PCI address twice",
+        ),
+        pytest.param(
+            spec({"name": "l", "lun": {"bus": "sata"}}),
+            "devices.disks",
+            "lun",
+            id="a LUN on a bus that cannot have one",
+        ),
+        pytest.param(spec(architecture="vax"), None, "must be one of", id="an unknown architecture"),
+        pytest.param(
+            spec({"name": "x", "disk": {"bus": "virtio"}, "cdrom": {}}), "devices.disks[0]", "at once", id="disk and CD"
+        ),
+    ],
+)
+def test_refused(libvirt: Libvirt, content: dict[str, Any], path: str | None, sentence: str) -> None:
+    import re
+
+    answer = libvirt.default(vm(content))
+    assert answer.status == 422
+    expected = "spec.template.spec.architecture" if path is None else f"{D}.{path}"
+    assert expected in answer.problems, answer.problems
+    assert re.search(sentence, answer.problems[expected])
+
+
+def test_a_disk_without_a_volume_and_a_nic_without_a_network(libvirt: Libvirt) -> None:
+    content = spec(disk(), {"name": "cd", "cdrom": {}}, nic())
+    content |= {"volumes": [], "networks": []}
+    assert set(libvirt.default(vm(content)).problems) == {
+        f"{D}.devices.disks[0].name",
+        f"{D}.devices.interfaces[0].name",
+    }
+
+
+def test_every_problem_comes_at_once_libvirt_s_own_included(libvirt: Libvirt) -> None:
+    content = spec(
+        disk("a", pciAddress="0000:05:01.0"),
+        disk("b", bus="floppy"),
+        nic("c", macAddress="zz", model="e2000"),
+        domain={"machine": {"type": "pc-q35-99.0"}, "cpu": {"model": "Z80"}},
+    )
+    assert set(libvirt.default(vm(content)).problems) == {
+        f"{D}.devices.disks[0].disk.pciAddress",
+        f"{D}.devices.disks[1].disk.bus",
+        f"{D}.devices.interfaces[0].macAddress",
+        f"{D}.devices.interfaces[0].model",
+        f"{D}.machine.type",
+        f"{D}.cpu.model",
+    }
+
+
+def test_ten_thousand_disks_are_refused_at_once(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(spec(*(disk(f"d{index}") for index in range(10_000)))))
+    assert "at most 256" in answer.problems[f"{D}.devices.disks"]
+
+
+def test_more_disks_than_ports_is_libvirt_s_sentence(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(spec(*(disk(f"d{index}") for index in range(250)))))
+    assert answer.status == 422
+    assert any("PCI" in message for message in answer.problems.values())
+
+
+@pytest.mark.parametrize("name", ["<b>", "a&b", "]]>", "'\"", "a" * 300, "ä", "../../etc", "a b", "%s%n", "\u202e"])
+def test_markup_in_names_and_serials_is_text(libvirt: Libvirt, name: str) -> None:
+    answer = libvirt.default(vm(spec(disk(name), domain={"firmware": {"serial": name}})))
+    device = inner(answer.object)["domain"]["devices"]["disks"][0]
+    assert device["name"] == name
+    assert device["disk"]["pciAddress"]
+
+
+def test_a_disk_s_serial_is_what_libvirt_allows(libvirt: Libvirt) -> None:
+    path = f"{D}.devices.disks[0].serial"
+    assert "contains unsafe characters" in libvirt.default(vm(spec(disk(serial="<a>&'\"")))).problems[path]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"\xff\xfe",
+        b"\x00",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"kind": "DefaultingRequest"}',
+        b'{"kind": "DefaultingRequest", "object": [], "oldObject": 3, "seed": {}}',
+    ],
+)
+def test_what_is_no_document_is_malformed(libvirt: Libvirt, body: bytes) -> None:
+    answer = libvirt.raw(body)
+    assert answer.status == 400
+    assert answer.content["problems"]
+
+
+@pytest.mark.parametrize("depth", [50, 150, 300, 500, 900])
+def test_depth_costs_no_worker(libvirt: Libvirt, depth: int) -> None:
+    deep = b'{"a":[' * depth + b"1" + b"]}" * depth
+    body = json.dumps(vm(spec(disk(), domain={"future": 1}))).encode().replace(b'"future": 1', b'"future": ' + deep)
+    assert libvirt.once.ask(frames.DOCUMENT, body)[0] in (200, 400, 422)
+    assert libvirt.default(vm(spec())).status == 200
+
+
+@pytest.mark.parametrize("kind", ["Pod", "VirtualMachines", "", None, 3, ["VirtualMachine"]])
+def test_other_kinds_are_refused(libvirt: Libvirt, kind: Any) -> None:
+    answer = libvirt.default({"kind": kind, "spec": {}})
+    assert answer.status == 422
+    assert "kind" in answer.problems
+
+
+WRONG = [None, 3, "x", True, [], {}, [3], [None], {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "spec",
+        "spec.template",
+        "spec.template.spec",
+        "spec.template.metadata",
+        "metadata",
+        D,
+        *(
+            f"{D}.{part}"
+            for part in ("cpu", "memory", "firmware", "machine", "clock", "features", "devices", "resources")
+        ),
+        *(
+            f"{D}.devices.{part}"
+            for part in ("disks", "interfaces", "inputs", "watchdog", "sound", "video", "rng", "tpm")
+        ),
+        f"{D}.cpu.features",
+        f"{D}.devices.panicDevices",
+        "spec.template.spec.volumes",
+        "spec.template.spec.networks",
+    ],
+)
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_a_wrong_type_anywhere_is_a_problem_or_harmless(libvirt: Libvirt, path: str, value: Any) -> None:
+    document = vm(spec(disk(), nic()))
+    *above, last = path.split(".")
+    place = document
+    for step in above:
+        place = place.setdefault(step, {})
+    place[last] = value
+    assert libvirt.default(document).status in (200, 422)
+
+
+def test_an_architecture_without_an_emulator_is_no_fault_of_the_document(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(spec(disk(), architecture="s390x")))
+    assert answer.status in (200, 503), "503 where no emulator is installed: the webhook lets it pass, undefaulted"

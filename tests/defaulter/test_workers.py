@@ -1,0 +1,164 @@
+"""Workers that hang, die, leak or never come up: each costs one answer at most, and the next one finds another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from defaulter import frames
+from defaulter.kubevirt import Cluster
+from defaulter.roots import Roots
+from defaulter.workers import Busy, Limits, Lost, Workers
+from tests.defaulter.builders import disk, nic, spec, vm
+
+pytestmark = pytest.mark.libvirt
+
+BODY = json.dumps(vm(spec(disk(), nic()))).encode()
+LIMITS = Limits(workers=2, deadline_seconds=5)
+
+Start = Callable[..., AbstractAsyncContextManager[Workers]]
+
+
+@pytest.fixture
+def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
+    @asynccontextmanager
+    async def started(limits: Limits = LIMITS, ready: bool = True) -> AsyncIterator[Workers]:
+        roots = Roots(None, *user, warm=warm)
+        settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(Cluster())}
+        workers = Workers(limits, roots, settings, {"PATH": os.environ["PATH"]})
+        running = asyncio.create_task(workers.run())
+        try:
+            if ready:
+                await at(workers, limits.workers)
+            yield workers
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert not children(), "a worker outlived the service"
+
+    return started
+
+
+def children() -> list[int]:
+    """Processes of ours whose program is a worker."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
+            if b"defaulter.worker" in command:
+                found.append(int(pid))
+    return found
+
+
+async def at(workers: Workers, count: int) -> None:
+    """Returns when so many workers are ready."""
+    async with asyncio.timeout(90):
+        while workers.counts.ready != count:  # noqa: ASYNC110 (the service itself has no use for an event)
+            await asyncio.sleep(0.01)
+
+
+async def test_an_answer(start: Start) -> None:
+    async with start() as workers:
+        status, content = await workers.ask(frames.DOCUMENT, BODY)
+        assert status == 200
+        assert b"pciAddress" in content
+
+
+async def test_a_worker_that_was_killed_loses_no_answer_of_those_that_wait(start: Start) -> None:
+    async with start() as workers:
+        waiting = [asyncio.create_task(workers.ask(frames.DOCUMENT, BODY)) for _ in range(100)]
+        await asyncio.sleep(0.05)
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        lost = [answer for answer in answers if isinstance(answer, Exception)]
+        assert not lost
+        assert workers.counts.restarts["died"] == 2
+
+
+async def test_an_idle_worker_that_was_killed_is_replaced_at_once(start: Start) -> None:
+    async with start() as workers:
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+        await at(workers, 0)
+        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+
+
+async def test_a_stopped_worker_costs_its_own_answer_and_is_replaced(start: Start) -> None:
+    async with start(replace(LIMITS, deadline_seconds=1.5)) as workers:
+        os.kill(children()[0], signal.SIGSTOP)
+        begun = time.monotonic()
+        answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
+        assert time.monotonic() - begun < 3
+        assert sum(isinstance(answer, Lost) for answer in answers) == 1
+        await at(workers, 2)
+        assert workers.counts.restarts == {"late": 1}
+
+
+async def test_all_workers_hung_is_a_clear_answer_in_time(start: Start) -> None:
+    async with start(replace(LIMITS, deadline_seconds=0.5)) as workers:
+        for pid in children():
+            os.kill(pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        with pytest.raises(Lost, match=r"no answer within 0.5 s"):
+            await workers.ask(frames.DOCUMENT, BODY)
+        assert time.monotonic() - begun < 1
+
+
+async def test_too_many_waiting_are_turned_away_at_once(start: Start) -> None:
+    async with start(replace(LIMITS, waiting=10)) as workers:
+        answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
+        turned_away = [answer for answer in answers if isinstance(answer, Busy)]
+        assert len(turned_away) == 40
+        assert all(isinstance(answer, tuple | Busy) for answer in answers)
+
+
+async def test_a_worker_is_replaced_when_it_is_old(start: Start) -> None:
+    async with start(replace(LIMITS, workers=1, answers=5)) as workers:
+        first = children()
+        for _ in range(6):
+            assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+        assert workers.counts.restarts == {"old": 1}
+        assert children() != first
+
+
+async def test_a_worker_is_replaced_when_it_is_large(start: Start) -> None:
+    async with start(replace(LIMITS, workers=1, resident_bytes=1)) as workers:
+        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+        assert workers.counts.restarts["large"] >= 1
+
+
+async def test_who_stops_waiting_is_forgotten(start: Start) -> None:
+    async with start(replace(LIMITS, workers=1)) as workers:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await workers.ask(frames.DOCUMENT, BODY)
+        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+
+
+async def test_workers_end_with_the_one_that_started_them(start: Start) -> None:
+    async with start():
+        assert len(children()) == 2
+    assert not children()
+
+
+async def test_workers_run_as_nobody_special(start: Start, user: tuple[int | None, int | None]) -> None:
+    async with start():
+        for pid in children():
+            assert uids(pid) == {user[0] if user[0] is not None else os.geteuid()}
+            assert 0 not in uids(pid)
+
+
+def uids(pid: int) -> set[int]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {int(uid) for uid in next(line for line in lines if line.startswith("Uid:")).split()[1:]}

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kinds import KINDS, POOL, guard, kubevirt, meta, rbac, webhooks
+from kinds import KINDS, POOL, Kind, guard, kubevirt, meta, rbac, webhooks
 from kinds.crd import crd, object_schema
 from kinds.replicaset import REPLICA_SET
 from kinds.shape import misfits
-from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from runtime.api import Api, ApiError, Forbidden, Invalid, NotFound, Resource, Throttled
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_hostile import paths
 from tests.kinds.test_pool import RIGHT, WRONG
@@ -64,6 +64,19 @@ async def established(api: Api, name: str) -> list[Json]:
     raise AssertionError(f"{name} is not established: {found}")
 
 
+async def served(api: Api, kind: Kind) -> None:
+    """A CRD that has just changed answers 404 or 429 for a moment, though it is established."""
+    for _ in range(200):
+        try:
+            for version in kind.versions:
+                await api.list(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced))
+        except (NotFound, Throttled):
+            await asyncio.sleep(0.05)
+        else:
+            return
+    raise AssertionError(f"{kind.crd_name} is not served")
+
+
 @pytest_asyncio.fixture
 async def api(control_plane: Any) -> AsyncIterator[Api]:
     """An API server that knows all kinds."""
@@ -72,6 +85,7 @@ async def api(control_plane: Any) -> AsyncIterator[Api]:
             await applied(found, crd(kind))
         for kind in ALL:
             await established(found, kind.crd_name)
+            await served(found, kind)
         yield found
 
 
@@ -334,6 +348,7 @@ async def test_kubectl_explains_scales_and_shows(api: Api, namespace: str, contr
     deep = await asyncio.to_thread(kubectl, "explain", "vmpool.spec.template.spec.template.spec.domain.devices.disks")
     assert "Name of the volume behind the disk." in deep
     assert "scaled" in await asyncio.to_thread(kubectl, "scale", "vmpool/my-vm-pool", "--replicas=5")
-    wide = await asyncio.to_thread(kubectl, "get", "poolhouse", "-o", "wide")
+    assert "my-vm-pool" in await asyncio.to_thread(kubectl, "get", "poolhouse")
+    wide = await asyncio.to_thread(kubectl, "get", "vmpool", "-o", "wide")
     assert wide.split()[:5] == ["NAME", "DESIRED", "CURRENT", "READY", "UPDATED"]
     assert wide.splitlines()[1].split()[:2] == ["my-vm-pool", "5"]

@@ -23,7 +23,8 @@ DEFAULTING = "zz-poolhouse-defaulting"
 OURS = "zz-poolhouse-kinds"
 MUTATE, VALIDATE = "/mutate", "/validate"
 
-_LEFT_ALONE = ("kube-system", meta.NAMESPACE)
+LEFT_ALONE = ("kube-system", meta.NAMESPACE)
+"""namespaces whose VMs are nobody's to default: a cluster must come up without us"""
 _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
 
 # A finalizer must come off while we are away, and most writes to a VM (KubeVirt's, of status and of annotations) change
@@ -80,7 +81,7 @@ def configurations(
         "rules": [_rule("kubevirt.io", ("v1",), ("virtualmachines", "virtualmachineinstances"), "Namespaced")],
         "namespaceSelector": {
             "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_LEFT_ALONE)},
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(LEFT_ALONE)},
                 _NOT_DISABLED,
             ]
         },

@@ -35,11 +35,15 @@ class Breaker:
             return "closed"
         return "probing" if self.probing else "open"
 
+    def wait_seconds(self, now: float) -> float:
+        """How long until a call may go; 0 when one may go now."""
+        return 0.0 if self.again_at is None else max(0.0, self.again_at - now)
+
     def asked(self, now: float) -> tuple[Breaker, bool]:
         """Whether a call may go now, and the breaker after that was decided."""
         if self.again_at is None:
             return self, True
-        if now < self.again_at:
+        if self.wait_seconds(now):
             return self, False
         return replace(self, probing=True, again_at=now + self.probe_seconds), True
 

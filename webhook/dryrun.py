@@ -154,6 +154,8 @@ class DryRun:
                 raise
             return Answer(problems=problems, warnings=tuple(warnings))
         # The API server sends our own warnings back, and those of everybody else.
+        # Who last wrote which field is about this request, not about the object.
+        stored.get("metadata", {}).pop("managedFields", None)
         return await self._planned(asked, stored, warnings)
 
     async def _sent(self, asked: Target, token: str, operation: Operation, warnings: list[str]) -> Json:

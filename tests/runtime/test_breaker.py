@@ -24,6 +24,7 @@ def test_single_failures_leave_it_closed() -> None:
 def test_failures_in_a_row_open_it() -> None:
     assert failed(3).state == "open"
     assert failed(3).asked(0.9) == (failed(3), False)
+    assert [failed(3).wait_seconds(now) for now in (0.25, 1.0, 7.0)] == [0.75, 0, 0]
 
 
 def test_after_the_pause_one_call_goes_and_others_wait() -> None:

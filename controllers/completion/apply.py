@@ -1,0 +1,71 @@
+"""Completes a VM: asks the defaulter, and writes its answer if the VM is still the one that was asked about."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from controllers.completion.observe import MACHINES
+from defaulter.contract import DefaultingResponse, Overreached, Refused, undefaulted
+from kinds.meta import UNDEFAULTED
+from runtime.api import Api, Invalid
+from runtime.events import Events, reference
+from runtime.series import Type
+
+Json = dict[str, Any]
+
+
+class Completes(Protocol):
+    """`defaulter.contract.Defaulter`."""
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse: ...
+
+
+class Apply:
+    """The only code of this package that writes."""
+
+    def __init__(self, api: Api, defaulter: Completes, events: Events, *, seed: str) -> None:
+        self._api = api
+        self._defaulter = defaulter
+        self._events = events
+        self._seed = seed or None
+
+    async def ask(self, document: Json) -> Json | None:
+        """The completed document; None, with an event, when there is none to be had. Raises `Away`."""
+        try:
+            answer = await self._defaulter.complete(document, seed=self._seed)
+        except (Refused, Overreached) as error:
+            self._undecided(document, str(error))
+            return None
+        completed = answer.object if undefaulted(answer.object) else without_note(answer.object)
+        if completed == document:
+            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted(document)[:3])} as it is")
+            return None
+        return completed
+
+    async def write(self, document: Json, completed: Json, reason: str) -> None:
+        """Raises `Conflict` when the VM is not any more what it was when it was read."""
+        try:
+            # It carries the resourceVersion that it was read with: nobody's write in between is lost.
+            await self._api.replace(MACHINES, completed)
+        except Invalid as error:
+            self._undecided(document, f"its completed form is refused: {error.message}")
+            return
+        filled = len(undefaulted(document)) - len(undefaulted(completed))
+        self._say(document, "Normal", "HardwareDecided", f"{filled} hardware fields were decided: {reason}")
+
+    async def drop_note(self, document: Json) -> None:
+        await self._api.replace(MACHINES, without_note(document))
+
+    def _undecided(self, document: Json, note: str) -> None:
+        self._say(document, "Warning", "HardwareUndecided", note)
+
+    def _say(self, document: Json, type: Type, reason: str, note: str) -> None:
+        self._events.emit(reference(document), type, reason, note, action="CompleteHardware")
+
+
+def without_note(document: Json) -> Json:
+    metadata = document["metadata"]
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != UNDEFAULTED}
+    return {**document, "metadata": {**metadata, "annotations": kept}}

@@ -1,0 +1,85 @@
+"""Joins the parts: who is looked at, and when again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from controllers.completion.apply import Apply, Json
+from controllers.completion.observe import MACHINES, Machine, machine, observe
+from controllers.completion.plan import Complete, DropNote, Wait, plan
+from defaulter.contract import Away
+from runtime.api import Api
+from runtime.backoff import fraction
+from runtime.breaker import Breaker
+from runtime.controller import Controller
+from runtime.informer import Informer
+from runtime.resource import Key
+
+log = logging.getLogger(__name__)
+
+SPREAD_SECONDS = 2.0
+"""after a pause, over which VMs that waited for the defaulter come back to it"""
+
+
+class Completion:
+    """At rest, which is while every VM's hardware is decided, it reads nothing but the watch and writes nothing."""
+
+    def __init__(self, api: Api, apply: Apply, *, now: Callable[[], float], workers: int = 2) -> None:
+        self.machines: Informer[Machine] = Informer(api, MACHINES, machine)
+        self.controller: Controller[Key] = Controller(
+            "completion", self.reconcile, workers=workers, metrics=api.metrics
+        )
+        self.breaker = Breaker()
+        self._api = api
+        self._apply = apply
+        self._now = now
+        self.machines.subscribe(self._changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.machines.run(), name="completion-machines")
+            group.create_task(self.controller.run(), name="completion")
+
+    def _changed(self, old: Machine | None, new: Machine | None) -> None:
+        if new is not None and new.pending:
+            self.controller.enqueue(new.key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        known = self.machines.store.get(key)
+        if known is None or not known.pending:
+            return None
+        if known.undefaulted and (pause := self._pause(key)):
+            return pause
+        observed = await observe(self._api, key)
+        if observed is None:
+            return None
+        state, document = observed
+        match plan(state):
+            case Wait(seconds):
+                return seconds
+            case DropNote():
+                await self._apply.drop_note(document)
+                return None
+            case Complete(reason):
+                return await self._complete(key, document, reason)
+
+    async def _complete(self, key: Key, document: Json, reason: str) -> float | None:
+        self.breaker, may = self.breaker.asked(self._now())
+        if not may:
+            return self._pause(key)
+        try:
+            completed = await self._apply.ask(document)
+        except Away as away:
+            self.breaker = self.breaker.failed(self._now())
+            log.info("completion of %s/%s: %s", *key, away.reason)
+            return self._pause(key) or SPREAD_SECONDS
+        self.breaker = self.breaker.succeeded()
+        if completed is not None:
+            await self._apply.write(document, completed, reason)
+        return None
+
+    def _pause(self, key: Key) -> float:
+        wait = self.breaker.wait_seconds(self._now())
+        return wait + SPREAD_SECONDS * fraction("/".join(key)) if wait else 0.0

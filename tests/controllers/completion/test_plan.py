@@ -1,0 +1,85 @@
+"""What is done about a VM whose hardware may be undecided, and when nothing is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.completion.apply import without_note
+from controllers.completion.observe import Instance, Machine, State, machine
+from controllers.completion.plan import RUNNING_SECONDS, Action, Complete, DropNote, Wait, plan
+from kinds.meta import DEFAULTING, UNDEFAULTED
+
+
+def state(instance: Instance = "none", *, opted_out: bool = False, **known: Any) -> State:
+    given = {"generation": 1, "undefaulted": True, "noted": True, "deleting": False, "created": False, "state": ""}
+    return State(Machine("shop", "web", **{**given, **known}), instance, opted_out)
+
+
+@pytest.mark.parametrize(
+    ("observed", "action"),
+    [
+        pytest.param(state(), Complete("no instance of it exists"), id="before its first start"),
+        pytest.param(state(noted=False), Complete("no instance of it exists"), id="also where nobody left a note"),
+        pytest.param(state("going"), Complete("its instance is going"), id="at its stop, before the next start"),
+        pytest.param(
+            state("running"),
+            Wait(RUNNING_SECONDS, "it runs: a change now would only say that it must be restarted"),
+            id="never while it runs",
+        ),
+        pytest.param(
+            state(undefaulted=False), DropNote("its hardware is decided"), id="a note that is not true any more"
+        ),
+        pytest.param(
+            state("running", undefaulted=False),
+            DropNote("its hardware is decided"),
+            id="dropping a note changes no hardware and needs no stop",
+        ),
+        pytest.param(state(undefaulted=False, noted=False), Wait(None, "its hardware is decided"), id="nothing to do"),
+        pytest.param(state(opted_out=True), DropNote("its namespace opted out"), id="a namespace that opted out"),
+        pytest.param(
+            state(opted_out=True, noted=False), Wait(None, "its namespace opted out"), id="one that never had a note"
+        ),
+        pytest.param(state(deleting=True), Wait(None, "it is being deleted"), id="a VM that is being deleted"),
+    ],
+)
+def test_plan(observed: State, action: Action) -> None:
+    assert plan(observed) == action
+
+
+def document(**changed: Any) -> dict[str, Any]:
+    metadata = {"namespace": "shop", "name": "web", "generation": 3, **changed.pop("metadata", {})}
+    spec = {"running": True, "template": {"spec": {"domain": {"devices": {}}}}}
+    return {"kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "metadata": metadata, "spec": spec, **changed}
+
+
+def test_an_undecided_vm_is_pending() -> None:
+    found = machine(document(status={"created": True, "printableStatus": "Running"}))
+    assert (found.pending, found.undefaulted, found.noted) == (True, True, False)
+    assert (found.generation, found.created, found.state) == (3, True, "Running")
+
+
+def test_a_note_alone_is_pending_too() -> None:
+    labels = {DEFAULTING: "disabled"}
+    found = machine(document(metadata={"labels": labels, "annotations": {UNDEFAULTED: "DefaulterAway"}}))
+    assert (found.pending, found.undefaulted) == (True, False)
+
+
+def test_a_vm_that_opted_out_is_not_pending_whatever_it_does() -> None:
+    labels = {DEFAULTING: "disabled"}
+    views = [
+        machine(document(metadata={"labels": labels, "generation": generation}, status=status))
+        for generation, status in ((1, {}), (2, {"created": True}), (3, {"printableStatus": "Running"}))
+    ]
+    assert not views[0].pending
+    assert len(set(views)) == 1
+
+
+def test_a_vm_that_is_being_deleted_is_not_pending() -> None:
+    assert not machine(document(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})).pending
+
+
+def test_dropping_the_note_leaves_everything_else() -> None:
+    noted = document(metadata={"annotations": {UNDEFAULTED: "x", "owner": "jane"}})
+    assert without_note(noted) == document(metadata={"annotations": {"owner": "jane"}})

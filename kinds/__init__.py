@@ -13,9 +13,10 @@ from typing import Any
 
 from kinds.crd import crd
 from kinds.kind import Kind
+from kinds.policy import POLICY
 from kinds.pool import POOL
 
-KINDS: tuple[Kind, ...] = (POOL,)
+KINDS: tuple[Kind, ...] = (POOL, POLICY)
 """The kinds of ours."""
 
 

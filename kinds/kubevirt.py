@@ -112,6 +112,35 @@ class DataVolumeStatus(Open):
     """Bound, Running, Ready."""
 
 
+class MigrationConfiguration(Open):
+    """How VirtualMachineInstances are migrated that no policy says anything else about."""
+
+    allow_auto_converge: bool | None = None
+    """Slow the guest down when it writes faster than it can be copied."""
+    bandwidth_per_migration: Quantity | None = None
+    """Bytes a second that a migration may use; 0 for no limit."""
+    completion_timeout_per_gi_b: Annotated[Int64 | None, Field(alias="completionTimeoutPerGiB")] = None
+    """Seconds for each GiB of memory after which a migration is given up."""
+    allow_post_copy: bool | None = None
+    """Start the guest on the target before all of its memory is there."""
+    disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
+    """Send the guest's memory unencrypted."""
+
+
+class Configuration(Open):
+    """KubeVirt's configuration; of it, what the engine reads."""
+
+    migrations: MigrationConfiguration | None = None
+    """How VirtualMachineInstances are migrated that no policy says anything else about."""
+
+
+class KubeVirtSpec(Open):
+    """How KubeVirt is installed."""
+
+    configuration: Configuration | None = None
+    """KubeVirt's configuration; of it, what the engine reads."""
+
+
 class Selectors(Model):
     """Which VirtualMachineInstances the policy is for: all labels must match."""
 
@@ -220,8 +249,20 @@ UPSTREAM_POLICY = Kind(
     status=Empty,
     columns=(AGE,),
 )
+KUBEVIRT = Kind(
+    group="kubevirt.io",
+    versions=("v1",),
+    kind="KubeVirt",
+    plural="kubevirts",
+    short_names=("kv", "kvs"),
+    categories=("all",),
+    doc="KubeVirt itself, as it is installed and configured.",
+    spec=KubeVirtSpec,
+    status=Empty,
+    columns=(AGE,),
+)
 
-SERVED: tuple[Kind, ...] = (MACHINE, INSTANCE, MIGRATION, DATA_VOLUME, UPSTREAM_POLICY)
+SERVED: tuple[Kind, ...] = (MACHINE, INSTANCE, MIGRATION, DATA_VOLUME, UPSTREAM_POLICY, KUBEVIRT)
 Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown"]
 
 

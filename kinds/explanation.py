@@ -1,0 +1,188 @@
+"""Which policy a VM obeys and why, said in full: one answer for the command, the webhook and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinds import meta
+from kinds.effective import configuration, effective
+from kinds.look import at
+from kinds.model import Json
+from kinds.policy import POLICY
+from kinds.policy_checks import contender
+from kinds.precedence import ANY, Contender, Labels, candidates, missing, reason, superseded
+from kinds.upstream import Upstream
+
+_FIELDS = {"instance": "virtualMachineInstance", "namespace": "namespace"}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the cluster has, as raw documents."""
+
+    policies: tuple[Json, ...] = ()
+    kubevirt: Json = field(default_factory=dict)
+    """KubeVirt's own object; empty where there is none"""
+    upstream: tuple[Json, ...] = ()
+    """KubeVirt's own migration policies, those that enforce ours among them"""
+
+    def having(self, policies: Iterable[Json]) -> Surroundings:
+        """The same with these policies in it: new ones, and others in the place of those of the same name."""
+        by_name = {at(each, "metadata", "name"): each for each in self.policies}
+        for each in policies:
+            name = at(each, "metadata", "name")
+            created = at(by_name.get(name), "metadata", "creationTimestamp")
+            by_name[name] = {**each, "metadata": {**each["metadata"], "creationTimestamp": created}}
+        return Surroundings(tuple(by_name.values()), self.kubevirt, self.upstream)
+
+    def without(self, *names: str) -> Surroundings:
+        left = tuple(each for each in self.policies if at(each, "metadata", "name") not in names)
+        return Surroundings(left, self.kubevirt, self.upstream)
+
+
+@dataclass(frozen=True)
+class Entered:
+    """The policies that take part in deciding, and those that don't, each with the reason."""
+
+    active: tuple[Contender, ...]
+    out: Mapping[str, str]
+
+    @classmethod
+    def of(cls, policies: Iterable[Json]) -> Entered:
+        out = {}
+        found = []
+        for document in policies:
+            policy = contender(document)
+            if problems := POLICY.problems(document):
+                out[policy.name] = f"it is not valid, and so never applied: {problems[0]}"
+            elif not policy.selectors:
+                out[policy.name] = "it has no label in either selector, and so matches nothing"
+            else:
+                found.append(policy)
+        for name, elder in superseded(found).items():
+            out[name] = f"it has the same selectors as {elder}, which is older, and is never applied"
+        return cls(tuple(each for each in found if each.name not in out), out)
+
+
+def explain(instance: Labels, namespace: Labels, there: Surroundings) -> Json:
+    """`instance` and `namespace` are the labels of the VMI and of its namespace."""
+    instance = {key: value for key, value in instance.items() if key != meta.MIGRATION_POLICY}
+    entered = Entered.of(there.policies)
+    found = candidates(entered.active, instance, namespace)
+    winner = found[0] if found else None
+    specs = {at(each, "metadata", "name"): at(each, "spec") for each in there.policies}
+    settings = effective(specs[winner.name] if winner else None, configuration(there.kubevirt))
+    return {
+        "policy": winner.name if winner else None,
+        "reason": _won(found),
+        "candidates": [_candidate(place, each, found, instance, namespace) for place, each in enumerate(found)],
+        "others": [
+            {"name": each.name, "reason": entered.out.get(each.name) or _absent(each, instance, namespace)}
+            for each in sorted(map(contender, there.policies), key=lambda each: each.rank)
+            if each not in found
+        ],
+        "settings": {
+            name: {
+                "value": each.value,
+                "source": each.source,
+                **({"from": winner.name} if winner and each.source == "policy" else {}),
+                **({"unheeded": each.unheeded} if each.unheeded is not None else {}),
+            }
+            for name, each in settings.items()
+        },
+        "notes": [
+            *_obeyed_instead(winner, instance, namespace, there),
+            *(
+                f"policy {winner.name} says {name}: {_said(each.unheeded)}, which KubeVirt can do for the whole "
+                f"cluster only; there it is {_said(each.value)}"
+                for name, each in settings.items()
+                if winner and each.unheeded is not None
+            ),
+        ],
+    }
+
+
+@dataclass(frozen=True, order=True)
+class Hand:
+    """A VMI that would obey another policy."""
+
+    namespace: str
+    name: str
+    before: str | None
+    after: str | None
+
+
+def impact(
+    instances: Iterable[tuple[str, str, Labels]], namespaces: Mapping[str, Labels], old: Surroundings, new: Surroundings
+) -> list[Hand]:
+    """The VMIs (namespace, name, labels) that would change hands between the two."""
+    before, after = Entered.of(old.policies).active, Entered.of(new.policies).active
+    changed = [each for each in {*before, *after} if (each in before) is not (each in after)]
+    found = []
+    for namespace, name, labels in instances:
+        around = namespaces.get(namespace, {})
+        # Where no policy that came, went or changed matches, nothing can change.
+        if any(each.selectors.match(labels, around) for each in changed):
+            hand = Hand(namespace, name, _first(before, labels, around), _first(after, labels, around))
+            if hand.before != hand.after:
+                found.append(hand)
+    return sorted(found, key=lambda hand: (hand.namespace, hand.name))
+
+
+def _first(policies: Iterable[Contender], instance: Labels, namespace: Labels) -> str | None:
+    found = candidates(policies, instance, namespace)
+    return found[0].name if found else None
+
+
+def _won(found: tuple[Contender, ...]) -> str:
+    if not found:
+        return "no policy matches"
+    if len(found) == 1:
+        return "no other policy matches"
+    return f"it goes before {found[1].name}: {reason(found[0], found[1])}"
+
+
+def _candidate(
+    place: int, each: Contender, found: tuple[Contender, ...], instance: Labels, namespace: Labels
+) -> dict[str, Any]:
+    there = {"instance": instance, "namespace": namespace}
+    return {
+        "name": each.name,
+        "winner": place == 0,
+        "matchingLabels": len(each.selectors),
+        "keys": list(each.selectors.keys),
+        "labels": {
+            told: {key: there[scope][key] for which, key, _ in each.selectors if which == scope}
+            for scope, told in _FIELDS.items()
+        },
+        "reason": _won(found) if place == 0 else f"{found[0].name} goes first: {reason(found[0], each)}",
+    }
+
+
+def _absent(each: Contender, instance: Labels, namespace: Labels) -> str:
+    wanted = missing(each.selectors, instance, namespace)
+    return "; ".join(_wants(scope, key, value, found) for scope, key, value, found in wanted)
+
+
+def _wants(scope: str, key: str, value: str, found: str | None) -> str:
+    owner = "VMI" if scope == "instance" else "namespace"
+    asked = f"{key}={value}" if value != ANY else f"{key} with any value"
+    return f"it wants {asked}; the {owner} has " + (f"no label {key}" if found is None else f"{key}={found}")
+
+
+def _obeyed_instead(
+    winner: Contender | None, instance: Labels, namespace: Labels, there: Surroundings
+) -> Iterable[str]:
+    """Policies of KubeVirt's own that it would prefer."""
+    stamped = {**instance, **({meta.MIGRATION_POLICY: winner.name} if winner else {})}
+    for each in map(Upstream.of, there.upstream):
+        ours = winner is not None and each.name == winner.name
+        if not ours and each.matches(stamped, namespace) and (winner is None or each.outranks(winner.name)):
+            instead = f"instead of {winner.name}" if winner else "though none of ours matches"
+            yield f"KubeVirt obeys its own policy {each.name} {instead}: it is in migrations.kubevirt.io, not ours"
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

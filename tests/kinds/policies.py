@@ -1,0 +1,32 @@
+"""Migration policies in which a test says only what matters to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def policy(
+    name: str, instance: Any = None, namespace: Any = None, *, created: str | None = None, **settings: Any
+) -> Json:
+    """A MigrationPolicy; a selector that is None is left out."""
+    selectors = {
+        which: {"matchLabels": labels}
+        for which, labels in (("virtualMachineInstanceSelector", instance), ("namespaceSelector", namespace))
+        if labels is not None
+    }
+    metadata = {"name": name, **({"creationTimestamp": created} if created else {})}
+    spec = {**settings, **({"selectors": selectors} if selectors else {})}
+    return {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": metadata, "spec": spec}
+
+
+def upstream(name: str, instance: Json | None = None, namespace: Json | None = None) -> Json:
+    """A policy of KubeVirt's own."""
+    selectors = {"virtualMachineInstanceSelector": instance, "namespaceSelector": namespace}
+    return {
+        "apiVersion": "migrations.kubevirt.io/v1alpha1",
+        "kind": "MigrationPolicy",
+        "metadata": {"name": name},
+        "spec": {"selectors": {which: labels for which, labels in selectors.items() if labels is not None}},
+    }

@@ -1,0 +1,17 @@
+"""The parts of the completion controller, put together."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from controllers.completion.apply import Apply
+from controllers.completion.controller import Completion
+from controllers.part import Part
+from defaulter.contract import Defaulter
+from runtime.api import Api
+from runtime.events import Events
+
+
+def build(api: Api, events: Events, defaulter: Defaulter, seed: str) -> Part:
+    completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic)
+    return Part("completion", (completion.machines,), completion.controller.run)

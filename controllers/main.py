@@ -1,0 +1,140 @@
+"""The controllers, as their container starts them: settings from the environment, then the parts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry
+
+from controllers.completion.build import build as completion
+from controllers.pool.build import build as pool
+from defaulter.contract import Defaulter
+from kinds import meta
+from runtime import logs, stop
+from runtime.api import Api
+from runtime.events import Events
+from runtime.lease import Lease, LeaseLost
+from runtime.metrics import Metrics
+from runtime.serve import health_app, serve
+
+log = logging.getLogger(__name__)
+
+LEASE = "poolhouse-controllers"
+CONNECTIONS = 32
+"""calls at once: as many as the API server serves well, few enough to leave room for others"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str
+    port: int
+    tls: Path | None
+    defaulter_url: str
+    identity_seed: str
+    burst: int
+    leader_election: bool
+    log_format: logs.Format
+    log_level: str
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises ValueError with a sentence that names the variable."""
+        host, _, port = environment.get("POOLHOUSE_LISTEN", "127.0.0.1:8080").rpartition(":")
+        if not port.isdecimal():
+            raise ValueError("POOLHOUSE_LISTEN: must be HOST:PORT")
+        burst = environment.get("POOLHOUSE_BURST", "250")
+        if not burst.isdecimal() or int(burst) < 1:
+            raise ValueError("POOLHOUSE_BURST: must be a whole number of at least 1")
+        election = environment.get("POOLHOUSE_LEADER_ELECTION", "true")
+        if election not in ("true", "false"):
+            raise ValueError("POOLHOUSE_LEADER_ELECTION: must be true or false")
+        log_format = environment.get("POOLHOUSE_LOG_FORMAT", "text")
+        if log_format not in ("text", "json"):
+            raise ValueError("POOLHOUSE_LOG_FORMAT: must be text or json")
+        tls = environment.get("POOLHOUSE_TLS_DIR")
+        return cls(
+            host=host,
+            port=int(port),
+            tls=Path(tls) if tls else None,
+            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
+            identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
+            burst=int(burst),
+            leader_election=election == "true",
+            log_format="json" if log_format == "json" else "text",
+            log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
+        )
+
+
+async def run(settings: Settings) -> None:
+    registry = CollectorRegistry()
+    # Another after every start: a lease that a killed process left behind must not pass for our own.
+    identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(
+            await Api.connect(
+                user_agent="poolhouse-controllers", max_connections=CONNECTIONS, metrics=Metrics(registry)
+            )
+        )
+        defaulter = None
+        if settings.defaulter_url:
+            defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url))
+        events = Events(api, f"{meta.DOMAIN}/controllers")
+        parts = [pool(api, events, defaulter, registry, settings.burst, settings.identity_seed)]
+        if defaulter is not None:
+            parts.append(completion(api, events, defaulter, settings.identity_seed))
+        informers = [informer for part in parts for informer in part.informers]
+
+        def missing() -> Mapping[str, str] | None:
+            return {i.resource.plural: i.problem or "not listed yet" for i in informers if not i.is_synced} or None
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                for part in parts:
+                    group.create_task(part.work(), name=part.name)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(events.run(), name="events")
+            health = health_app(missing, registry)
+            group.create_task(serve(health, settings.host, settings.port, settings.tls), name="health")
+            for informer in informers:
+                group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+            for informer in informers:
+                await informer.synced()
+            if settings.leader_election:
+                await lead(Lease(api, meta.NAMESPACE, LEASE, identity), work)
+            else:
+                await work()
+
+
+async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Works whenever the lease is ours."""
+    while True:
+        try:
+            await lease.hold(work)
+        except LeaseLost as lost:
+            log.error("%s", lost)
+        await asyncio.sleep(1)
+
+
+def main() -> int:
+    try:
+        settings = Settings.read(os.environ)
+    except ValueError as error:
+        print(f"poolhouse controllers: {error}", file=sys.stderr)
+        return 2
+    logs.configure("controllers", settings.log_format, settings.log_level)
+    return stop.run(lambda: run(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

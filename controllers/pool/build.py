@@ -1,0 +1,52 @@
+"""The parts of the pool controller, put together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+
+from prometheus_client import CollectorRegistry
+
+from controllers.part import Part
+from controllers.pool import machine, observe, revisions, state
+from controllers.pool.apply import Apply
+from controllers.pool.controller import PoolController
+from controllers.pool.metrics import PoolMetrics
+from controllers.pool.prepare import Prepare
+from defaulter.contract import Defaulter
+from runtime.api import Api
+from runtime.controller import Controller
+from runtime.events import Events
+from runtime.expectations import Expectations
+from runtime.informer import Informer
+from runtime.resource import Key
+
+
+def build(
+    api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
+) -> Part:
+    pools = Informer(api, observe.POOLS, state.pool)
+    machines = Informer(
+        api,
+        observe.MACHINES,
+        machine.machine,
+        indexes={"owner": machine.by_owner, "stem": machine.by_stem},
+    )
+    templates = Informer(api, observe.REVISIONS, revisions.revision, indexes={"owner": observe.by_owner})
+    expectations: Expectations[Key] = Expectations()
+    pooling = PoolController(
+        stores=observe.Stores(pools.store, machines.store, templates.store),
+        apply=Apply(
+            api, events, expectations, Prepare(api, observe.MACHINES, defaulter, seed, monotonic), clock=monotonic
+        ),
+        expectations=expectations,
+        metrics=PoolMetrics(registry),
+        burst=burst,
+        clock=monotonic,
+        now=lambda: datetime.now(UTC),
+    )
+    controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
+    pools.subscribe(partial(pooling.pool_changed, controller))
+    machines.subscribe(partial(pooling.machine_changed, controller))
+    return Part("pool", (pools, machines, templates), controller.run)

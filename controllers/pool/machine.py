@@ -1,0 +1,124 @@
+"""What is kept of a VirtualMachine: a few facts instead of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from controllers.pool.naming import split
+from kinds import meta
+
+Json = dict[str, Any]
+
+SCALE_IN = f"{meta.DOMAIN}/scale-in"
+"""On a VM: `Protect` keeps it from being chosen by scale-in, `First` has it chosen first."""
+
+ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A VM, as far as a pool is concerned."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    owner: str = ""
+    """UID of its controller"""
+    owner_name: str = ""
+    """the pool's name, where a pool of ours is its controller"""
+    born: str = ""
+    """creationTimestamp, which sorts as text"""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+    deleted_at: str = ""
+    """deletionTimestamp: it is on its way out since then"""
+    keeping: bool = False
+    """carries our finalizer: its disks are to outlive it"""
+    meant_to_run: bool = True
+    exists: bool = False
+    """it has an instance, running or on its way"""
+    ready: bool = False
+    migrating: bool = False
+    failures: int = 0
+    """starts in a row that failed"""
+    state: str = ""
+    """printableStatus"""
+    scale_in: Literal["", "Protect", "First"] = ""
+    disks: tuple[str, ...] = ()
+    """names of the DataVolumes made from its templates, and of their PersistentVolumeClaims"""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self.deleted_at)
+
+    @property
+    def halted(self) -> bool:
+        return not self.meant_to_run and not self.exists
+
+    @property
+    def available(self) -> bool:
+        """It is as it is meant to be."""
+        return self.ready if self.meant_to_run else not self.exists
+
+
+def machine(document: Json) -> Machine:
+    """The view of a VirtualMachine. Whatever is missing in it counts as nothing."""
+    metadata = document["metadata"]
+    spec = document.get("spec") or {}
+    status = document.get("status") or {}
+    owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+    labels = metadata.get("labels") or {}
+    ours = owner.get("kind") == "VirtualMachinePool" and owner.get("apiVersion", "").startswith("kubevirt.io/")
+    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
+    wish = (metadata.get("annotations") or {}).get(SCALE_IN, labels.get(SCALE_IN, ""))
+    return Machine(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        owner=owner.get("uid", ""),
+        owner_name=owner.get("name", "") if ours else "",
+        born=metadata.get("creationTimestamp") or "",
+        labels=labels,
+        revision=labels.get(meta.REVISION, ""),
+        deleted_at=metadata.get("deletionTimestamp") or "",
+        keeping=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
+        meant_to_run=_meant_to_run(spec, status),
+        exists=bool(status.get("created")),
+        ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
+        migrating=status.get("printableStatus") == "Migrating",
+        failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
+        state=status.get("printableStatus") or "",
+        scale_in=wish if wish in ("Protect", "First") else "",
+        disks=tuple(
+            name for each in spec.get("dataVolumeTemplates") or () if (name := (each.get("metadata") or {}).get("name"))
+        ),
+    )
+
+
+def _meant_to_run(spec: Json, status: Json) -> bool:
+    strategy = spec.get("runStrategy")
+    if strategy is None:
+        return bool(spec.get("running"))
+    # A VM that is started by hand is meant to run when somebody has started it.
+    return strategy in ALWAYS_RUN or (strategy == "Manual" and bool(status.get("created")))
+
+
+def by_owner(m: Machine) -> Iterator[Hashable]:
+    """Index of a pool's members."""
+    if m.owner_name:
+        yield m.owner
+
+
+def by_stem(m: Machine) -> Iterator[Hashable]:
+    """Index of the names that a pool could give: (namespace, `web`) for `web-3`, whoever owns it."""
+    stem, ordinal = split(m.name)
+    if ordinal is not None:
+        yield m.namespace, stem

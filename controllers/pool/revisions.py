@@ -1,0 +1,89 @@
+"""Templates that a pool has had, as ControllerRevisions, compared by what they mean.
+
+The meaning of both sides is always computed by the code that runs now, from the document that was written down. A
+release that computes it otherwise therefore changes both sides alike, and restarts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kinds import meta
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    name: str
+    owner: str
+    """UID of the pool: one of the same name before it may have left revisions behind"""
+    number: int
+    meaning: str
+
+    @property
+    def label(self) -> str:
+        """What VMs made from it carry; short, because label values end at 63 characters and pool names don't."""
+        return self.name.rpartition("-")[2]
+
+
+def meaning(template: Json) -> str:
+    """A digest that is equal for templates that mean the same: null and empty values are as good as absent."""
+    text = json.dumps(_plain(template), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            # An empty object can be a choice (`masquerade: {}`), an empty list can't.
+            return {key: _plain(each) for key, each in value.items() if each is not None and each != []}
+        case list():
+            return [_plain(each) for each in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
+def revision(document: Json) -> Revision:
+    """The view of a ControllerRevision."""
+    metadata = document["metadata"]
+    owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+    return Revision(
+        metadata["name"],
+        owner.get("uid", ""),
+        int(document.get("revision") or 0),
+        meaning((document.get("data") or {}).get("template") or {}),
+    )
+
+
+def current(pool_name: str, pool_uid: str, template: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
+    """The revision of this template, and whether it's written down already."""
+    wanted = meaning(template)
+    mine = [each for each in known if each.owner == pool_uid]
+    for each in mine:
+        if each.meaning == wanted:
+            return each, True
+    # The UID is part of the name, so that a pool that is made anew never meets its predecessor's.
+    name = f"{pool_name}-{hashlib.sha256(f'{pool_uid} {wanted}'.encode()).hexdigest()[:10]}"
+    return Revision(name, pool_uid, max((each.number for each in mine), default=0) + 1, wanted), False
+
+
+def document(of: Revision, pool: Json, template: Json) -> Json:
+    """`pool` is the owner reference of the pool."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "namespace": pool["namespace"],
+            "name": of.name,
+            "labels": {meta.POOL: pool["name"]},
+            "ownerReferences": [pool["owner"]],
+        },
+        "revision": of.number,
+        "data": {"template": template},
+    }

@@ -1,0 +1,99 @@
+"""What a pool's status says, from the same State that its plan is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from controllers.pool.plan import Plan
+from controllers.pool.state import State
+from kinds import meta
+from kinds.condition import Condition
+from kinds.pool import PoolStatus
+
+ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked")
+"""Conditions that are left out while they have never been True."""
+
+
+def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
+    pool, before = state.pool, state.pool.status
+    updated = sum(m.revision == state.revision.label for m in state.alive)
+    available = sum(m.available for m in state.alive)
+    whole = updated == len(state.alive) == pool.spec.replicas
+    return before.model_copy(
+        update={
+            "observed_generation": pool.generation,
+            "replicas": len(state.alive),
+            "ready_replicas": sum(m.ready for m in state.alive),
+            "updated_replicas": updated,
+            "available_replicas": available,
+            "unavailable_replicas": max(pool.spec.replicas, len(state.alive)) - available,
+            "terminating_replicas": len(state.leaving),
+            "current_revision": state.revision.name if whole else before.current_revision,
+            "update_revision": state.revision.name,
+            "label_selector": f"{meta.POOL}={pool.name}",
+            "conditions": tuple(_stamped(state, plan, now)),
+        }
+    )
+
+
+def tolerated(max_unavailable: int | str, replicas: int) -> int:
+    """How many VMs may be unavailable at a time: rounded down, at least one (designs/1, MaxUnavailable)."""
+    if isinstance(max_unavailable, int):
+        return max(1, max_unavailable)
+    return max(1, math.floor(int(max_unavailable.rstrip("%")) * replicas / 100))
+
+
+def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
+    pool = state.pool
+    running = [m for m in state.alive if m.meant_to_run]
+    missing = max(0, pool.spec.replicas - len(state.alive))
+    down = missing + sum(not m.ready for m in running)
+    limit = tolerated(pool.spec.max_unavailable, pool.spec.replicas)
+    if down <= limit and (not missing or state.alive):
+        yield _say("Available", True, "EnoughMachines", f"{down} VMs are unavailable, {limit} may be")
+    else:
+        yield _say("Available", False, "TooManyUnavailable", f"{down} VMs are unavailable, {limit} may be")
+
+    if pool.spec.paused:
+        yield _say("Paused", True, "PausedByUser", "spec.paused is true: nothing is done to the pool's VMs")
+    else:
+        yield _say("Paused", False, "Resumed", "")
+
+    if state.failure:
+        yield _say("ReplicaFailure", True, state.failure.reason, state.failure.message)
+    else:
+        yield _say("ReplicaFailure", False, "NoFailure", "")
+
+    if plan.blocked:
+        yield _say("ScaleInBlocked", True, "NoCandidates", plan.blocked)
+    else:
+        yield _say("ScaleInBlocked", False, "NotBlocked", "")
+
+    if state.failure:
+        yield _say("Progressing", False, state.failure.reason, state.failure.message)
+    elif missing or len(state.alive) > pool.spec.replicas or state.leaving or down:
+        yield _say("Progressing", True, "MachinesChanging", f"{len(state.alive)} of {pool.spec.replicas} VMs exist")
+    else:
+        yield _say("Progressing", True, "Complete", "all VMs are as they should be")
+
+
+def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
+
+
+def _stamped(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
+    """With the times of their last transitions: those that didn't change keep theirs, so that an unchanged status stays
+    equal and is not written again."""
+    before = {c.type: c for c in state.pool.status.conditions}
+    for c in _conditions(state, plan):
+        old = before.get(c.type)
+        if old is None and c.status == "False" and c.type in ANNOUNCED:
+            continue
+        since = old.last_transition_time if old and old.status == c.status else _text(now)
+        yield c.model_copy(update={"last_transition_time": since, "observed_generation": state.pool.generation})
+
+
+def _text(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

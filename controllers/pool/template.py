@@ -1,0 +1,104 @@
+"""The VM of an ordinal: the pool's template, with the names in it that must be the VM's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from controllers.pool.naming import name_of
+from controllers.pool.revisions import Revision
+from controllers.pool.state import Pool
+from kinds import meta
+from kinds.pool import NameGeneration
+
+Json = dict[str, Any]
+
+
+def owner(pool: Pool) -> Json:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "name": pool.name,
+        "uid": pool.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
+    """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it)."""
+    template = copy.deepcopy(pool.spec.template)
+    metadata = template.get("metadata") or {}
+    spec = template.get("spec") or {}
+    # So that VMIs and launcher pods match the pool's scale selector as well.
+    inner = spec.setdefault("template", {})
+    inner["metadata"] = _labelled(inner.get("metadata") or {}, {meta.POOL: pool.name})
+    _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
+    labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {
+            **{key: value for key, value in _labelled(metadata, labels).items() if key in ("labels", "annotations")},
+            "namespace": pool.namespace,
+            "name": name_of(pool.name, ordinal),
+            "ownerReferences": [owner(pool)],
+        },
+        "spec": spec,
+    }
+
+
+def _labelled(metadata: Json, labels: dict[str, str]) -> Json:
+    return {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
+
+
+def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
+    disks = set()
+    for each in spec.get("dataVolumeTemplates") or ():
+        disks.add(each["metadata"]["name"])
+        each["metadata"]["name"] += postfix
+    for volume in (spec["template"].get("spec") or {}).get("volumes") or ():
+        for holder, key in _claims(volume):
+            if holder[key] in disks:
+                holder[key] += postfix
+        if names.append_postfix_to_secret_references:
+            _append(_secrets(volume), postfix)
+        if names.append_postfix_to_config_map_references:
+            _append(_config_maps(volume), postfix)
+
+
+def _append(places: Iterator[tuple[Json, str]], postfix: str) -> None:
+    for holder, key in places:
+        holder[key] += postfix
+
+
+# Where a volume names something: the object that holds the name, and its key. One line a place.
+
+
+def _claims(volume: Json) -> Iterator[tuple[Json, str]]:
+    yield from _named(volume, "dataVolume", key="name")
+    yield from _named(volume, "persistentVolumeClaim", key="claimName")
+
+
+def _secrets(volume: Json) -> Iterator[tuple[Json, str]]:
+    yield from _named(volume, "secret", key="secretName")
+    yield from _named(volume, "sysprep", "secret", key="name")
+    for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):
+        yield from _named(volume, source, "secretRef", key="name")
+        yield from _named(volume, source, "networkDataSecretRef", key="name")
+
+
+def _config_maps(volume: Json) -> Iterator[tuple[Json, str]]:
+    yield from _named(volume, "configMap", key="name")
+    yield from _named(volume, "sysprep", "configMap", key="name")
+
+
+def _named(volume: Json, *path: str, key: str) -> Iterator[tuple[Json, str]]:
+    holder: Any = volume
+    for step in path:
+        holder = holder.get(step)
+        if not isinstance(holder, dict):
+            return
+    if isinstance(holder.get(key), str):
+        yield holder, key

@@ -1,0 +1,38 @@
+"""Conditions in a status, as plain documents: what was not said is kept, and a time moves only when a status does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from local.engine.times import stamp
+
+Json = dict[str, Any]
+
+
+def condition(kind: str, status: bool | str, reason: str = "", message: str = "") -> Json:
+    """A condition that does not yet know since when it holds."""
+    value = status if isinstance(status, str) else str(status)
+    said = {"type": kind, "status": value, "reason": reason, "message": message}
+    return {key: text for key, text in said.items() if text}
+
+
+def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+    return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def holds(conditions: Iterable[Mapping[str, Any]], kind: str, reason: str | None = None, status: str = "True") -> bool:
+    found = find(conditions, kind)
+    return found is not None and found.get("status") == status and reason in (None, found.get("reason"))
+
+
+def settle(old: Sequence[Mapping[str, Any]], new: Iterable[Json], now: datetime) -> list[Json]:
+    """The new conditions with their times: the old time where type and status are as before."""
+    settled = []
+    for each in new:
+        before = find(old, each["type"])
+        same = before is not None and before.get("status") == each["status"]
+        since = before.get("lastTransitionTime") if before is not None and same else None
+        settled.append({**each, "lastTransitionTime": since or stamp(now)})
+    return settled

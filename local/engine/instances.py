@@ -1,0 +1,194 @@
+"""VirtualMachineInstances: reads what is there, asks `phases`, and does what it says."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from local.engine.documents import difference
+from local.engine.domain import Domain
+from local.engine.faults import Faults
+from local.engine.hypervisor import Hypervisor, Refused
+from local.engine.phases import Action, Destroy, Launch, PressPower, Seen, Step, finalizers, launch_refused, step
+from local.engine.place import place, unplaceable
+from local.engine.plan import Pace
+from local.engine.resources import INSTANCES, NODE_LABEL
+from local.engine.views import Claim, Disk, Instance, Machine, Node, Pairs
+from local.engine.world import World, now
+from runtime.api import Api, Key, NotFound
+from runtime.controller import Controller
+from runtime.events import Events
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+class Instances:
+    def __init__(
+        self, api: Api, world: World, hypervisor: Hypervisor, events: Events, pace: Pace, *, workers: int = 16
+    ) -> None:
+        self._api = api
+        self._world = world
+        self._hypervisor = hypervisor
+        self._events = events
+        self._pace = pace
+        # Where VMIs were put whose status does not say so yet, so that a crowd is spread and not heaped.
+        self._placed: dict[str, str] = {}
+        # VMIs by VM and VMs by name, as they came: for faults that end after so many tries, and for a seed to repeat.
+        self._tries: dict[str, dict[str, None]] = {}
+        self._lives: dict[Key, dict[str, None]] = {}
+        self.controller: Controller[Key] = Controller("instances", self.reconcile, workers=workers, metrics=api.metrics)
+        world.instances.subscribe(self._changed)
+        world.nodes.subscribe(self._node_changed)
+        world.claims.subscribe(self._volume_changed)
+        world.disks.subscribe(self._volume_changed)
+        world.machines.subscribe(self._machine_changed)
+        world.settings.subscribe(self._settings_changed)
+        hypervisor.subscribe(self._domain_changed)
+
+    def _changed(self, old: Instance | None, new: Instance | None) -> None:
+        if new is not None:
+            if new.node:
+                self._placed.pop(new.uid, None)
+            self.controller.enqueue(new.key)
+        elif old is not None:
+            self._placed.pop(old.uid, None)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        for instance in self._world.instances.store.all():
+            if instance.node in ("", node.name) and not instance.final:
+                self.controller.enqueue(instance.key)
+
+    def _volume_changed(self, old: Claim | Disk | None, new: Claim | Disk | None) -> None:
+        volume = new or old
+        assert volume is not None
+        for instance in self._world.instances.store.by("claim", volume.key):
+            self.controller.enqueue(instance.key)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        if new is None and old is not None:
+            self._tries.pop(old.uid, None)
+
+    def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
+        for instance in self._world.instances.store.all():
+            if instance.phase != "Running":
+                self.controller.enqueue(instance.key)
+
+    def _domain_changed(self, uid: str) -> None:
+        for instance in self._world.instances.store.by("uid", uid):
+            self.controller.enqueue(instance.key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        instance = self._world.instances.store.get(key)
+        if instance is None:
+            return None
+        faults = self._faults(instance)
+        seen = self._observe(instance, faults)
+        wanted = step(seen, now(), settle_seconds=self._pace.settle_seconds, lost_seconds=faults.node_lost_seconds)
+        if not instance.node and (node := wanted.status.get("nodeName")):
+            self._placed[instance.uid] = node
+        await self._write(instance, wanted)
+        for action in wanted.actions:
+            await self._apply(action, instance, seen)
+        return wanted.again_seconds
+
+    def _observe(self, instance: Instance, faults: Faults) -> Seen:
+        nodes = self._world.nodes.store.all()
+        here = next((node for node in nodes if node.name == instance.node), None)
+        seen = Seen(instance, self._domain(instance, faults), here)
+        if instance.node or instance.final or instance.deleted is not None:
+            return seen
+        target = self._placed.get(instance.uid) or place(instance.selector, nodes, self._loads(nodes))
+        why = "" if target else unplaceable(instance.selector, nodes)
+        return Seen(instance, seen.domain, here, target, why, self._missing(instance))
+
+    def _domain(self, instance: Instance, faults: Faults) -> Domain:
+        machine = self._world.machine_of(instance.owner)
+        failures, identity = 0, instance.uid
+        if machine is not None:
+            lives = self._lives.setdefault(machine.key, {})
+            lives.setdefault(machine.uid)
+            if faults.seed:
+                identity = f"{machine.namespace}/{machine.name}/{list(lives).index(machine.uid)}"
+            tries = self._tries.setdefault(machine.uid, {})
+            tries.setdefault(instance.uid)
+            counted = int((machine.status.get("startFailure") or {}).get("consecutiveFailCount") or 0)
+            failures = max(list(tries).index(instance.uid), counted)
+        return self._hypervisor.domain(instance, faults, identity, failures, now())
+
+    def _faults(self, instance: Instance) -> Faults:
+        machine = self._world.machine_of(instance.owner)
+        faults, problems = self._world.faults(instance.faults, machine.faults if machine is not None else ())
+        if problems and not instance.phase:
+            self._events.emit(_regarding(instance), "Warning", "BadSimulation", "; ".join(problems), action="Simulate")
+        return faults
+
+    def _loads(self, nodes: list[Node]) -> Counter[str]:
+        here = {node.name: len(self._world.instances.store.by("node", node.name)) for node in nodes}
+        return Counter(here) + Counter(self._placed.values())
+
+    def _missing(self, instance: Instance) -> str | None:
+        for volume in instance.volumes:
+            key = instance.namespace, volume.claim
+            disk, claim = self._world.disks.store.get(key), self._world.claims.store.get(key)
+            if claim is None:
+                return f"PVC {instance.namespace}/{volume.claim} does not exist, waiting for it to appear"
+            if disk is not None and not disk.ready:
+                return f"DataVolume {instance.namespace}/{volume.claim} is not ready: {disk.phase or 'Pending'}"
+            if claim.phase != "Bound":
+                return f"PVC {instance.namespace}/{volume.claim} is not bound"
+        return None
+
+    async def _apply(self, action: Action, instance: Instance, seen: Seen) -> None:
+        match action:
+            case Launch(node):
+                await self._launch(instance, node, seen)
+            case PressPower():
+                await self._hypervisor.press_power(instance)
+            case Destroy():
+                await self._hypervisor.destroy(instance)
+
+    async def _launch(self, instance: Instance, node: str, seen: Seen) -> None:
+        document = await self._api.get(INSTANCES, *instance.key)
+        if document["metadata"]["uid"] != instance.uid or document["metadata"].get("deletionTimestamp"):
+            return
+        try:
+            await self._hypervisor.launch(document, node)
+        except Refused as refused:
+            log.warning("%s/%s: cannot be started: %s", *instance.key, refused)
+            self._events.emit(_regarding(instance), "Warning", "SyncFailed", str(refused), action="Start")
+            await self._write(instance, launch_refused(seen, now(), str(refused)))
+
+    async def _write(self, instance: Instance, wanted: Step) -> None:
+        metadata: Json = {}
+        keep = finalizers(instance, wanted.finalizer)
+        if keep != instance.finalizers:
+            metadata["finalizers"] = list(keep)
+        node = str(wanted.status.get("nodeName") or "")
+        if node and node != instance.node_label:
+            metadata["labels"] = {NODE_LABEL: node}
+        status = difference(instance.status, wanted.status)
+        if not metadata and not status:
+            return
+        # One write for all of it: as in KubeVirt, a VMI has no status subresource.
+        body: Json = {"metadata": {**metadata, "resourceVersion": instance.resource_version}}
+        if status:
+            body["status"] = status
+        try:
+            await self._api.patch(INSTANCES, *instance.key, body)
+        except NotFound:
+            log.debug("%s is gone", instance.name)
+
+
+def _regarding(instance: Instance) -> Json:
+    return {
+        "apiVersion": INSTANCES.api_version,
+        "kind": INSTANCES.kind,
+        "namespace": instance.namespace,
+        "name": instance.name,
+        "uid": instance.uid,
+    }

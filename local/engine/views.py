@@ -1,0 +1,288 @@
+"""What the engine keeps of each object: small frozen values, made from documents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from defaulter.contract import undefaulted
+from kinds.meta import NODE_LOST, SIM_PREFIX
+from local.engine import times
+from local.engine.conditions import find
+from local.engine.resources import CONTENT, SCHEDULABLE, TEMPLATE
+from runtime.resource import Key
+
+Json = dict[str, Any]
+Pairs = tuple[tuple[str, str], ...]
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+GRACE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Object:
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = field(compare=False, default="")
+    created: datetime = EPOCH
+    deleted: datetime | None = None
+    """when its deletion was asked for"""
+    finalizers: tuple[str, ...] = ()
+    owner: str = ""
+    """UID of its controller"""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of a VM that is kept in a claim; a DataVolume's claim has the DataVolume's name."""
+
+    claim: str
+    data_volume: bool
+
+
+@dataclass(frozen=True)
+class Machine(Object):
+    """A VirtualMachine."""
+
+    generation: int = 0
+    strategy: str = "Halted"
+    template: str = ""
+    """hash of the VMI spec that it would be started with"""
+    disks: tuple[str, ...] = ()
+    """names in dataVolumeTemplates"""
+    volumes: tuple[Volume, ...] = ()
+    complete: bool = True
+    """whether all hardware is decided"""
+    faults: Pairs = ()
+    status: Json = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Instance(Object):
+    """A VirtualMachineInstance."""
+
+    template: str = ""
+    grace_seconds: float = GRACE_SECONDS
+    selector: Pairs = ()
+    volumes: tuple[Volume, ...] = ()
+    interfaces: Pairs = ()
+    """name and MAC address"""
+    node_label: str = ""
+    start_paused: bool = False
+    memory: str = ""
+    faults: Pairs = ()
+    status: Json = field(default_factory=dict, hash=False)
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or "")
+
+    @property
+    def node(self) -> str:
+        return str(self.status.get("nodeName") or "")
+
+    @property
+    def final(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def conditions(self) -> list[Json]:
+        return list(self.status.get("conditions") or ())
+
+    def reached(self, phase: str) -> datetime | None:
+        """When it entered the phase, if it ever did."""
+        for each in self.status.get("phaseTransitionTimestamps") or ():
+            if each.get("phase") == phase:
+                return times.read(each.get("phaseTransitionTimestamp"))
+        return None
+
+
+@dataclass(frozen=True)
+class Disk(Object):
+    """A DataVolume."""
+
+    source: Json = field(default_factory=dict, hash=False)
+    pvc: Json = field(default_factory=dict, hash=False)
+    status: Json = field(default_factory=dict, hash=False)
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or "")
+
+    @property
+    def ready(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @property
+    def failed(self) -> bool:
+        """As KubeVirt sees it: given up, or its importer has stopped over an error."""
+        running = find(self.status.get("conditions") or (), "Running") or {}
+        stopped = running.get("status") == "False" and running.get("reason") in ("Error", "ImagePullFailed")
+        return self.phase == "Failed" or stopped
+
+
+@dataclass(frozen=True)
+class Claim(Object):
+    """A PersistentVolumeClaim."""
+
+    phase: str = ""
+    size: str = ""
+    content: str = ""
+    data_volume: str = ""
+    """UID of the DataVolume that it is for"""
+
+
+@dataclass(frozen=True)
+class Node(Object):
+    labels: Pairs = ()
+    ready: bool = True
+    cordoned: bool = False
+    taints: Pairs = ()
+    """key and effect"""
+    lost: bool = False
+    """declared lost by annotation"""
+    unready_since: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether VMs may be placed on it."""
+        closed = any(effect in ("NoSchedule", "NoExecute") for _, effect in self.taints)
+        return self.ready and not self.cordoned and not self.lost and not closed
+
+    def offers(self, selector: Pairs) -> bool:
+        return set(selector) <= set(self.labels)
+
+
+def machine(document: Json) -> Machine:
+    spec = document.get("spec") or {}
+    template = spec.get("template") or {}
+    volumes = (template.get("spec") or {}).get("volumes")
+    return Machine(
+        **_object(document),
+        generation=int(document["metadata"].get("generation") or 0),
+        strategy=strategy(spec),
+        template=template_hash(template.get("spec") or {}),
+        disks=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
+        volumes=tuple(_volumes(volumes)),
+        complete=not undefaulted(document),
+        faults=_faults(document, template),
+        status=document.get("status") or {},
+    )
+
+
+def strategy(spec: Mapping[str, Any]) -> str:
+    """`running` is the older word for two of the strategies."""
+    if spec.get("runStrategy"):
+        return str(spec["runStrategy"])
+    return "Always" if spec.get("running") else "Halted"
+
+
+def template_hash(spec: Json) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def instance(document: Json) -> Instance:
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    domain = spec.get("domain") or {}
+    grace = spec.get("terminationGracePeriodSeconds")
+    nics = (domain.get("devices") or {}).get("interfaces") or ()
+    return Instance(
+        **_object(document),
+        template=(metadata.get("annotations") or {}).get(TEMPLATE, ""),
+        grace_seconds=GRACE_SECONDS if grace is None else float(grace),
+        selector=_pairs(spec.get("nodeSelector")),
+        volumes=tuple(_volumes(spec.get("volumes"))),
+        interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
+        node_label=(metadata.get("labels") or {}).get("kubevirt.io/nodeName", ""),
+        start_paused=spec.get("startStrategy") == "Paused",
+        memory=str((domain.get("memory") or {}).get("guest") or ""),
+        faults=_faults(document),
+        status=document.get("status") or {},
+    )
+
+
+def disk(document: Json) -> Disk:
+    spec = document.get("spec") or {}
+    return Disk(
+        **_object(document),
+        source=spec.get("source") or {},
+        pvc=spec.get("pvc") or spec.get("storage") or {},
+        status=document.get("status") or {},
+    )
+
+
+def claim(document: Json) -> Claim:
+    spec = document.get("spec") or {}
+    owners = document["metadata"].get("ownerReferences") or ()
+    return Claim(
+        **_object(document),
+        phase=str((document.get("status") or {}).get("phase") or ""),
+        size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
+        content=(document["metadata"].get("annotations") or {}).get(CONTENT, ""),
+        data_volume=next((o["uid"] for o in owners if o.get("kind") == "DataVolume"), ""),
+    )
+
+
+def node(document: Json) -> Node:
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    metadata = document["metadata"]
+    ready = find(status.get("conditions") or (), "Ready") or {}
+    return Node(
+        **_object(document),
+        labels=_pairs(metadata.get("labels")),
+        ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE) != "false",
+        cordoned=bool(spec.get("unschedulable")),
+        taints=tuple((str(t.get("key")), str(t.get("effect"))) for t in spec.get("taints") or ()),
+        lost=(metadata.get("annotations") or {}).get(NODE_LOST) == "true",
+        unready_since=None if ready.get("status") == "True" else times.read(ready.get("lastTransitionTime")),
+    )
+
+
+def _object(document: Json) -> Json:
+    metadata = document["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    return {
+        "namespace": metadata.get("namespace") or "",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "resource_version": metadata.get("resourceVersion") or "",
+        "created": times.read(metadata.get("creationTimestamp")) or EPOCH,
+        "deleted": times.read(metadata.get("deletionTimestamp")),
+        "finalizers": tuple(metadata.get("finalizers") or ()),
+        "owner": next((o["uid"] for o in owners if o.get("controller")), ""),
+    }
+
+
+def _volumes(volumes: Any) -> Iterator[Volume]:
+    for each in volumes or ():
+        if name := (each.get("dataVolume") or {}).get("name"):
+            yield Volume(name, data_volume=True)
+        elif name := (each.get("persistentVolumeClaim") or {}).get("claimName"):
+            yield Volume(name, data_volume=False)
+
+
+def _pairs(labels: Mapping[str, Any] | None) -> Pairs:
+    return tuple(sorted((str(key), str(value)) for key, value in (labels or {}).items()))
+
+
+def _faults(*documents: Json) -> Pairs:
+    """Simulated faults by annotation, without their prefix; those of the earlier document win."""
+    found: dict[str, str] = {}
+    for document in reversed(documents):
+        annotations = (document.get("metadata") or {}).get("annotations") or {}
+        found |= {k.removeprefix(SIM_PREFIX): str(v) for k, v in annotations.items() if k.startswith(SIM_PREFIX)}
+    return tuple(sorted(found.items()))
+
+
+def settings(document: Json, name: str) -> Pairs:
+    """The data of the ConfigMap of that name; nothing of any other."""
+    return _pairs(document.get("data")) if document["metadata"]["name"] == name else ()

@@ -51,6 +51,10 @@ class Selectors:
     def match(self, instance: Labels, namespace: Labels) -> bool:
         return bool(self) and _hold(self.instance, instance) and _hold(self.namespace, namespace)
 
+    def reach(self, namespace: Labels) -> bool:
+        """Whether a VMI of such a namespace could match."""
+        return bool(self) and _hold(self.namespace, namespace)
+
     def overlap(self, other: Selectors) -> bool:
         """Whether some VMI could match both."""
         return (

@@ -114,10 +114,11 @@ class Board:
         before, lost = self._active, self._index.superseded
         self._policies = policies
         self._index = Index(policies.values())
-        self._active = {p.name: p.selectors for p in policies.values() if p.name not in self._index.superseded}
+        lost_now = self._index.superseded
+        self._active = {p.name: p.selectors for p in policies.values() if p.selectors and p.name not in lost_now}
         self._shared.clear()
         changed = {name for name in before.keys() | self._active if before.get(name) != self._active.get(name)}
-        judged = {name for name in lost.keys() | self._index.superseded if lost.get(name) != self.elder(name)}
+        judged = {name for name in lost.keys() | lost_now if lost.get(name) != lost_now.get(name)}
         touched = Touched(policies=changed | judged)
         involved = [found for name in changed for found in (before.get(name), self._active.get(name)) if found]
         if involved:
@@ -130,11 +131,11 @@ class Board:
             around = self._namespaces.get(namespace)
             if around is None:
                 continue
-            near = [each for each in involved if Selectors(namespace=each.namespace).holds({}, around)]
+            near = [each for each in involved if each.reach(around)]
             if not near:
                 continue
             for name, labels in instances.items():
-                if any(each.holds(labels, around) for each in near):
+                if any(each.match(labels, around) for each in near):
                     self._decide((namespace, name), labels, touched)
 
     def _decide(self, key: Key, labels: Labels, touched: Touched) -> None:

@@ -131,11 +131,11 @@ def policy(document: Json) -> Policy:
 
 def enforcer(document: Json) -> Enforcer:
     metadata = document["metadata"]
-    owners = (each for each in metadata.get("ownerReferences") or () if each.get("controller"))
+    owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
     return Enforcer(
         name=metadata["name"],
         uid=metadata["uid"],
-        owner=next(owners, {}).get("uid", ""),
+        owner=owners[0].get("uid", "") if owners else "",
         marked=at(metadata, "labels", meta.MANAGED_BY) == meta.POOLHOUSE,
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=_object(document.get("spec")),

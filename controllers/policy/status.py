@@ -90,7 +90,7 @@ def _unheeded(state: State, refusal: str) -> News | None:
     return News(
         False,
         "Unsupported",
-        f"{_listed(left)} cannot be set for some VMs: KubeVirt has it for the whole cluster only, and there it differs. "
+        f"{_listed(left)} cannot be set for some VMs: KubeVirt has it for the whole cluster, and differs there. "
         "Everything else in the policy is enforced.",
     )
 

@@ -1,0 +1,41 @@
+"""The parts of the policy controller, put together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from time import monotonic
+
+from prometheus_client import CollectorRegistry
+
+from controllers.part import Part
+from controllers.policy import observe, state
+from controllers.policy.apply import Apply
+from controllers.policy.controller import PolicyController
+from controllers.policy.metrics import PolicyMetrics
+from controllers.policy.optional import Optional
+from runtime.api import Api
+from runtime.events import Events
+from runtime.informer import Informer
+
+
+def build(api: Api, events: Events, registry: CollectorRegistry) -> Part:
+    policies = Informer(api, observe.POLICIES, state.policy)
+    namespaces = Informer(api, observe.NAMESPACES, state.namespace)
+    instances = Informer(api, observe.INSTANCES, state.instance)
+    upstream = Optional(api, observe.UPSTREAM, state.enforcer)
+    kubevirts = Optional(api, observe.KUBEVIRTS, observe.kubevirt)
+    controller = PolicyController(
+        observe.Stores(policies.store, namespaces.store, instances.store, upstream, kubevirts),
+        Apply(api, events),
+        PolicyMetrics(registry),
+        clock=monotonic,
+        now=lambda: datetime.now(UTC),
+        metrics=api.metrics,
+    )
+    policies.subscribe(controller.policy_changed)
+    namespaces.subscribe(controller.namespace_changed)
+    instances.subscribe(controller.instance_changed)
+    # Somebody's policy may outrank any of ours, and its absence may end that.
+    upstream.subscribe(controller.everything)
+    kubevirts.subscribe(controller.everything)
+    return Part("policy", (policies, namespaces, instances), controller.work)

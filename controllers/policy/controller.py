@@ -1,0 +1,204 @@
+"""Joins the parts: what changed, whose business it is, and when it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from controllers.policy.apply import Apply
+from controllers.policy.board import Board, Touched
+from controllers.policy.metrics import PolicyMetrics
+from controllers.policy.observe import Stores, observe
+from controllers.policy.plan import Action, Repair, plan, stamp
+from controllers.policy.state import Instance, Namespace, Policy, State
+from controllers.policy.status import status, turned
+from kinds.model import Json
+from runtime.backoff import Backoff
+from runtime.controller import Controller
+from runtime.errors import ApiError, Forbidden, Invalid, NotFound
+from runtime.metrics import Metrics
+from runtime.resource import Key
+
+GATHER_SECONDS = 0.3
+"""Changes within this time are counted at once: a pool that starts a thousand VMs is one change to its policy."""
+STATUS_SECONDS = 2.0
+"""A policy's counts are written at most so often."""
+KNOWN_SECONDS = 0.5
+"""until KubeVirt's side is looked for again"""
+CONTESTED = Backoff(base_seconds=2, cap_seconds=300)
+"""Somebody who undoes our repair at once would otherwise be answered at once, for ever."""
+CONTESTED_WITHIN_SECONDS = 600.0
+
+
+class PolicyController:
+    def __init__(
+        self,
+        stores: Stores,
+        apply: Apply,
+        measures: PolicyMetrics,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        metrics: Metrics,
+    ) -> None:
+        self.board: Board | None = None
+        """None while nothing is to be decided: another replica leads, or not everything has been seen yet"""
+        self.policies: Controller[str] = Controller("policy", self.reconcile, metrics=metrics)
+        self.stamps: Controller[Key] = Controller("policy-stamp", self.reconcile_stamp, workers=8, metrics=metrics)
+        self._stores = stores
+        self._apply = apply
+        self._measures = measures
+        self._clock = clock
+        self._now = now
+        self._written: dict[str, float] = {}
+        self._repairs: dict[str, tuple[int, float]] = {}
+
+    async def work(self) -> None:
+        """Works for ever, from the stores as they are now."""
+        self._open()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.policies.run(), name="policy")
+                group.create_task(self.stamps.run(), name="policy-stamp")
+                group.create_task(self._stores.upstream.run(), name="policy-upstream")
+                group.create_task(self._stores.kubevirts.run(), name="policy-kubevirt")
+        finally:
+            self.board = None
+
+    def _open(self) -> None:
+        self.board = Board()
+        self.board.load(
+            (entered for each in self._stores.policies if (entered := each.entered)),
+            {each.name: each.labels for each in self._stores.namespaces},
+            ((each.key, each.labels) for each in self._stores.instances if each.live),
+        )
+        for each in self._stores.instances:
+            self._check_stamp(each)
+        self.everything()
+
+    # One policy
+
+    async def reconcile(self, name: str) -> float | None:
+        if self.board is None:
+            return None
+        if not self._stores.known:
+            return KNOWN_SECONDS
+        state = observe(self._stores, self.board, name)
+        if state is None:
+            self._forget(name)
+            return None
+        action, contested = self._plan(state)
+        problem = await self._act(state.policy, action)
+        wait = await self._say(state, problem)
+        if problem is not None:
+            raise problem
+        return min((each for each in (contested, wait) if each is not None), default=None)
+
+    def _plan(self, state: State) -> tuple[Action | None, float | None]:
+        action = plan(state)
+        if not isinstance(action, Repair):
+            return action, None
+        count, last = self._repairs.get(state.policy.name, (0, float("-inf")))
+        since = self._clock() - last
+        if since > CONTESTED_WITHIN_SECONDS:
+            count = 0
+        pause = CONTESTED.delay(count, state.policy.name) - since
+        if count and pause > 0:
+            return None, pause
+        self._repairs[state.policy.name] = (count + 1, self._clock())
+        return action, None
+
+    async def _act(self, policy: Policy, action: Action | None) -> ApiError | None:
+        """What was refused for a reason that people have to know; anything else that fails is tried again."""
+        if action is None:
+            return None
+        try:
+            await self._apply(policy, action)
+        except (Invalid, Forbidden, NotFound) as error:
+            return error
+        if isinstance(action, Repair):
+            self._measures.repairs.inc()
+        return None
+
+    async def _say(self, state: State, problem: ApiError | None) -> float | None:
+        policy = state.policy
+        fresh = status(state, self._now(), problem.message if problem else "")
+        self._measures.policy(policy.name, fresh)
+        if fresh == policy.status or policy.deleting:
+            return None
+        left = self._written.get(policy.name, float("-inf")) + STATUS_SECONDS - self._clock()
+        if left > 0:
+            return left
+        await self._apply.write_status(policy, fresh)
+        self._written[policy.name] = self._clock()
+        for condition in turned(policy.status, fresh):
+            self._announce(policy, condition)
+        return None
+
+    def _announce(self, policy: Policy, condition: Json) -> None:
+        if condition["status"] == "False":
+            if condition["reason"] != "NotActive":  # which Active has said better
+                self._apply.say(policy, "Warning", condition["reason"], condition["message"])
+        elif condition["type"] == "Enforced":
+            self._apply.say(policy, "Normal", "Enforced", condition["message"])
+
+    def _forget(self, name: str) -> None:
+        self._written.pop(name, None)
+        self._repairs.pop(name, None)
+        self._measures.gone(name)
+
+    # One instance
+
+    async def reconcile_stamp(self, key: Key) -> float | None:
+        found = self._stores.instances.get(key)
+        if self.board is None or found is None or not self.board.decided(key):
+            return None
+        action = stamp(found, self.board.winner(key))
+        if action is not None:
+            await self._apply.stamp(found, action)
+            self._measures.stamps.inc()
+        return None
+
+    def _check_stamp(self, found: Instance) -> None:
+        assert self.board is not None
+        if self.board.decided(found.key) and stamp(found, self.board.winner(found.key)):
+            self.stamps.enqueue(found.key)
+
+    # What changed, and whose business it is
+
+    def policy_changed(self, old: Policy | None, new: Policy | None) -> None:
+        if self.board is None:
+            return
+        for name in {each.name for each in (old, new) if each is not None}:
+            self._touched(self.board.policy(name, new.entered if new is not None else None))
+            self.policies.enqueue(name)
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if self.board is None:
+            return
+        for name in {each.name for each in (old, new) if each is not None}:
+            self._touched(self.board.namespace(name, new.labels if new is not None else None))
+
+    def instance_changed(self, old: Instance | None, new: Instance | None) -> None:
+        if self.board is None:
+            return
+        for key in {each.key for each in (old, new) if each is not None}:
+            self._touched(self.board.instance(key, new.labels if new is not None and new.live else None))
+        if new is not None:
+            self._check_stamp(new)
+
+    def everything(self) -> None:
+        if self.board is not None:
+            self._count(each.name for each in self._stores.policies)
+
+    def _touched(self, touched: Touched) -> None:
+        for key in touched.instances:
+            found = self._stores.instances.get(key)
+            if found is not None:
+                self._check_stamp(found)
+        self._count(touched.policies)
+
+    def _count(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.policies.enqueue(name, GATHER_SECONDS)

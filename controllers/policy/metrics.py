@@ -1,0 +1,39 @@
+"""What migration policies measure."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from kinds.model import Json
+from runtime.metrics import PREFIX
+
+
+class PolicyMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._wins = Gauge(
+            f"{PREFIX}migration_policy_wins", "VMIs that obey the policy.", ("policy",), registry=registry
+        )
+        self._losses = Gauge(
+            f"{PREFIX}migration_policy_losses", "VMIs that match it, obeying another.", ("policy",), registry=registry
+        )
+        self._enforced = Gauge(
+            f"{PREFIX}migration_policy_enforced", "1 while KubeVirt obeys it.", ("policy",), registry=registry
+        )
+        self.stamps = Counter(f"{PREFIX}migration_policy_stamps_total", "VMIs stamped anew.", registry=registry)
+        self.repairs = Counter(
+            f"{PREFIX}migration_policy_repairs_total", "Drifts of KubeVirt's policies repaired.", registry=registry
+        )
+        self._known: set[str] = set()
+
+    def policy(self, name: str, status: Json) -> None:
+        self._known.add(name)
+        self._wins.labels(name).set(status["wins"])
+        self._losses.labels(name).set(status["losses"])
+        holds = any(each["type"] == "Enforced" and each["status"] == "True" for each in status["conditions"])
+        self._enforced.labels(name).set(holds)
+
+    def gone(self, name: str) -> None:
+        if name in self._known:
+            self._known.discard(name)
+            for gauge in (self._wins, self._losses, self._enforced):
+                gauge.remove(name)

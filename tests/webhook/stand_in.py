@@ -12,12 +12,30 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from defaulter.contract import Away, DefaultingResponse, Overreached, Problem, Refused, overreach, undefaulted
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from defaulter.contract import (
+    PATH,
+    Away,
+    DefaultingRequest,
+    DefaultingResponse,
+    Overreached,
+    Problem,
+    Problems,
+    Refused,
+    overreach,
+    undefaulted,
+)
 
 Json = dict[str, Any]
 
 
 class StandIn:
+    """The contract's client and, as `app`, its server."""
+
     def __init__(self) -> None:
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
         self.away: str | None = None
@@ -39,6 +57,24 @@ class StandIn:
         if beyond := overreach(document, answer):
             raise Overreached(beyond)
         return DefaultingResponse(object=answer)
+
+
+def app(stand_in: StandIn) -> Starlette:
+    """The service over HTTP. It hangs, is away and refuses as the object says."""
+
+    async def defaults(http: Request) -> Response:
+        asked = DefaultingRequest.model_validate(await http.json())
+        try:
+            answer = await stand_in.complete(
+                asked.object, old=asked.old_object, namespace=asked.namespace, seed=asked.seed
+            )
+        except Refused as refusal:
+            return JSONResponse(Problems(problems=refusal.problems).model_dump(), 422)
+        except Away as away:
+            return JSONResponse(Problems(problems=(Problem(path="", message=away.reason),)).model_dump(), 503)
+        return JSONResponse(answer.model_dump(by_alias=True))
+
+    return Starlette(routes=[Route(PATH, defaults, methods=["POST"])])
 
 
 def filled(document: Json, seed: str) -> Json:
@@ -66,4 +102,8 @@ def _fill(document: Json, path: str, seed: str) -> None:
         "uuid": digest[:32],
         "serial": digest[:32],
     }
+    if isinstance(last, int):  # a volume without a disk
+        volumes = document["spec"]["template"]["spec"]["volumes"]
+        place.append({"name": volumes[last]["name"], "disk": {"bus": "sata"}})
+        return
     place[last] = values.get(last, 1)

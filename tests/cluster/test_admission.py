@@ -1,0 +1,562 @@
+"""Admission as a person meets it: the real API server asks our webhook, which asks a defaulter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from controllers.completion.apply import Apply
+from controllers.completion.controller import Completion
+from defaulter.contract import Defaulter, Problem, undefaulted
+from kinds import webhooks
+from kinds.look import at
+from kinds.meta import DEFAULTING, UNDEFAULTED
+from runtime import certificates
+from runtime.api import Api, ApiError, Invalid, NotFound, Resource
+from runtime.events import EVENTS, Events
+from runtime.serve import serve
+from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
+from tests.webhook import stand_in
+from tests.webhook.stand_in import StandIn
+from webhook import defaulting
+from webhook.main import Settings, run
+
+Json = dict[str, Any]
+
+__all__ = ["api", "namespace"]
+
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+CONFIGURATIONS = [
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        f"{sort}webhookconfigurations",
+        f"{sort.title()}WebhookConfiguration",
+        False,
+    )
+    for sort in ("mutating", "validating")
+]
+
+
+def vm(namespace: str, name: str = "web", *disks: Json, **metadata: Any) -> Json:
+    """With a disk for each volume, and one NIC."""
+    shown = list(disks) or [{"name": "root", "disk": {"bus": "virtio"}}]
+    interface = {"name": "default", "masquerade": {}}
+    spec = {
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": shown, "interfaces": [interface]}},
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": disk["name"], "containerDisk": {"image": "tiny"}} for disk in shown],
+    }
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {"running": True, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
+    }
+
+
+def pool(namespace: str, name: str = "web", **spec: Any) -> Json:
+    machine = vm(namespace)["spec"]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 2, "template": {"spec": machine}, **spec},
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Admission:
+    """The webhook in this process, a defaulter behind it, and the API server's configurations that lead to it."""
+
+    api: Api
+    defaulter: StandIn
+    port: int
+    defaulter_port: int
+    tls: Path
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    defaulting: asyncio.Task[None] | None = None
+
+    async def defaulter_starts(self) -> None:
+        started = asyncio.Event()
+        self.defaulting = asyncio.create_task(
+            serve(
+                stand_in.app(self.defaulter),
+                "127.0.0.1",
+                self.defaulter_port,
+                drain_seconds=1,
+                started=lambda port: started.set(),
+            )
+        )
+        await started.wait()
+
+    async def defaulter_ends(self) -> None:
+        assert self.defaulting is not None
+        self.defaulting.cancel()
+        await asyncio.gather(self.defaulting, return_exceptions=True)
+        self.defaulting = None
+
+    async def dry_run(self, document: Json, token: str, **query: str) -> tuple[int, Json]:
+        trust = ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
+        async with aiohttp.ClientSession() as session:
+            url = f"https://127.0.0.1:{self.port}/apis/vms/dryrun"
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.post(url, json=document, headers=headers, params=query, ssl=trust) as answer:
+                return answer.status, await answer.json()
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within_seconds: float = 20) -> None:
+    async with asyncio.timeout(within_seconds):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def certified(directory: Path) -> Path:
+    now = datetime.now(UTC)
+    authority = certificates.new_authority("test", now, timedelta(days=1))
+    server = certificates.new_server(authority, "webhook", ["127.0.0.1"], now, timedelta(days=1))
+    for name, content in (("ca.crt", authority.certificate), ("tls.crt", server.certificate), ("tls.key", server.key)):
+        (directory / name).write_bytes(content)
+    return directory
+
+
+@contextlib.asynccontextmanager
+async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
+    """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
+    documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
+
+    async def asked() -> bool:
+        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        return probe["spec"] != vm(namespace, "probe")["spec"]
+
+    async def forgotten() -> bool:
+        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        try:
+            await api.create(POOLS, pool(namespace, "probe"), dry_run=True)
+        except ApiError:
+            return False
+        return probe["spec"] == vm(namespace, "probe")["spec"]
+
+    try:
+        for document in documents:
+            await applied(api, document)
+        await eventually(asked)
+        yield
+    finally:
+        for resource in CONFIGURATIONS:
+            for document in documents:
+                if document["kind"] == resource.kind:
+                    with contextlib.suppress(NotFound):
+                        await api.delete(resource, None, document["metadata"]["name"])
+    await eventually(forgotten)
+
+
+@pytest_asyncio.fixture
+async def admission(
+    api: Api, namespace: str, control_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Admission]:
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
+    settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
+    await found.defaulter_starts()
+    serving = asyncio.create_task(run(settings))
+    try:
+        async with configured(api, namespace, tmp_path, found.port):
+            found.defaulter.asked.clear()
+            yield found
+    finally:
+        serving.cancel()
+        if found.defaulting is not None:
+            found.defaulting.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+# Virtual machines
+
+
+async def test_a_vm_is_stored_complete(admission: Admission, namespace: str) -> None:
+    made = await admission.api.create(MACHINES, vm(namespace))
+    assert undefaulted(made) == []
+    assert made == await admission.api.get(MACHINES, namespace, "web")
+
+
+async def test_a_dry_run_shows_what_would_be_stored_and_stores_nothing(admission: Admission, namespace: str) -> None:
+    shown = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
+    with pytest.raises(NotFound):
+        await admission.api.get(MACHINES, namespace, "web")
+    assert (await admission.api.create(MACHINES, vm(namespace)))["spec"] == shown["spec"]
+
+
+async def test_names_that_the_server_generates_get_identities_of_their_own(
+    admission: Admission, namespace: str
+) -> None:
+    nameless = vm(namespace)
+    nameless["metadata"] = {"generateName": "web-", "namespace": namespace}
+    made = [await admission.api.create(MACHINES, nameless) for _ in range(3)]
+    macs = {at(each, "spec", "template", "spec", "domain", "devices", "interfaces", 0, "macAddress") for each in made}
+    assert len(macs) == 3
+
+
+async def test_what_the_defaulter_refuses_is_refused_with_every_problem(admission: Admission, namespace: str) -> None:
+    admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
+    with pytest.raises(Invalid) as refusal:
+        await admission.api.create(MACHINES, vm(namespace))
+    assert [(cause["field"], cause["message"]) for cause in refusal.value.causes] == [("spec.a", "x"), ("b", "y")]
+
+
+async def test_status_finalizers_and_deletion_ask_nobody(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    await api.create(MACHINES, vm(namespace, finalizers=["test.dev/stay"]))
+    admission.defaulter.asked.clear()
+    await api.patch(MACHINES, namespace, "web", {"status": {"created": True}}, subresource="status")
+    await api.patch(MACHINES, namespace, "web", {"metadata": {"labels": {"a": "b"}}})
+    await api.delete(MACHINES, namespace, "web")
+    await api.patch(MACHINES, namespace, "web", {"metadata": {"finalizers": None}})
+    assert admission.defaulter.asked == []
+    with pytest.raises(NotFound):
+        await api.get(MACHINES, namespace, "web")
+
+
+async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    labelled = await api.create(MACHINES, vm(namespace, labels={DEFAULTING: "disabled"}))
+    assert labelled["spec"] == vm(namespace)["spec"]
+    await api.patch(NAMESPACES, None, namespace, {"metadata": {"labels": {DEFAULTING: "disabled"}}})
+
+    async def left_alone() -> bool:
+        made = await api.create(MACHINES, vm(namespace, "other"), dry_run=True)
+        return bool(made["spec"] == vm(namespace, "other")["spec"])
+
+    await eventually(left_alone)
+
+
+# Fail open, complete later
+
+
+@contextlib.asynccontextmanager
+async def completing(admission: Admission) -> AsyncIterator[Completion]:
+    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", 2.0)
+    events = Events(admission.api, "poolhouse.dev/test")
+    completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
+    tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
+    await completion.machines.synced()
+    try:
+        yield completion
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await defaulter.close()
+
+
+async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admission, namespace: str) -> None:
+    await admission.defaulter_ends()
+    warnings: list[str] = []
+    made = await admission.api.request("POST", MACHINES.path(namespace), body=vm(namespace), warnings=warnings)
+    assert made["metadata"]["annotations"] == {UNDEFAULTED: defaulting.AWAY}
+    assert made["spec"] == vm(namespace)["spec"]
+    assert len(warnings) == 1
+    assert len(warnings[0]) <= 256
+
+
+async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
+    await admission.defaulter_ends()
+    await admission.api.create(MACHINES, vm(namespace))
+    async with completing(admission):
+        await asyncio.sleep(0.3)
+        assert undefaulted(await admission.api.get(MACHINES, namespace, "web"))
+        await admission.defaulter_starts()
+
+        async def complete() -> bool:
+            found = await admission.api.get(MACHINES, namespace, "web")
+            return not undefaulted(found) and UNDEFAULTED not in found["metadata"].get("annotations", {})
+
+        await eventually(complete)
+
+        async def said() -> bool:
+            events, _ = await admission.api.list(EVENTS, namespace)
+            return [event["reason"] for event in events] == ["HardwareDecided"]
+
+        await eventually(said)
+        at_rest = (await admission.api.get(MACHINES, namespace, "web"))["metadata"]["resourceVersion"]
+        await asyncio.sleep(0.5)
+        assert (await admission.api.get(MACHINES, namespace, "web"))["metadata"]["resourceVersion"] == at_rest
+
+
+async def test_a_running_vm_is_completed_at_its_stop_and_not_before(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    await admission.defaulter_ends()
+    await api.create(MACHINES, vm(namespace))
+    await api.patch(MACHINES, namespace, "web", {"status": {"created": True}}, subresource="status")
+    template = vm(namespace)["spec"]["template"]
+    instance = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "namespace": namespace, "finalizers": ["test.dev/stay"]},
+        "spec": template["spec"],
+    }
+    await api.create(INSTANCES, instance)
+    await admission.defaulter_starts()
+    async with completing(admission):
+        await asyncio.sleep(0.5)
+        assert undefaulted(await api.get(MACHINES, namespace, "web"))
+        # It stops: its instance is going, and KubeVirt says so in the VM's status.
+        await api.delete(INSTANCES, namespace, "web")
+        await api.patch(MACHINES, namespace, "web", {"status": {"printableStatus": "Stopping"}}, subresource="status")
+
+        async def complete() -> bool:
+            return not undefaulted(await api.get(MACHINES, namespace, "web"))
+
+        await eventually(complete)
+    await api.patch(INSTANCES, namespace, "web", {"metadata": {"finalizers": None}})
+
+
+async def test_a_vm_that_cannot_be_completed_is_not_written_again_and_again(
+    admission: Admission, namespace: str
+) -> None:
+    await admission.defaulter_ends()
+    await admission.api.create(MACHINES, vm(namespace))
+    admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad")]
+    await admission.defaulter_starts()
+    async with completing(admission):
+
+        async def said() -> bool:
+            events, _ = await admission.api.list(EVENTS, namespace)
+            return [event["reason"] for event in events] == ["HardwareUndecided"]
+
+        await eventually(said)
+        await asyncio.sleep(0.5)
+        asked = [
+            document for document, *_ in admission.defaulter.asked if at(document, "metadata", "namespace") == namespace
+        ]
+        assert len(asked) == 1
+
+
+async def test_many_vms_that_passed_are_all_completed(admission: Admission, namespace: str) -> None:
+    await admission.defaulter_ends()
+    async with completing(admission):
+        for number in range(30):
+            await admission.api.create(MACHINES, vm(namespace, f"web-{number}"))
+        await admission.defaulter_starts()
+
+        async def complete() -> bool:
+            machines, _ = await admission.api.list(MACHINES, namespace)
+            return not any(undefaulted(machine) for machine in machines)
+
+        await eventually(complete, 60)
+
+
+# Kinds of ours
+
+
+async def test_a_good_pool_is_stored(admission: Admission, namespace: str) -> None:
+    await admission.api.create(POOLS, pool(namespace))
+
+
+@pytest.mark.parametrize("operation", ["create", "update"])
+async def test_a_pool_gets_all_its_problems_in_one_answer(admission: Admission, namespace: str, operation: str) -> None:
+    bad = pool(namespace, replicas="two", maxUnavailable="lots", autohealing={"startupFailureThreshold": 0}, paused=1)
+    send = admission.api.create
+    if operation == "update":
+        send = admission.api.replace
+        bad = {**(await admission.api.create(POOLS, pool(namespace))), "spec": bad["spec"]}
+    with pytest.raises(Invalid) as refusal:
+        await send(POOLS, bad)
+    assert {cause["field"] for cause in refusal.value.causes} == {
+        "spec.replicas",
+        "spec.maxUnavailable",
+        "spec.autohealing.startupFailureThreshold",
+        "spec.paused",
+    }
+
+
+async def test_a_pool_whose_vms_would_be_refused_is_refused(admission: Admission, namespace: str) -> None:
+    admission.defaulter.refuses = lambda document: [
+        Problem(path="spec.template.spec.domain.machine.type", message="there is no such machine")
+    ]
+    with pytest.raises(Invalid) as refusal:
+        await admission.api.create(POOLS, pool(namespace))
+    (cause,) = refusal.value.causes
+    assert cause["field"] == "spec.template.spec.template.spec.domain.machine.type"
+    with pytest.raises(NotFound):
+        await admission.api.get(POOLS, namespace, "web")
+
+
+async def test_booleans_in_selectors_become_text(admission: Admission, namespace: str) -> None:
+    ordered = [{"labelSelector": {"matchLabels": {"spot": True}}}]
+    strategy = {"proactive": {"selectionPolicy": {"orderedPolicies": ordered}}}
+    stored = await admission.api.create(POOLS, pool(namespace, scaleInStrategy=strategy))
+    selection = at(stored, "spec", "scaleInStrategy", "proactive", "selectionPolicy", "orderedPolicies", 0)
+    assert selection == {"labelSelector": {"matchLabels": {"spot": "true"}}}
+
+
+# Dry runs
+
+
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+
+
+async def token(api: Api, namespace: str, *plurals: str) -> str:
+    """Of a new ServiceAccount that may create these, in this namespace."""
+    name = "jane" if plurals else "nobody"
+    await api.create(ACCOUNTS, {"metadata": {"name": name, "namespace": namespace}})
+    if plurals:
+        rules = [{"apiGroups": ["kubevirt.io"], "resources": list(plurals), "verbs": ["create"]}]
+        await api.request(
+            "POST",
+            f"/apis/{BINDINGS.group}/v1/namespaces/{namespace}/roles",
+            body={"metadata": {"name": name, "namespace": namespace}, "rules": rules},
+        )
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        role = {"apiGroup": BINDINGS.group, "kind": "Role", "name": name}
+        body = {"metadata": {"name": name, "namespace": namespace}, "roleRef": role, "subjects": [subject]}
+        await api.create(BINDINGS, body)
+    path = f"{ACCOUNTS.path(namespace, name)}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return str((await api.request("POST", path, body=request))["status"]["token"])
+
+
+async def test_a_dry_run_is_the_creation_that_it_stands_for(admission: Admission, namespace: str) -> None:
+    jane = await token(admission.api, namespace, "virtualmachines")
+
+    async def granted() -> bool:
+        return (await admission.dry_run(vm(namespace), jane))[0] == 200
+
+    await eventually(granted)
+    status, told = await admission.dry_run(vm(namespace), jane)
+    assert (status, told["allowed"], told["problems"]) == (200, True, [])
+    with pytest.raises(NotFound):
+        await admission.api.get(MACHINES, namespace, "web")
+    made = await admission.api.create(MACHINES, vm(namespace))
+    assert told["object"]["spec"] == made["spec"]
+
+
+async def test_a_dry_run_tells_every_problem(admission: Admission, namespace: str) -> None:
+    admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
+    jane = await token(admission.api, namespace, "virtualmachines", "virtualmachinepools")
+
+    async def told() -> Json:
+        return (await admission.dry_run(vm(namespace), jane))[1]
+
+    async def granted() -> bool:
+        return len((await told())["problems"]) == 2
+
+    await eventually(granted)
+    assert (await told())["problems"] == [{"path": "spec.a", "message": "x"}, {"path": "b", "message": "y"}]
+    status, answer = await admission.dry_run(pool(namespace, replicas=-1, replica=3), jane)
+    assert (status, answer["allowed"]) == (200, False)
+    assert {problem["path"] for problem in answer["problems"]} == {"spec.replicas", "spec.replica"}
+
+
+async def test_a_caller_may_ask_for_what_it_may_do(admission: Admission, namespace: str) -> None:
+    nobody = await token(admission.api, namespace)
+    assert (await admission.dry_run(vm(namespace), nobody))[0] == 403
+    assert (await admission.dry_run(vm(namespace), "made-up"))[0] == 401
+
+
+async def test_a_name_that_is_taken_is_a_problem_of_the_name(
+    admission: Admission, namespace: str, control_plane: Any
+) -> None:
+    await admission.api.create(MACHINES, vm(namespace))
+    jane = await token(admission.api, namespace, "virtualmachines")
+
+    async def told() -> bool:
+        status, answer = await admission.dry_run(vm(namespace), jane)
+        return status == 200 and [problem["path"] for problem in answer["problems"]] == ["metadata.name"]
+
+    await eventually(told)
+
+
+# With the real libvirt
+
+
+@pytest_asyncio.fixture
+async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admission]:
+    """The same admission, with the real defaulter in the stand-in's place."""
+    await admission.defaulter_ends()
+    environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}"}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "defaulter.main", env=environment)
+    url = f"http://127.0.0.1:{admission.defaulter_port}/readyz"
+
+    async def ready() -> bool:
+        async with aiohttp.ClientSession() as session:
+            try:
+                async with session.get(url) as answer:
+                    return answer.status == 200
+            except aiohttp.ClientError:
+                return False
+
+    try:
+        await eventually(ready, 60)
+        yield admission
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+@pytest.mark.libvirt
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
+async def test_libvirts_choices_are_in_the_stored_vm(libvirt: Admission, namespace: str) -> None:
+    api = libvirt.api
+    disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "sata"}}]
+    made = await api.create(MACHINES, vm(namespace, "web", *disks))
+    domain = made["spec"]["template"]["spec"]["domain"]
+    assert domain["machine"]["type"].startswith("pc-q35-")
+    assert domain["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
+    assert undefaulted(made) == []
+    # A bare manifest again, with one disk more: what was decided stays, and only the new disk is decided.
+    more = vm(namespace, "web", *disks, {"name": "more", "disk": {"bus": "virtio"}})
+    more["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
+    changed = await api.replace(MACHINES, more)
+    after = changed["spec"]["template"]["spec"]["domain"]
+    assert after["devices"]["disks"][:2] == domain["devices"]["disks"]
+    assert after["devices"]["interfaces"] == domain["devices"]["interfaces"]
+    assert after["firmware"] == domain["firmware"]
+    assert after["devices"]["disks"][2]["disk"]["pciAddress"]
+
+
+@pytest.mark.libvirt
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
+async def test_five_mistakes_get_five_problems_with_paths(libvirt: Admission, namespace: str) -> None:
+    bad = vm(namespace, "web", {"name": "root", "disk": {"bus": "floppy"}}, {"name": "root", "disk": {}})
+    domain = bad["spec"]["template"]["spec"]["domain"]
+    domain["machine"] = {"type": "pc-q35-99"}
+    domain["cpu"] = {"model": "abacus"}
+    domain["devices"]["interfaces"][0] |= {"model": "abacus", "macAddress": "01:00:5e:00:00:01"}
+    with pytest.raises(Invalid) as refusal:
+        await libvirt.api.create(MACHINES, bad)
+    fields = {cause["field"].removeprefix("spec.template.spec.domain.") for cause in refusal.value.causes}
+    assert fields >= {
+        "machine.type",
+        "cpu.model",
+        "devices.disks[0].disk.bus",
+        "devices.interfaces[0].model",
+        "devices.interfaces[0].macAddress",
+    }

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from runtime.backoff import Backoff
-from runtime.errors import ApiError, Conflict, Throttled
+from runtime.errors import ApiError, Conflict, Throttled, Unavailable, Unreachable
 from runtime.metrics import Metrics
 from runtime.queue import RETRY, WorkQueue
 
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 DEADLINE_SECONDS = 300.0
+AWAY_SECONDS = 15.0
 
 
 class Controller(Generic[K]):
@@ -76,7 +77,9 @@ class Controller(Generic[K]):
     def _failed(self, key: K, error: Exception) -> None:
         self._errors.labels(self.name, type(error).__name__).inc()
         at_least = error.retry_after_seconds if isinstance(error, ApiError) else None
-        pause = self.queue.retry(key, at_least or 0.0)
+        # The server's trouble is not the key's: when it is over, nobody should wait for the end of a long pause.
+        at_most = AWAY_SECONDS if isinstance(error, Unreachable | Unavailable | Throttled) else float("inf")
+        pause = self.queue.retry(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
         where = f"{self.name} {key}"
         match error:
             case Conflict():

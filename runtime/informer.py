@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
-PAUSES = Backoff(base_seconds=0.5, cap_seconds=30)
+# The cap is what a store may be late after the API server was away for long.
+PAUSES = Backoff(base_seconds=0.5, cap_seconds=10)
+# A server that calls each of its own lists expired is not asked for the next one so soon: lists are dear.
+LISTS = Backoff(base_seconds=0.5, cap_seconds=60)
 # A watch that lived this long was a good one: the next failure is again a first one.
 GOOD_SECONDS = 30.0
 WATCH_SECONDS = 300.0
@@ -70,6 +73,7 @@ class Informer(Generic[V]):
         self._deleted: dict[Key, str] = {}
         self._failures = 0
         self._refused = 0
+        self._expired = 0
         self._watches = 0
         metrics = api.metrics
         self._count = metrics.informer_objects.labels(resource.plural)
@@ -98,26 +102,25 @@ class Informer(Generic[V]):
     async def turn(self) -> float:
         """One list if one is needed, one watch to its end; returns how long to pause before the next turn."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        watching_since: float | None = None
         seen = 0
         problem: ApiError | None = None
         try:
-            if self._version is None or began - self._listed_at > self._relist_seconds():
+            if self._version is None or loop.time() - self._listed_at > self._relist_seconds():
                 await self._list()
-            began = loop.time()
+            watching_since = loop.time()
             seen = await self._follow()
         except ApiError as error:
             problem = error
             self._answer(error)
-        lived = loop.time() - began
         # Not for having seen something: a server that gives one event and hangs up would be asked without a pause.
-        if lived >= GOOD_SECONDS:
-            self._failures = self._refused = 0
+        if watching_since is not None and loop.time() - watching_since >= GOOD_SECONDS:
+            self._failures = self._refused = self._expired = 0
         else:
             self._failures = 1 if seen and problem is None else self._failures + 1
         pause = PAUSES.delay(self._failures, self._identity)
         if problem is not None:
-            pause = max(pause, problem.retry_after_seconds or 0.0)
+            pause = max(pause, LISTS.delay(self._expired, self._identity), problem.retry_after_seconds or 0.0)
             log.warning("%s: %s; again in %.1f s", self.resource.plural, problem, pause)
         return pause
 
@@ -126,6 +129,7 @@ class Informer(Generic[V]):
         self.problem = str(error)
         if isinstance(error, Expired):
             self._version = None
+            self._expired += 1
         elif not isinstance(error, Unreachable):
             # 504 with this cause is how the server says that it has never heard of our version: it has gone back in
             # time.

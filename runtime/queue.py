@@ -61,10 +61,11 @@ class WorkQueue(Generic[K]):
             heapq.heappush(self._heap, (due, next(self._order), key))
             self._wake.set()
 
-    def retry(self, key: K, at_least_seconds: float = 0.0) -> float:
+    def retry(self, key: K, *, at_least_seconds: float = 0.0, at_most_seconds: float = float("inf")) -> float:
         """Adds it after a pause that grows with each call until `forget`; returns the pause."""
         self._failures[key] = self._failures.get(key, 0) + 1
-        pause = max(at_least_seconds, self._backoff.delay(self._failures[key], repr(key)))
+        pause = self._backoff.delay(self._failures[key], repr(key))
+        pause = max(at_least_seconds, min(pause, at_most_seconds))
         self._retries.inc()
         self.add_after(key, pause)
         return pause

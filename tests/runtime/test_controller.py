@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -78,6 +79,21 @@ async def test_a_failure_is_tried_again_after_growing_pauses_and_success_forgets
         controller.enqueue("a")
         await asyncio.sleep(50)
     assert times(log) == [0, 1, 3, 7, 50, 51]
+
+
+async def test_when_the_server_was_away_for_long_nobody_waits_for_long_after() -> None:
+    log: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        log.append(asyncio.get_running_loop().time())
+        raise Unreachable("away")
+
+    async with running(reconcile) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(3600)
+    pauses = [later - sooner for sooner, later in pairwise(log)]
+    assert pauses[:6] == [1, 2, 4, 8, 15, 15]
+    assert max(pauses) == 15
 
 
 async def test_retry_after_is_waited_for() -> None:

@@ -1,0 +1,287 @@
+"""The runtime against the real API server and etcd: what a fake would have let pass."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from runtime.api import AlreadyExists, Api, ApiError, Conflict, Expired, Invalid, NotFound, Resource
+from runtime.events import Events
+from runtime.informer import Informer
+from runtime.lease import Lease, LeaseLost
+from tests.cluster.processes import Process
+from tests.cluster.proxy import Cable
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LABEL = "runtime.test/ours"
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    uid: str
+    version: str
+    size: int
+
+
+def view(document: dict[str, Any]) -> View:
+    metadata, data = document["metadata"], document.get("data") or {}
+    return View(metadata["name"], metadata["uid"], metadata["resourceVersion"], sum(map(len, data.values())))
+
+
+@pytest.fixture
+async def api(control_plane: Any) -> AsyncIterator[Api]:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="test-runtime") as api:
+        yield api
+
+
+@pytest.fixture
+async def namespace(api: Api) -> AsyncIterator[str]:
+    made = await api.create(NAMESPACES, {"metadata": {"generateName": "runtime-"}})
+    name = made["metadata"]["name"]
+    yield name
+    await api.delete(NAMESPACES, None, name)
+
+
+def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": name, "labels": {LABEL: "yes"}}, "data": data}
+
+
+@asynccontextmanager
+async def running(informer: Informer[View]) -> AsyncIterator[None]:
+    task = asyncio.create_task(informer.run())
+    try:
+        async with asyncio.timeout(30):
+            await informer.synced()
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def truth(api: Api, namespace: str) -> dict[str, View]:
+    items, _ = await api.list(MAPS, namespace, label_selector=LABEL)
+    return {each.name: each for each in map(view, items)}
+
+
+async def eventually_equal(informer: Informer[View], expected: dict[str, View], within_seconds: float = 30) -> None:
+    async with asyncio.timeout(within_seconds):
+        while {each.name: each for each in informer.store.all()} != expected:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def test_objects_are_made_changed_and_deleted_with_preconditions(api: Api, namespace: str) -> None:
+    made = await api.create(MAPS, config_map(namespace, "a", x="1"))
+    with pytest.raises(AlreadyExists):
+        await api.create(MAPS, config_map(namespace, "a"))
+    changed = await api.patch(MAPS, namespace, "a", {"data": {"y": "2"}})
+    assert changed["data"] == {"x": "1", "y": "2"}
+    with pytest.raises(Conflict):
+        await api.replace(MAPS, made)
+    with pytest.raises(Conflict):
+        await api.delete(MAPS, namespace, "a", uid="another")
+    with pytest.raises(Conflict):
+        await api.delete(MAPS, namespace, "a", resource_version=made["metadata"]["resourceVersion"])
+    uid, version = changed["metadata"]["uid"], changed["metadata"]["resourceVersion"]
+    await api.delete(MAPS, namespace, "a", uid=uid, resource_version=version)
+    with pytest.raises(NotFound):
+        await api.get(MAPS, namespace, "a")
+
+
+async def test_a_dry_run_makes_nothing(api: Api, namespace: str) -> None:
+    await api.create(MAPS, config_map(namespace, "dry"), dry_run=True)
+    with pytest.raises(NotFound):
+        await api.get(MAPS, namespace, "dry")
+
+
+async def test_a_refusal_names_every_field(api: Api, namespace: str) -> None:
+    wrong = config_map(namespace, "Not A Name")
+    wrong["metadata"]["labels"]["also wrong!"] = "x"
+    with pytest.raises(Invalid) as caught:
+        await api.create(MAPS, wrong)
+    assert {cause["field"] for cause in caught.value.causes} == {"metadata.name", "metadata.labels"}
+
+
+async def test_applying_creates_and_owns(api: Api, namespace: str) -> None:
+    wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
+    for _ in range(2):
+        await api.patch(MAPS, namespace, "applied", wanted, kind="apply", field_manager="test")
+    with pytest.raises(Conflict):
+        await api.patch(MAPS, namespace, "applied", wanted | {"data": {"a": "2"}}, kind="apply", field_manager="other")
+
+
+async def test_a_token_is_the_callers_and_not_ours(api: Api, namespace: str) -> None:
+    await api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body={"metadata": {"name": "someone"}})
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/someone/token"
+    token = (await api.request("POST", path, body={"spec": {}}))["status"]["token"]
+    review = await api.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body={}, token=token)
+    assert review["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:someone"
+
+
+async def test_pages_are_one_list(api: Api, namespace: str) -> None:
+    for number in range(25):
+        await api.create(MAPS, config_map(namespace, f"m{number}"))
+    sizes = [len(items) async for items, _ in api.pages(MAPS, namespace, label_selector=LABEL, page=10)]
+    assert sizes == [10, 10, 5]
+    items, version = await api.list(MAPS, namespace, label_selector=LABEL, page=7)
+    assert len({item["metadata"]["name"] for item in items}) == 25
+    assert version.isdecimal()
+
+
+async def test_an_informer_follows_objects_of_more_than_a_megabyte(api: Api, namespace: str) -> None:
+    await api.create(MAPS, config_map(namespace, "before", text="x" * 1_040_000))
+    informer = Informer(api, MAPS, view, namespace=namespace, label_selector=LABEL)
+    async with running(informer):
+        await api.create(MAPS, config_map(namespace, "after", text="y" * 1_040_000))
+        await api.patch(MAPS, namespace, "before", {"data": {"text": "z" * 1_030_000}})
+        await eventually_equal(informer, await truth(api, namespace))
+        assert sorted(each.size for each in informer.store.all()) == [1_030_000, 1_040_000]
+
+
+async def watched(api: Api, namespace: str, version: str) -> None:
+    async with aclosing(api.watch(MAPS, namespace, resource_version=version, timeout_seconds=2)) as events:
+        async for _ in events:
+            pass
+
+
+async def test_a_store_is_the_truth_after_the_api_server_was_killed_in_the_middle_of_a_watch(
+    api: Api, namespace: str
+) -> None:
+    """Objects come, change and go while the API server is killed and comes back, twice. Every call either happened or
+    didn't; the store must end with what did."""
+    port = urlsplit(api.host).port or 443
+    _, before = await api.list(MAPS, namespace)
+    changes: list[tuple[str | None, str | None]] = []
+    informer = Informer(api, MAPS, view, namespace=namespace, label_selector=LABEL)
+    informer.subscribe(lambda old, new: changes.append((old and old.name, new and new.name)))
+    chance = random.Random(7)
+    busy = True
+
+    async def churn() -> None:
+        while busy:
+            name = f"m{chance.randrange(40)}"
+            with suppress(ApiError):
+                match chance.randrange(3):
+                    case 0:
+                        await api.create(MAPS, config_map(namespace, name, x=str(chance.random())))
+                    case 1:
+                        await api.patch(MAPS, namespace, name, {"data": {"x": str(chance.random())}})
+                    case 2:
+                        await api.delete(MAPS, namespace, name)
+            await asyncio.sleep(0.01)
+
+    started = []
+    async with running(informer):
+        churning = [asyncio.create_task(churn()) for _ in range(3)]
+        try:
+            for _ in range(2):
+                await asyncio.sleep(2)
+                process = Process.listening_on(port)
+                process.kill()
+                started.append(await asyncio.to_thread(process.again, patience_seconds=3))
+                async with asyncio.timeout(60):
+                    while True:
+                        with suppress(ApiError):
+                            await api.request("GET", "/version")
+                            break
+                        await asyncio.sleep(0.2)
+            await asyncio.sleep(2)
+        finally:
+            busy = False
+            await asyncio.gather(*churning)
+        await eventually_equal(informer, await truth(api, namespace), within_seconds=60)
+        assert informer.problem is None
+
+    with pytest.raises(Expired):  # what it remembers begins with its start: the watch went on only after a list
+        await watched(api, namespace, before)
+
+    # What its subscribers were told is consistent with itself: nothing new twice, nothing gone that was not there.
+    there: set[str] = set()
+    for old, new in changes:
+        assert (old in there) == (old is not None)
+        there -= {old or ""}
+        there |= {new} if new else set()
+    assert there == {each.name for each in informer.store.all()}
+    asked = sum(
+        sample.value
+        for metric in api.metrics.requests.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total") and sample.labels["verb"] in ("list", "watch")
+    )
+    assert asked < 60, "an API server that comes up is not stormed"
+
+
+async def test_a_cut_off_leader_has_stopped_before_another_begins(
+    api: Api, namespace: str, control_plane: Any, tmp_path: Path
+) -> None:
+    """The calls of the first leader hang: no error, no reset, nothing. Times are shortened, their order is not."""
+    times: dict[str, float] = {}
+
+    def work(name: str) -> Any:
+        async def body() -> None:
+            times[f"{name} begins"] = time.monotonic()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                times[f"{name} ended"] = time.monotonic()
+
+        return body
+
+    short: Any = {"duration_seconds": 4, "renew_deadline_seconds": 2, "retry_seconds": 0.5}
+    async with Cable(api.host) as cable:
+        through = cable.kubeconfig(control_plane.kubeconfig, tmp_path / "kubeconfig")
+        async with await Api.connect(through, user_agent="first") as first_api:
+            first = asyncio.create_task(Lease(first_api, namespace, "leader", "first", **short).hold(work("first")))
+            await asyncio.sleep(2)
+            second = asyncio.create_task(Lease(api, namespace, "leader", "second", **short).hold(work("second")))
+            await asyncio.sleep(5)
+            assert "second begins" not in times
+            cable.hold()
+            await asyncio.sleep(8)
+            assert isinstance(first.exception(), LeaseLost)
+            assert times["first ended"] < times["second begins"]
+            second.cancel()
+            await asyncio.gather(second, return_exceptions=True)
+    # Given back: a third has it at once.
+    third = asyncio.create_task(Lease(api, namespace, "leader", "third", **short).hold(work("third")))
+    await asyncio.sleep(1)
+    assert "third begins" in times
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
+
+
+async def test_events_are_taken_and_counted(api: Api, namespace: str) -> None:
+    made = await api.create(MAPS, config_map(namespace, "pool"))
+    regarding = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "namespace": namespace,
+        "name": "pool",
+        "uid": made["metadata"]["uid"],
+    }
+    events = Events(api, "poolhouse.dev/test")
+    task = asyncio.create_task(events.run())
+    for _ in range(3):
+        events.emit(regarding, "Normal", "ScaledOut", "made pool-1", action="ScaleOut")
+    events.emit(regarding, "Warning", "Refused", "quota is full " * 100, action="ScaleOut")
+    async with asyncio.timeout(30):
+        while True:
+            found, _ = await api.list(EVENTS, namespace)
+            counts = {each["reason"]: (each.get("series") or {}).get("count", 1) for each in found}
+            if counts == {"ScaledOut": 3, "Refused": 1}:
+                break
+            await asyncio.sleep(0.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

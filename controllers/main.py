@@ -17,6 +17,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from controllers.completion.build import build as completion
+from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from defaulter.contract import Defaulter
 from kinds import meta
@@ -89,7 +90,10 @@ async def run(settings: Settings) -> None:
         if settings.defaulter_url:
             defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url))
         events = Events(api, f"{meta.DOMAIN}/controllers")
-        parts = [pool(api, events, defaulter, registry, settings.burst, settings.identity_seed)]
+        parts = [
+            pool(api, events, defaulter, registry, settings.burst, settings.identity_seed),
+            policy(api, events, registry),
+        ]
         if defaulter is not None:
             parts.append(completion(api, events, defaulter, settings.identity_seed))
         informers = [informer for part in parts for informer in part.informers]

@@ -12,18 +12,18 @@ from controllers.policy import observe, state
 from controllers.policy.apply import Apply
 from controllers.policy.controller import PolicyController
 from controllers.policy.metrics import PolicyMetrics
-from controllers.policy.optional import Optional
+from controllers.policy.optional import LOOK_SECONDS, Optional
 from runtime.api import Api
 from runtime.events import Events
 from runtime.informer import Informer
 
 
-def build(api: Api, events: Events, registry: CollectorRegistry) -> Part:
+def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS) -> Part:
     policies = Informer(api, observe.POLICIES, state.policy)
     namespaces = Informer(api, observe.NAMESPACES, state.namespace)
     instances = Informer(api, observe.INSTANCES, state.instance)
-    upstream = Optional(api, observe.UPSTREAM, state.enforcer)
-    kubevirts = Optional(api, observe.KUBEVIRTS, observe.kubevirt)
+    upstream = Optional(api, observe.UPSTREAM, state.enforcer, look_seconds=look_seconds)
+    kubevirts = Optional(api, observe.KUBEVIRTS, observe.kubevirt, look_seconds=look_seconds)
     controller = PolicyController(
         observe.Stores(policies.store, namespaces.store, instances.store, upstream, kubevirts),
         Apply(api, events),

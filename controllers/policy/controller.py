@@ -22,7 +22,7 @@ from runtime.resource import Key
 
 GATHER_SECONDS = 0.3
 """Changes within this time are counted at once: a pool that starts a thousand VMs is one change to its policy."""
-STATUS_SECONDS = 2.0
+STATUS_SECONDS = 1.0
 """A policy's counts are written at most so often."""
 KNOWN_SECONDS = 0.5
 """until KubeVirt's side is looked for again"""
@@ -52,7 +52,8 @@ class PolicyController:
         self._clock = clock
         self._now = now
         self._written: dict[str, float] = {}
-        self._repairs: dict[str, tuple[int, float]] = {}
+        self._repairs: dict[str, tuple[int, int, float]] = {}
+        """by policy: the generation that was repaired to, how often, and when last"""
 
     async def work(self) -> None:
         """Works for ever, from the stores as they are now."""
@@ -99,14 +100,15 @@ class PolicyController:
         action = plan(state)
         if not isinstance(action, Repair):
             return action, None
-        count, last = self._repairs.get(state.policy.name, (0, float("-inf")))
-        since = self._clock() - last
-        if since > CONTESTED_WITHIN_SECONDS:
-            count = 0
-        pause = CONTESTED.delay(count, state.policy.name) - since
-        if count and pause > 0:
+        policy, now = state.policy, self._clock()
+        generation, count, last = self._repairs.get(policy.name, (0, 0, 0.0))
+        # A policy that its author changed is no contest.
+        if generation != policy.generation or now - last > CONTESTED_WITHIN_SECONDS:
+            count, last = 0, now
+        pause = last + CONTESTED.delay(count, policy.name) - now
+        if pause > 0:
             return None, pause
-        self._repairs[state.policy.name] = (count + 1, self._clock())
+        self._repairs[policy.name] = policy.generation, count + 1, now
         return action, None
 
     async def _act(self, policy: Policy, action: Action | None) -> ApiError | None:

@@ -23,13 +23,21 @@ LOOK_SECONDS = 30.0
 class Optional(Generic[V]):
     """Asking for what is not there would end in an informer that never syncs, and in a warning every half minute."""
 
-    def __init__(self, api: Api, resource: Resource, view: Callable[[dict[str, Any]], V]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        view: Callable[[dict[str, Any]], V],
+        *,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
         self.informer: Informer[V] = Informer(api, resource, view)
         self.served = False
         self.known = False
         """whether it is known what there is: that the kind is missing, or all of its objects"""
         self._api = api
         self._resource = resource
+        self._look_seconds = look_seconds
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -48,7 +56,7 @@ class Optional(Generic[V]):
         while True:
             if await self._is_served():
                 await self._follow()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
 
     async def _follow(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:

@@ -1,0 +1,397 @@
+"""Migration policies on the real API server: stamps, the policies that enforce ours, conditions, counts, and rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from controllers.policy.build import build
+from controllers.policy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
+from kinds import kubevirt
+from kinds.crd import crd
+from kinds.meta import MIGRATION_POLICY
+from kinds.policy import POLICY
+from runtime.api import Api, Invalid, NotFound, Resource, Throttled
+from runtime.events import Events
+from runtime.metrics import Metrics
+from tests.kinds.policies import policy, upstream
+from tests.kinds.test_precedence import DOCUMENT, VMI
+from tests.kinds.test_precedence import NAMESPACE as LABELS
+
+Json = dict[str, Any]
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+KINDS = (POLICY, kubevirt.INSTANCE, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def serve(api: Api, *kinds: Any) -> None:
+    for kind in kinds:
+        await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
+    for kind in kinds:
+        resource = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+
+        async def listed(resource: Resource = resource) -> bool:
+            try:
+                await api.list(resource)
+            except (NotFound, Throttled):
+                return False
+            return True
+
+        await eventually(listed)
+
+
+class Cluster:
+    """An API server, and what a test put into it."""
+
+    def __init__(self, api: Api, kubeconfig: Path, namespace: str) -> None:
+        self.api = api
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+
+    async def instance(self, name: str, labels: Json) -> None:
+        await self.api.create(
+            INSTANCES,
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstance",
+                "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+                "spec": {"domain": {"devices": {}}},
+            },
+        )
+
+    async def policy(self, name: str, instance: Any = None, namespace: Any = None, **settings: Any) -> Json:
+        return await self.api.create(POLICIES, (policy(name, instance, namespace, **settings)))
+
+    async def label(self, name: str, **labels: str | None) -> None:
+        await self.api.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
+
+    async def stamp(self, name: str) -> str | None:
+        found = await self.api.get(INSTANCES, self.namespace, name)
+        stamped: str | None = found["metadata"].get("labels", {}).get(MIGRATION_POLICY)
+        return stamped
+
+    async def obeys(self, name: str, winner: str | None) -> None:
+        async def holds() -> bool:
+            return await self.stamp(name) == winner
+
+        await eventually(holds)
+
+    async def counts(self, name: str, wins: int, losses: int) -> None:
+        async def holds() -> bool:
+            status = (await self.api.get(POLICIES, None, name)).get("status", {})
+            return (status.get("wins"), status.get("losses")) == (wins, losses)
+
+        await eventually(holds)
+
+    async def says(self, name: str, condition: str, reason: str) -> str:
+        said = ""
+
+        async def holds() -> bool:
+            nonlocal said
+            conditions = (await self.api.get(POLICIES, None, name)).get("status", {}).get("conditions", [])
+            found = [each for each in conditions if each["type"] == condition]
+            said = found[0]["message"] if found else ""
+            return bool(found) and found[0]["reason"] == reason
+
+        await eventually(holds)
+        return said
+
+    async def enforcer(self, name: str, spec: Json | None) -> None:
+        """KubeVirt's policy of this name has this spec, or is not there."""
+
+        async def holds() -> bool:
+            try:
+                found = await self.api.get(UPSTREAM, None, name)
+            except NotFound:
+                return spec is None
+            return bool(found["spec"] == spec)
+
+        await eventually(holds)
+
+
+def enforcing(name: str, **settings: Any) -> Json:
+    return {**settings, "selectors": {"virtualMachineInstanceSelector": {MIGRATION_POLICY: name}}}
+
+
+@asynccontextmanager
+async def controlling(api: Api, **settings: Any) -> AsyncIterator[None]:
+    """The controller, as `main` runs it."""
+    events = Events(api, "poolhouse.dev/tests")
+    part = build(api, events, CollectorRegistry(), **settings)
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(events.run())
+            for informer in part.informers:
+                group.create_task(informer.run())
+            for informer in part.informers:
+                await informer.synced()
+            await part.work()
+
+    task = asyncio.create_task(work())
+    try:
+        yield
+        assert not task.done(), task.result()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest_asyncio.fixture
+async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
+    async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests") as api:
+        await serve(api, *KINDS)
+        document = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"generateName": "policies-", "labels": LABELS},
+        }
+        namespace = (await api.create(NAMESPACES, document))["metadata"]["name"]
+        try:
+            yield Cluster(api, Path(control_plane.kubeconfig), namespace)
+        finally:
+            for resource in (POLICIES, UPSTREAM):
+                for each in (await api.list(resource))[0]:
+                    with suppress(NotFound):
+                        await api.delete(resource, None, each["metadata"]["name"])
+            for each in (await api.list(INSTANCES, namespace))[0]:
+                await api.delete(INSTANCES, namespace, each["metadata"]["name"])
+            await api.delete(NAMESPACES, None, namespace)
+
+
+@pytest_asyncio.fixture
+async def controller(cluster: Cluster) -> AsyncIterator[None]:
+    async with controlling(cluster.api):
+        yield
+
+
+async def test_the_documents_policies_win_one_after_the_other(cluster: Cluster, controller: None) -> None:
+    await cluster.instance("vm", VMI)
+    for each in DOCUMENT:
+        await cluster.policy(each.name, dict(each.selectors.instance), dict(each.selectors.namespace))
+    for winner in DOCUMENT[:6]:
+        await cluster.obeys("vm", winner.name)
+        await cluster.api.delete(POLICIES, None, winner.name)
+    await cluster.obeys("vm", None)
+    await cluster.counts("t7", 0, 0)
+
+
+async def test_the_manifest_is_taken_as_it_is_written_even_while_no_webhook_is_there(
+    cluster: Cluster, controller: None
+) -> None:
+    settings = {"allowAutoConverge": True, "bandwidthPerMigration": "217Ki", "completionTimeoutPerGiB": 23}
+    await cluster.api.patch(NAMESPACES, None, cluster.namespace, {"metadata": {"labels": {"hpc-workloads": "true"}}})
+    await cluster.instance("vm", {"workload-type": "db", "operating-system": "fedora"})
+    await cluster.policy(
+        "my-awesome-policy",
+        {"workload-type": "db", "operating-system": ""},
+        {"hpc-workloads": True, "priority": ""},
+        **settings,
+        allowPostCopy=False,
+        disableTLS=False,
+    )
+    await cluster.obeys("vm", "my-awesome-policy")
+    await cluster.counts("my-awesome-policy", 1, 0)
+    await cluster.enforcer("my-awesome-policy", enforcing("my-awesome-policy", **settings, allowPostCopy=False))
+    await cluster.says("my-awesome-policy", "Enforced", "InStep")
+
+
+async def test_the_api_server_alone_refuses_nonsense(cluster: Cluster) -> None:
+    for wrong in (
+        policy("p", {"a": "1"}, bandwidthPerMigration="-1"),
+        policy("p", {"a": "1"}, completionTimeoutPerGiB=-1),
+        policy("x" * 64, {"a": "1"}),
+    ):
+        try:
+            await cluster.api.create(POLICIES, (wrong), dry_run=True)
+        except Invalid:
+            continue
+        raise AssertionError(f"{wrong} was taken")
+
+
+async def test_labels_of_vms_and_namespaces_decide_again(cluster: Cluster, controller: None) -> None:
+    await cluster.instance("vm", {"app": "web"})
+    await cluster.policy("web", {"app": "web"})
+    await cluster.policy("lab", {"app": "web"}, {"lab": ""})
+    await cluster.obeys("vm", "web")
+    await cluster.api.patch(NAMESPACES, None, cluster.namespace, {"metadata": {"labels": {"lab": "x"}}})
+    await cluster.obeys("vm", "lab")
+    await cluster.counts("lab", 1, 0)
+    await cluster.counts("web", 0, 1)
+    await cluster.label("vm", app="db")
+    await cluster.obeys("vm", None)
+    await cluster.counts("web", 0, 0)
+
+
+async def test_a_stamp_that_somebody_changes_is_set_right(cluster: Cluster, controller: None) -> None:
+    await cluster.instance("vm", {"app": "web", MIGRATION_POLICY: "no-such-policy"})
+    await cluster.instance("other", {"app": "db", MIGRATION_POLICY: "web"})
+    await cluster.policy("web", {"app": "web"})
+    await cluster.obeys("vm", "web")
+    await cluster.obeys("other", None)
+    await cluster.label("vm", **{MIGRATION_POLICY: None})
+    await cluster.obeys("vm", "web")
+
+
+async def test_drift_is_repaired_and_the_owner_takes_all_with_it(cluster: Cluster, controller: None) -> None:
+    await cluster.policy("web", {"app": "web"}, allowPostCopy=True)
+    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
+    await cluster.api.patch(UPSTREAM, None, "web", {"spec": {"allowPostCopy": False, "allowWorkloadDisruption": True}})
+    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
+    await cluster.api.delete(UPSTREAM, None, "web")
+    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
+    await cluster.api.patch(POLICIES, None, "web", {"spec": {"allowPostCopy": None, "allowAutoConverge": True}})
+    await cluster.enforcer("web", enforcing("web", allowAutoConverge=True))
+    await cluster.api.delete(POLICIES, None, "web")
+    await cluster.enforcer("web", None)
+
+
+async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(
+    cluster: Cluster, controller: None
+) -> None:
+    await cluster.instance("vm", {"app": "web"})
+    both = [(policy(name, {"app": "web"})) for name in ("one", "two")]
+    made = await asyncio.gather(*(cluster.api.create(POLICIES, each) for each in both))
+    elder, loser = sorted(
+        (each["metadata"] for each in made), key=lambda each: (each["creationTimestamp"], each["name"])
+    )
+    said = await cluster.says(loser["name"], "Active", "SameSelectors")
+    assert f"Policy {elder['name']} " in said
+    await cluster.says(loser["name"], "Enforced", "NotActive")
+    await cluster.obeys("vm", elder["name"])
+    await cluster.enforcer(elder["name"], enforcing(elder["name"]))
+    await cluster.enforcer(loser["name"], None)
+    await cluster.counts(loser["name"], 0, 0)
+    await cluster.api.delete(POLICIES, None, elder["name"])
+    await cluster.obeys("vm", loser["name"])
+    await cluster.says(loser["name"], "Active", "TakesPart")
+
+
+async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
+    cluster: Cluster, controller: None
+) -> None:
+    await cluster.policy("web", {"app": "web"})
+    await cluster.policy("db", {"app": "db"})
+    await cluster.says("web", "Enforced", "InStep")
+    await cluster.api.create(UPSTREAM, upstream("theirs", {"app": "web", "os": "fedora"}))
+    assert "theirs" in await cluster.says("web", "Enforced", "Outranked")
+    await cluster.says("db", "Enforced", "InStep")
+    await cluster.api.delete(UPSTREAM, None, "theirs")
+    await cluster.says("web", "Enforced", "InStep")
+
+
+async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, controller: None) -> None:
+    theirs = await cluster.api.create(UPSTREAM, upstream("web", {"os": "fedora"}))
+    await cluster.policy("web", {"app": "web"})
+    await cluster.says("web", "Enforced", "NameTaken")
+    assert (await cluster.api.get(UPSTREAM, None, "web"))["spec"] == theirs["spec"]
+    await cluster.api.delete(UPSTREAM, None, "web")
+    await cluster.says("web", "Enforced", "InStep")
+    await cluster.enforcer("web", enforcing("web"))
+
+
+async def test_what_kubevirt_cannot_do_is_told_as_its_configuration_stands(cluster: Cluster, controller: None) -> None:
+    await cluster.policy("plain", {"app": "web"}, disableTLS=True)
+    assert "disableTLS" in await cluster.says("plain", "Enforced", "Unsupported")
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": cluster.namespace},
+        "spec": {"configuration": {"migrations": {"disableTLS": True}}},
+    }
+    await cluster.api.create(KUBEVIRTS, document)
+    await cluster.says("plain", "Enforced", "InStep")
+    await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")
+    await cluster.says("plain", "Enforced", "Unsupported")
+
+
+async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_nothing(cluster: Cluster) -> None:
+    async with controlling(cluster.api):
+        for n in range(10):
+            await cluster.instance(f"vm-{n}", {"app": "web", "n": str(n % 3)})
+        await cluster.policy("web", {"app": "web"}, allowPostCopy=True)
+        await cluster.policy("zero", {"app": "web", "n": "0"}, disableTLS=True)
+        await cluster.counts("web", 6, 4)
+        await cluster.counts("zero", 4, 0)
+        await cluster.says("zero", "Enforced", "Unsupported")
+        for n in range(10):
+            await cluster.obeys(f"vm-{n}", "web" if n % 3 else "zero")
+    before = await versions(cluster)
+    registry = CollectorRegistry()
+    async with (
+        await Api.connect(cluster.kubeconfig, user_agent="tests", metrics=Metrics(registry)) as api,
+        controlling(api),
+    ):
+        await asyncio.sleep(3)
+    writes = Counter(
+        {
+            sample.labels["verb"]: sample.value
+            for metric in registry.collect()
+            for sample in metric.samples
+            if sample.name.endswith("api_requests_total") and sample.labels["verb"] not in ("get", "list", "watch")
+        }
+    )
+    assert not writes
+    assert await versions(cluster) == before
+
+
+async def test_what_was_missed_while_nobody_looked_is_made_good(cluster: Cluster) -> None:
+    async with controlling(cluster.api):
+        await cluster.instance("vm", {"app": "web"})
+        await cluster.policy("web", {"app": "web"})
+        await cluster.policy("late", {"app": "late"})
+        await cluster.obeys("vm", "web")
+        await cluster.enforcer("late", enforcing("late"))
+    await cluster.label("vm", app="late")
+    await cluster.api.patch(POLICIES, None, "late", {"spec": {"allowPostCopy": True}})
+    async with controlling(cluster.api):
+        await cluster.obeys("vm", "late")
+        await cluster.enforcer("late", enforcing("late", allowPostCopy=True))
+        await cluster.counts("web", 0, 0)
+
+
+async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -> None:
+    for kind in (kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT):
+        await cluster.api.delete(CRDS, None, kind.crd_name)
+        resource = UPSTREAM if kind is kubevirt.UPSTREAM_POLICY else KUBEVIRTS
+
+        async def gone(resource: Resource = resource) -> bool:
+            try:
+                await cluster.api.list(resource)
+            except NotFound:
+                return True
+            return False
+
+        await eventually(gone)
+    await cluster.instance("vm", {"app": "web"})
+    async with controlling(cluster.api, look_seconds=0.2):
+        await cluster.policy("web", {"app": "web"})
+        await cluster.obeys("vm", "web")
+        await cluster.says("web", "Enforced", "KindMissing")
+        await serve(cluster.api, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
+        await cluster.says("web", "Enforced", "InStep")
+        await cluster.enforcer("web", enforcing("web"))
+
+
+async def versions(cluster: Cluster) -> dict[str, str]:
+    """Of everything that the controller may write."""
+    found = {}
+    for resource, where in ((POLICIES, None), (UPSTREAM, None), (INSTANCES, cluster.namespace)):
+        for each in (await cluster.api.list(resource, where))[0]:
+            found[f"{resource.group}/{each['metadata']['name']}"] = each["metadata"]["resourceVersion"]
+    return found

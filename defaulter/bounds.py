@@ -17,7 +17,7 @@ OURS = "poolhouse.dev/"
 Path = tuple[str, ...]
 
 # Below the VMI's spec; `*` is any list index. A row allows everything below it.
-FILLABLE: tuple[Path, ...] = tuple(
+FILLABLE: frozenset[Path] = frozenset(
     tuple(row.split("."))
     for row in (
         "architecture",
@@ -75,11 +75,12 @@ def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[
     # Parents that were absent are no change of their own; each leaf in them must be one that may be filled.
     if _grows(before, after, dict):
         held = before or {}
-        for key in sorted(held.keys() | after.keys()):
-            if key in after:
-                yield from _overreach(held.get(key), after[key], (*path, key), instance)
-            else:
-                yield _shown((*path, key))
+        yield from (_shown((*path, key)) for key in held if key not in after)
+        for key, value in after.items():
+            given = held.get(key)
+            # Most of a document is text that stayed as it was.
+            if type(value) is not str or type(given) is not str or given != value:
+                yield from _overreach(given, value, (*path, key), instance)
     elif _grows(before, after, list) and len(before or ()) <= len(after):
         for one, other in zip(before or (), after, strict=False):
             yield from _overreach(one, other, (*path, "*"), instance)
@@ -115,7 +116,7 @@ def _may_fill(path: Path, instance: Path) -> bool:
     if path[:-1] in (("metadata", "annotations"), (*instance, "metadata", "annotations")):
         return path[-1].startswith(OURS)
     inside = _below(path, instance)
-    return any(inside[: len(row)] == row for row in FILLABLE)
+    return any(inside[:length] in FILLABLE for length in range(1, len(inside) + 1))
 
 
 def _made_canonical(before: Any, after: Any, path: Path, instance: Path) -> bool:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 Operation = dict[str, Any]
-Path = tuple[str | int, ...]
 
 
 def diff(before: Any, after: Any) -> list[Operation]:
     """Operations such that `apply(before, diff(before, after))` is `after`; none for equal documents."""
-    return list(_changes(before, after, ()))
+    return list(_changes(before, after, ""))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -30,51 +29,55 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _changes(before: Any, after: Any, path: Path) -> Iterator[Operation]:
+def _changes(before: Any, after: Any, path: str) -> Iterator[Operation]:
     if isinstance(before, dict) and isinstance(after, dict):
         yield from _object_changes(before, after, path)
     elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
         yield from _list_changes(before, after, path)
     elif not same(before, after):
         yield from _guard(before, path)
-        yield {"op": "replace", "path": pointer(path), "value": after}
+        yield {"op": "replace", "path": path, "value": after}
 
 
-def _object_changes(before: dict[str, Any], after: dict[str, Any], path: Path) -> Iterator[Operation]:
+def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[Operation]:
     for key, value in before.items():
         if key not in after:
-            yield from _guard(value, (*path, key))
-            yield {"op": "remove", "path": pointer((*path, key))}
+            yield from _guard(value, path + _step(key))
+            yield {"op": "remove", "path": path + _step(key)}
     for key, value in after.items():
+        given = before.get(key)
+        # Most of a document is text that stays as it is.
+        if type(given) is str and type(value) is str and given == value:
+            continue
         # `add` also writes over a null, which patch libraries disagree about calling present.
-        if before.get(key) is None:
+        if given is None:
             if value is not None or key not in before:
-                yield {"op": "add", "path": pointer((*path, key)), "value": value}
+                yield {"op": "add", "path": path + _step(key), "value": value}
         else:
-            yield from _changes(before[key], value, (*path, key))
+            yield from _changes(given, value, path + _step(key))
 
 
-def _list_changes(before: list[Any], after: list[Any], path: Path) -> Iterator[Operation]:
+def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Operation]:
     for index, value in enumerate(before):
-        inner = list(_changes(value, after[index], (*path, index)))
+        inner = list(_changes(value, after[index], f"{path}/{index}"))
         if inner and isinstance(value, dict | list):
-            yield from _identity(value, (*path, index))
+            yield from _identity(value, f"{path}/{index}")
         yield from inner
     for value in after[len(before) :]:
-        yield {"op": "add", "path": pointer((*path, "-")), "value": value}
+        yield {"op": "add", "path": path + "/-", "value": value}
 
 
-def _identity(element: Any, path: Path) -> Iterator[Operation]:
+def _identity(element: Any, path: str) -> Iterator[Operation]:
     name = element.get("name") if isinstance(element, dict) else None
     if isinstance(name, str):
-        yield {"op": "test", "path": pointer((*path, "name")), "value": name}
+        yield {"op": "test", "path": path + "/name", "value": name}
     else:
         yield from _guard(element, path)
 
 
-def _guard(value: Any, path: Path) -> Iterator[Operation]:
+def _guard(value: Any, path: str) -> Iterator[Operation]:
     if _comparable(value):
-        yield {"op": "test", "path": pointer(path), "value": value}
+        yield {"op": "test", "path": path, "value": value}
 
 
 def _comparable(value: Any) -> bool:
@@ -86,9 +89,9 @@ def _comparable(value: Any) -> bool:
     return value is not None and not isinstance(value, float)
 
 
-def pointer(path: Path) -> str:
-    """RFC 6901."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+def _step(key: str) -> str:
+    """One key of a JSON pointer (RFC 6901)."""
+    return "/" + (key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key)
 
 
 class Mismatch(Exception):

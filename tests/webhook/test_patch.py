@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.patch import Mismatch, apply, diff, pointer, same
+from webhook.patch import Mismatch, apply, diff, same
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(alphabet="a~/ é\x00", max_size=3)
 keys = st.text(alphabet="ab~/0-", max_size=2) | st.just("name")
@@ -123,7 +123,3 @@ def test_a_path_that_leads_nowhere_is_a_mismatch(operation: dict[str, Any]) -> N
 @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0, False), ([], {}), ("1", 1), (None, {})])
 def test_values_of_two_types_are_never_the_same(one: Any, other: Any) -> None:
     assert not same(one, other)
-
-
-def test_the_pointer_of_the_whole_document_is_empty() -> None:
-    assert pointer(()) == ""

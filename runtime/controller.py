@@ -21,6 +21,10 @@ DEADLINE_SECONDS = 300.0
 AWAY_SECONDS = 15.0
 
 
+class Unfinished(Exception):
+    """Not all could be done; why is told elsewhere (a condition, an event). It is tried again after a pause."""
+
+
 class Controller(Generic[K]):
     """Calls `reconcile(key)` for keys that were enqueued. It is told who, never what happened, and returns when it
     wants to come back for that key (seconds, or None). If it raises, it comes back after a pause that grows."""
@@ -85,7 +89,7 @@ class Controller(Generic[K]):
             case Conflict():
                 # Somebody wrote first. That is what resourceVersions are for, not news.
                 log.debug("%s: %s; again in %.1f s", where, error, pause)
-            case Throttled():
+            case Throttled() | Unfinished():
                 log.info("%s: %s; again in %.1f s", where, error, pause)
             case ApiError() | TimeoutError():
                 log.warning("%s: %s; again in %.1f s", where, error or "took too long", pause)

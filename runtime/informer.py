@@ -38,6 +38,9 @@ WATCH_SECONDS = 300.0
 RELIST_SECONDS = 1800.0
 # So many watches in a row that the server refused: perhaps it is our resourceVersion that it can't serve.
 REFUSED_LIMIT = 3
+# Of 1,000 VMs of 6 KB: with 500 to a page the process keeps 30 MB that it needed once and the loop stands still for
+# 0.15 s; with 200 it's 13 MB and 0.05 s.
+PAGE = 200
 
 
 class Informer(Generic[V]):
@@ -50,7 +53,7 @@ class Informer(Generic[V]):
         namespace: str | None = None,
         label_selector: str | None = None,
         indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
-        page: int = 500,
+        page: int = PAGE,
     ) -> None:
         """`view` makes the small frozen value that is kept of a document; the document itself is let go."""
         self.store: Store[V] = Store(indexes)
@@ -82,9 +85,11 @@ class Informer(Generic[V]):
         self._contact = metrics.informer_contact.labels(resource.plural)
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
-        """Calls `changed(old, new)` for every change of a view; old is None for a new object, new is None for one that
-        is gone. It must be quick, and whatever it raises is logged and forgotten."""
+        """Calls `changed(old, new)` for every view that there is and for every change; old is None for a new object, new
+        is None for one that is gone. It must be quick, and whatever it raises is logged and forgotten."""
         self._subscribers.append(changed)
+        for view in self.store.all():
+            self._call(changed, None, view)
 
     async def synced(self) -> None:
         """Returns when the store has held everything once."""
@@ -259,10 +264,13 @@ class Informer(Generic[V]):
 
     def _tell(self, old: V | None, new: V | None) -> None:
         for changed in self._subscribers:
-            try:
-                changed(old, new)
-            except Exception:
-                log.exception("%s: a subscriber failed", self.resource.plural)
+            self._call(changed, old, new)
+
+    def _call(self, changed: Callable[[V | None, V | None], None], old: V | None, new: V | None) -> None:
+        try:
+            changed(old, new)
+        except Exception:
+            log.exception("%s: a subscriber failed", self.resource.plural)
 
     def _seen(self) -> None:
         self.problem = None

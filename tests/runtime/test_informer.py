@@ -581,6 +581,16 @@ async def test_a_subscriber_that_fails_stops_neither_the_others_nor_the_informer
         assert seen == [("new", "a"), ("new", "b")]
 
 
+async def test_one_who_subscribes_late_is_told_what_there_is(server: Server, api: Api) -> None:
+    Cluster(server, thing("a", 1), thing("b", 2))
+    informer = informer_of(api)
+    async with running(informer):
+        await informer.synced()
+        late = Seen()
+        informer.subscribe(late)
+        assert late == [("new", "a"), ("new", "b")]
+
+
 # Size
 
 
@@ -629,8 +639,9 @@ async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Serve
             await request.begin()
             await request.hang()
         start = int(request.query.get("continue", 0))
-        items = [document | {"metadata": thing(f"t{i}", i + 1)["metadata"]} for i in range(start, start + 500)]
-        await request.answer(200, things(20_000, *items, more=str(start + 500) if start < 9500 else ""))
+        end = start + int(request.query["limit"])
+        items = [document | {"metadata": thing(f"t{i}", i + 1)["metadata"]} for i in range(start, end)]
+        await request.answer(200, things(20_000, *items, more=str(end) if end < 10_000 else ""))
 
     async def tick() -> None:
         nonlocal gap

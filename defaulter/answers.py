@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from defaulter import xml
@@ -11,6 +11,7 @@ from defaulter.complete import Completed, Host, Wish, complete
 from defaulter.kubevirt import Cluster
 from defaulter.paths import Json
 from defaulter.problems import Malformed, Problem, Refused, Unable
+from defaulter.shapes import Shapes
 
 Answer = tuple[int, bytes]
 
@@ -19,6 +20,7 @@ Answer = tuple[int, bytes]
 class Policy:
     cluster: Cluster
     seed: str = ""
+    shapes: Shapes = field(default_factory=Shapes)
 
 
 def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) -> Answer:
@@ -26,7 +28,7 @@ def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) 
     cannot decide."""
     try:
         message = decode(body)
-        done = complete(read_wish(message, policy.seed), policy.cluster, host)
+        done = complete(read_wish(message, policy.seed), policy.cluster, host, None if as_domain else policy.shapes)
         if as_domain:
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
         return 200, _encode(_reply(message, done))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from defaulter.codecs import PCI
-from defaulter.domain import alias
+from defaulter.facts import alias
 from defaulter.fields import DEVICES, DISKS, INTERFACES
 from defaulter.paths import Json, Path, get, parse
 from defaulter.walker import listed

@@ -147,7 +147,7 @@ _PCI = re.compile(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])"
 PCI_PARTS = ("domain", "bus", "slot", "function")
 
 
-def _pci_attributes(value: str) -> Mapping[str, str]:
+def pci_attributes(value: str) -> dict[str, str]:
     match = _PCI.fullmatch(value)
     assert match is not None, value
     return {"type": "pci", **{part: f"0x{digits}" for part, digits in zip(PCI_PARTS, match.groups(), strict=True)}}
@@ -161,7 +161,7 @@ def _pci_text(attributes: Mapping[str, str]) -> str | None:
 
 
 PCI = Codec(
-    _pci_attributes,
+    pci_attributes,
     _pci_text,
     lambda value: isinstance(value, str) and _PCI.fullmatch(value) is not None,
     "a PCI address such as 0000:01:00.0",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import uuid4
 
-from defaulter import checks, domain, identity, layout, walker
+from defaulter import checks, domain, facts, identity, layout, walker
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
@@ -22,6 +22,7 @@ from defaulter.missing import anonymous, undecided
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
 from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
+from defaulter.shapes import Choices, Shapes, key
 from defaulter.xml import Element
 
 MOST_SENTENCES = 8
@@ -60,8 +61,11 @@ class Completed:
     """libvirt's domain after the last pass; None where libvirt was not asked"""
 
 
-def complete(wish: Wish, cluster: Cluster, host: Host) -> Completed:
-    """Raises `Refused` with every problem of the document, `Unable` where this libvirt cannot decide it."""
+def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = None) -> Completed:
+    """Raises `Refused` with every problem of the document, `Unable` where this libvirt cannot decide it.
+
+    With shapes, libvirt is not asked about one that it has decided before.
+    """
     where = locate(wish.document, wish.namespace)
     if where is None:
         raise Refused([Problem("kind", f"{wish.document.get('kind')!r} has no virtual machine in it")])
@@ -75,8 +79,21 @@ def complete(wish: Wish, cluster: Cluster, host: Host) -> Completed:
     if wish.old is not None and _settled(draft, where, wish.old, cluster):
         return Completed(draft.document, _warnings(wish.document, draft, where))
     _identify(draft, where, wish, cluster)
-    final = _laid_out(draft.get(where.spec), where, cluster, host)
-    _read_back(draft, where, cluster, final)
+    spec = draft.get(where.spec)
+    machines = _emulator(spec, host)
+    faults = checks.contents(spec, host.cpu_models(_arch(spec)))
+    if faults:
+        refuse(where.spec, [*faults, *_further(spec, where, faults, host)])
+    open_paths = set(undecided(draft.document, where, cluster.macs))
+    known = key(spec, where, open_paths) if shapes is not None else None
+    choices = shapes.get(known) if shapes is not None else None
+    final = None
+    if choices is None:
+        final = _laid_out(spec, where, _known_machine(spec, cluster, machines), host)
+        choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
+        if shapes is not None:
+            shapes.put(known, choices)
+    _write_down(draft, where, cluster, choices)
     return Completed(draft.document, _warnings(wish.document, draft, where), final)
 
 
@@ -104,21 +121,25 @@ def _identify(draft: Draft, where: Where, wish: Wish, cluster: Cluster) -> None:
             draft.fill(path, value)
 
 
-def _laid_out(spec: Json, where: Where, cluster: Cluster, host: Host) -> Element:
+def _arch(spec: Json) -> str:
+    return ARCHITECTURES[facts.architecture(spec)]
+
+
+def _emulator(spec: Json, host: Host) -> dict[str, str | None]:
+    """The machine types of the emulator that the spec needs."""
+    machines = host.machines().get(_arch(spec))
+    if machines is None:
+        raise Unable(f"there is no emulator for {facts.architecture(spec)} here")
+    return machines
+
+
+def _laid_out(spec: Json, where: Where, asked: Json, host: Host) -> Element:
     """libvirt's domain after KubeVirt's passes, or every reason why there is none."""
-    architecture = ARCHITECTURES.get(domain.architecture(spec), "")
-    machines = host.machines().get(architecture)
-    if machines is None and spec.get("architecture") in ARCHITECTURES:
-        raise Unable(f"there is no emulator for {spec['architecture']} here")
-    faults = checks.contents(spec, host.cpu_models(architecture))
-    if not faults:
-        try:
-            return _ask(_known_machine(spec, cluster, machines or {}), where, host)
-        except Declined as error:
-            faults = [Fault(blame(str(error), spec), str(error))]
-    faults += _further(spec, where, faults, host)
-    refuse(where.spec, faults)
-    raise AssertionError("a refused domain has a fault")
+    try:
+        return _ask(asked, where, host)
+    except Declined as error:
+        first = Fault(blame(str(error), spec), str(error))
+        raise Refused([fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]) from error
 
 
 def _known_machine(spec: Json, cluster: Cluster, machines: dict[str, str | None]) -> Json:
@@ -142,16 +163,16 @@ def _ask(spec: Json, where: Where, host: Host) -> Element:
             raise Declined("no space is left on the root PCI bus")
     elif _has_ports(spec):
         nics = get(spec, parse(INTERFACES.spec)) or []
-        room = layout.ports(len(nics), domain.memory_bytes(spec), _slots(where))
+        room = layout.ports(len(nics), facts.memory_bytes(spec), _slots(where))
     with host.scratch() as define:
-        return layout.lay_out(root, room, domain.virtio_model(spec), define)
+        return layout.lay_out(root, room, facts.virtio_model(spec), define)
 
 
 def _has_ports(spec: Json) -> bool:
     """Whether KubeVirt adds root ports: on PCI Express machines alone."""
     machine = get(spec, _MACHINE)
     fits = not isinstance(machine, str) or "q35" in machine or machine.startswith("virt") or not machine
-    return fits and domain.architecture(spec) != "s390x"
+    return fits and facts.architecture(spec) != "s390x"
 
 
 def _slots(where: Where) -> int | None:
@@ -189,17 +210,13 @@ def _withhold(draft: Draft, path: Path) -> bool:
     return True
 
 
-def _read_back(draft: Draft, where: Where, cluster: Cluster, final: Element) -> None:
-    spec = draft.get(where.spec)
-    machine = get(spec, _MACHINE)
-    open_paths = set(undecided(draft.document, where, cluster.macs))
-    for path, value in _choices(spec, final):
+def _write_down(draft: Draft, where: Where, cluster: Cluster, choices: Choices) -> None:
+    for path, value in choices:
         place = (*where.spec, *path)
-        if place in open_paths:
-            if path == _MACHINE:
-                draft.replace(place, cluster.machines.get(machine or "q35", value))
-            else:
-                draft.fill(place, value)
+        if path == _MACHINE:
+            draft.replace(place, cluster.machines.get(draft.get(place) or "q35", value))
+        else:
+            draft.fill(place, value)
 
 
 def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
@@ -211,7 +228,7 @@ def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
         by_alias = {alias.get("name"): element for element in elements for alias in element.iterfind("alias")}
         for index, (path, device) in enumerate(walker.listed(devices, spec)):
             if devices.named:
-                element = by_alias.get(domain.alias(str(device.get("name"))))
+                element = by_alias.get(facts.alias(str(device.get("name"))))
             else:
                 element = elements[index] if index < len(elements) else None
             if element is not None and (devices is not INTERFACES or emulated(device)):

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from defaulter.bounds import overreach
+from defaulter.keep import keep
 from defaulter.kubevirt import Macs
-from defaulter.missing import missing
+from defaulter.missing import LOCAL, missing
+from defaulter.paths import Draft, get
+from defaulter.places import locate, opted_out
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -31,6 +34,7 @@ __all__ = [
     "Problems",
     "Refused",
     "Version",
+    "kept",
     "overreach",
     "undefaulted",
 ]
@@ -116,6 +120,17 @@ class Overreached(Away):
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
         super().__init__(f"the answer changed {paths[0]}, which is not the defaulter's to change")
+
+
+def kept(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """The document with what the stored one (`old`) had decided and this one leaves open: as much of an answer to an
+    update as can be had without the service."""
+    where = locate(document)
+    if where is None or opted_out(document) or not isinstance(get(document, where.spec), dict):
+        return document
+    draft = Draft(document)
+    keep(draft, where, old, LOCAL)
+    return draft.document
 
 
 def undefaulted(document: dict[str, Any], *, macs: Macs = "deterministic") -> list[str]:

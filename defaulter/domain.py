@@ -6,12 +6,10 @@ not look at, and nothing of them is ever read back. Accepts any spec that `check
 
 from __future__ import annotations
 
-import re
-from hashlib import sha256
 from typing import Any
 
-from defaulter import walker, xml
-from defaulter.codecs import quantity
+from defaulter import builtin, passthrough, walker, xml
+from defaulter.facts import MEMORY_BYTES, alias, architecture, has_efi, virtio_model
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, Devices
 from defaulter.kubevirt import device_kind, emulated
 from defaulter.paths import Json, get, objects, parse
@@ -20,33 +18,7 @@ from defaulter.xml import Element
 NAME = "defaulting"
 ANONYMOUS = "00000000-0000-4000-8000-000000000001"
 """the UUID of a domain whose spec has none: each pass must define the same domain again"""
-MEMORY_BYTES = 1024**3
-"""where the spec has none: an instance type will bring it, and no address depends on it"""
-
-_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 _MACHINES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
-_QEMU = {"amd64": "x86_64", "arm64": "aarch64", "s390x": "s390x"}
-
-
-def alias(name: str) -> str:
-    """The alias that KubeVirt gives a device of this name; for a name that libvirt would drop, one made from it."""
-    return f"ua-{name}" if _ALIAS.fullmatch(name) else f"ua-{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
-
-
-def architecture(spec: Json) -> str:
-    value = spec.get("architecture")
-    return value if value in ARCHITECTURES else "amd64"
-
-
-def virtio_model(spec: Json) -> str:
-    """What KubeVirt makes of the model `virtio`."""
-    if architecture(spec) == "s390x":
-        return "virtio"
-    return "virtio-transitional" if _on(spec, "useVirtioTransitional") else "virtio-non-transitional"
-
-
-def memory_bytes(spec: Json) -> int:
-    return quantity(get(spec, ("domain", "memory", "guest"))) or MEMORY_BYTES
 
 
 def build(spec: Json) -> Element:
@@ -59,12 +31,13 @@ def build(spec: Json) -> Element:
     _processors(root, spec)
     devices = xml.add(root, "devices")
     for kind in DEVICES:
-        if kind is not CPU_FEATURES and kind is not VIDEO:
+        if kind not in (CPU_FEATURES, VIDEO):
             for path, device in walker.listed(kind, spec):
                 if kind is not INTERFACES or emulated(device):
                     _device(devices, kind, device, spec, path[-1])
     _disk_targets(devices, spec)
-    _always(devices, spec)
+    passthrough.add(root, devices, spec)
+    builtin.add(devices, spec)
     return root
 
 
@@ -91,7 +64,7 @@ def _operating_system(root: Element, spec: Json) -> None:
         memory.text = str(MEMORY_BYTES)
     operating_system = kind.getparent()
     assert operating_system is not None
-    if get(spec, parse("domain.firmware.bootloader.efi")) is not None:
+    if has_efi(spec):
         _efi(operating_system, arch)
     if arch != "s390x":
         sysinfo = xml.make(root, xml.path("sysinfo").steps)
@@ -193,9 +166,10 @@ def _input(element: Element, device: Json, spec: Json) -> None:
 
 
 def _tpm(element: Element, device: Json, spec: Json) -> None:
+    """Another backend than KubeVirt's: an emulator would have to be installed here, and the guest sees none of it."""
     lasting = device.get("persistent") is True
     element.set("model", "tpm-crb" if lasting else "tpm-tis")
-    xml.add(element, "backend", type="emulator", version="2.0")
+    xml.add(xml.add(element, "backend", type="passthrough"), "device", path="/tpm")
 
 
 def _rng(element: Element, device: Json, spec: Json) -> None:
@@ -204,69 +178,3 @@ def _rng(element: Element, device: Json, spec: Json) -> None:
 
 
 _FINISH = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tpm, "rng": _rng}
-
-
-def _always(devices: Element, spec: Json) -> None:
-    """What KubeVirt gives a VM without being asked."""
-    _controllers(devices, spec)
-    keyboard_bus = {"s390x": "virtio", "arm64": "usb"}.get(architecture(spec))
-    channel = xml.add(devices, "channel", type="unix")
-    xml.add(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
-    if not _off(spec, "autoattachSerialConsole"):
-        serial = xml.add(devices, "serial", type="unix")
-        xml.add(serial, "source", mode="bind", path="/serial")
-        xml.add(serial, "target", port="0")
-        xml.add(xml.add(devices, "console", type="pty"), "target", type="serial", port="0")
-    if not _off(spec, "autoattachGraphicsDevice"):
-        xml.add(xml.add(devices, "graphics", type="vnc"), "listen", type="socket", socket="/vnc")
-        _video(devices, spec)
-        if keyboard_bus:
-            if keyboard_bus == "usb" and devices.find("input[@type='tablet']") is None:
-                xml.add(devices, "input", type="tablet", bus="usb")
-            xml.add(devices, "input", type="keyboard", bus=keyboard_bus)
-    xml.add(devices, "memballoon", model="none" if _off(spec, "autoattachMemBalloon") else virtio_model(spec))
-    if _on(spec, "autoattachVSOCK"):
-        xml.add(xml.add(devices, "vsock", model="virtio-non-transitional"), "cid", auto="no", address="3")
-
-
-def _video(devices: Element, spec: Json) -> None:
-    video = xml.add(devices, "video")
-    model = xml.add(video, "model", type=video_type(spec), heads="1")
-    for _, device in walker.listed(VIDEO, spec):
-        walker.write(VIDEO.rows, device, video)
-    if model.get("type") == "vga":
-        model.set("vram", "16384")
-
-
-def video_type(spec: Json) -> str:
-    if architecture(spec) != "amd64":
-        return "virtio"
-    return "vga" if get(spec, parse("domain.firmware.bootloader.efi")) is None else "bochs"
-
-
-def _controllers(devices: Element, spec: Json) -> None:
-    xml.add(devices, "controller", type="usb", index="0", model="qemu-xhci" if _usb(devices, spec) else "none")
-    if not _on(spec, "disableHotplug") or devices.find("disk/target[@bus='scsi']") is not None:
-        model = "virtio-scsi" if architecture(spec) == "s390x" else virtio_model(spec)
-        xml.add(devices, "controller", type="scsi", index="0", model=model)
-    if not _off(spec, "autoattachSerialConsole"):
-        xml.add(devices, "controller", type="virtio-serial", index="0", model=virtio_model(spec))
-
-
-def _usb(devices: Element, spec: Json) -> bool:
-    if architecture(spec) != "amd64":
-        return architecture(spec) == "arm64"
-    usb = ("input[@bus='usb']", "disk/target[@bus='usb']")
-    return any(devices.find(path) is not None for path in usb) or _device_field(spec, "clientPassthrough") is not None
-
-
-def _device_field(spec: Json, name: str) -> Any:
-    return get(spec, ("domain", "devices", name))
-
-
-def _on(spec: Json, name: str) -> bool:
-    return _device_field(spec, name) is True
-
-
-def _off(spec: Json, name: str) -> bool:
-    return _device_field(spec, name) is False

@@ -52,8 +52,10 @@ class Where:
 
 def locate(document: Json, namespace: str | None = None) -> Where | None:
     """The place of a document's VM; None where its kind has none."""
-    kind = document.get("kind")
+    kind, version = document.get("kind"), document.get("apiVersion")
     place = PLACES.get(kind) if isinstance(kind, str) else None
+    if isinstance(version, str) and version.startswith("pool.kubevirt.io/"):
+        place = None  # KubeVirt's own pools, which are not ours to touch
     if place is None:
         return None
     machine = get(document, (*place.machine, "spec")) if place.machine is not None else None

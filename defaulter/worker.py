@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,7 +40,7 @@ def main() -> int:
     drop_privileges(settings["uid"], settings["gid"])
     die_with(settings["parent"])
     host = Libvirt(Path(settings["root"]))
-    answer(probe, policy, host)
+    answer(probe, policy, host, as_domain=True)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, most))
     serve(sys.stdin.buffer, answers, policy, host, probe)
@@ -76,13 +77,16 @@ def respond(tag: int, body: bytes, policy: Policy, host: Libvirt, probe: bytes) 
         if tag == frames.VERSION:
             return 200, json.dumps(version(host)).encode()
         if tag == frames.PROBE:
-            status, content = answer(probe, policy, host)
+            status, content = answer(probe, policy, host, as_domain=True)  # by a real define, not from memory
             return (200, b"{}") if status == 200 else (503, content)
         return answer(body, policy, host, as_domain=tag == frames.DOMAIN)
     except Unable as error:
         return 503, problems([Problem("", str(error))])
     except MemoryError:
         return 503, problems([Problem("", "out of memory")])
+    except Exception:  # a mistake of ours must not look like one of theirs, nor cost the next request its worker
+        traceback.print_exc()
+        return 503, problems([Problem("", "internal error; the log of the defaulter has the details")])
 
 
 def version(host: Libvirt) -> dict[str, object]:

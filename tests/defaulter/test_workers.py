@@ -35,6 +35,7 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
         roots = Roots(None, *user, warm=warm)
         settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(Cluster())}
         workers = Workers(limits, roots, settings, {"PATH": os.environ["PATH"]})
+        others = set(children())
         running = asyncio.create_task(workers.run())
         try:
             if ready:
@@ -43,20 +44,20 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            assert not children(), "a worker outlived the service"
+            assert not set(children()) - others, "a worker outlived the service"
 
     return started
 
 
 def children() -> list[int]:
-    """Processes of ours whose program is a worker."""
+    """Processes of ours whose program is a worker, the newest last."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text().split():
             command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
             if b"defaulter.worker" in command:
                 found.append(int(pid))
-    return found
+    return sorted(found)
 
 
 async def at(workers: Workers, count: int) -> None:

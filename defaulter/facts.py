@@ -1,0 +1,53 @@
+"""What a spec says about the machine as a whole, in the words that KubeVirt's converter uses."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+
+from defaulter.codecs import quantity
+from defaulter.fields import ARCHITECTURES
+from defaulter.paths import Json, get, parse
+
+MEMORY_BYTES = 1024**3
+"""where the spec has none: an instance type will bring it, and no address depends on it"""
+
+_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def alias(name: str) -> str:
+    """The alias that KubeVirt gives a device of this name; for a name that libvirt would drop, one made from it."""
+    return f"ua-{name}" if _ALIAS.fullmatch(name) else f"ua-{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
+
+
+def architecture(spec: Json) -> str:
+    value = spec.get("architecture")
+    return value if value in ARCHITECTURES else "amd64"
+
+
+def virtio_model(spec: Json) -> str:
+    """What KubeVirt makes of the model `virtio`."""
+    if architecture(spec) == "s390x":
+        return "virtio"
+    return "virtio-transitional" if turned_on(spec, "useVirtioTransitional") else "virtio-non-transitional"
+
+
+def memory_bytes(spec: Json) -> int:
+    return quantity(get(spec, ("domain", "memory", "guest"))) or MEMORY_BYTES
+
+
+def has_efi(spec: Json) -> bool:
+    return get(spec, parse("domain.firmware.bootloader.efi")) is not None
+
+
+def device_field(spec: Json, name: str) -> Any:
+    return get(spec, ("domain", "devices", name))
+
+
+def turned_on(spec: Json, name: str) -> bool:
+    return device_field(spec, name) is True
+
+
+def turned_off(spec: Json, name: str) -> bool:
+    return device_field(spec, name) is False

@@ -1,4 +1,7 @@
-"""What a pool may decide to do. Every action says which VM, and why."""
+"""What a pool may decide to do. Every action says which VM, and why.
+
+`verb` names an action in events (`SuccessfulCreate`, `FailedCreate`), in plans and in logs; `past` tells of it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,21 @@ from typing import ClassVar
 class SaveRevision:
     """Writes the template down, so that VMs can be told apart by the template that they were made from."""
 
-    revision: str
+    name: str
     number: int
     reason: str
     verb: ClassVar[str] = "SaveRevision"
+    past: ClassVar[str] = "saved revision"
 
 
 @dataclass(frozen=True)
 class Create:
-    ordinal: int
     name: str
+    ordinal: int
     revision: str
     reason: str
     verb: ClassVar[str] = "Create"
+    past: ClassVar[str] = "created VM"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Delete:
     reason: str
     keep_disks: bool = False
     verb: ClassVar[str] = "Delete"
+    past: ClassVar[str] = "deleted VM"
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,34 @@ class ReleaseDisks:
     name: str
     uid: str
     disks: tuple[str, ...]
-    owner: str
+    kept_by: str
     reason: str
     verb: ClassVar[str] = "ReleaseDisks"
+    past: ClassVar[str] = "released the disks of VM"
 
 
-Action = SaveRevision | Create | Delete | ReleaseDisks
+@dataclass(frozen=True)
+class Unmark:
+    """Takes our finalizer off a VM that is not being deleted after all: whoever deletes it later means all of it."""
+
+    name: str
+    uid: str
+    resource_version: str
+    reason: str
+    verb: ClassVar[str] = "Unmark"
+    past: ClassVar[str] = "no longer keeps the disks of VM"
+
+
+@dataclass(frozen=True)
+class ReturnDisk:
+    """Gives a kept disk back to the VM that it was kept for."""
+
+    name: str
+    uid: str
+    disk: str
+    reason: str
+    verb: ClassVar[str] = "ReturnDisk"
+    past: ClassVar[str] = "gave a kept disk back to VM"
+
+
+Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from controllers.pool import disks, revisions, template
-from controllers.pool.actions import Create, Delete, ReleaseDisks, SaveRevision
+from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
 from controllers.pool.observe import MACHINES, POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.prepare import Prepare
-from controllers.pool.state import Failure, Pool, State
+from controllers.pool.state import Failure, Misfit, Pool, State
 from defaulter.contract import Refused
 from kinds.pool import PoolStatus
 from runtime.api import Api
 from runtime.batches import slow_start
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, Unreachable
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 from runtime.events import Events
 from runtime.expectations import Expectations
-from runtime.resource import Key
-
-log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+A = TypeVar("A", bound=Action)
+
+FAILURE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
@@ -35,37 +37,51 @@ class Outcome:
     """something was not done, whether or not that is anybody's fault"""
 
 
+class NotSent(Exception):
+    """An earlier batch failed."""
+
+
+PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
+"""Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
+knows more."""
+
+
 @dataclass
 class Apply:
     api: Api
     events: Events
-    expectations: Expectations[Key]
+    expectations: Expectations[str]
+    """by UID of the pool"""
     prepare: Prepare
     clock: Callable[[], float]
 
     async def __call__(self, state: State, plan: Plan) -> Outcome:
-        outcomes = [
-            await self._save(state, [a for a in plan.actions if isinstance(a, SaveRevision)]),
-            await self._create(state, [a for a in plan.actions if isinstance(a, Create)]),
-            await self._delete(state, [a for a in plan.actions if isinstance(a, Delete)]),
-            await self._release(state.pool.namespace, [a for a in plan.actions if isinstance(a, ReleaseDisks)]),
-        ]
-        return Outcome(
-            next((o.failure for o in outcomes if o.failure), None),
-            any(o.again for o in outcomes),
-        )
+        def planned(kind: type[A]) -> list[A]:
+            return [action for action in plan.actions if isinstance(action, kind)]
 
-    async def _save(self, state: State, actions: Sequence[SaveRevision]) -> Outcome:
+        pool, api = state.pool, self.api
+        outcomes = [
+            await self.release(pool.namespace, planned(ReleaseDisks), pool),
+            await self._all(pool, planned(ReturnDisk), partial(disks.give_back, api, pool.namespace)),
+            await self._all(pool, planned(Unmark), partial(disks.unmark, api, pool.namespace)),
+            await self._all(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
+            await self._create(state, planned(Create)),
+            await self._all(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
+        ]
+        failures = [outcome.failure for outcome in outcomes if outcome.failure]
+        return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes))
+
+    async def release(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
+        """Without a pool for VMs whose pool is gone."""
+        return await self._all(pool, actions, partial(disks.release, self.api, namespace), quiet=True)
+
+    # One kind of action each
+
+    async def _save(self, state: State, action: SaveRevision) -> None:
         pool = state.pool
-        for _ in actions:
-            owner = {"namespace": pool.namespace, "name": pool.name, "owner": template.owner(pool)}
-            try:
-                await self.api.create(REVISIONS, revisions.document(state.revision, owner, pool.spec.template))
-            except AlreadyExists:
-                pass  # by us, a moment ago: its name is its content
-            except ApiError as error:
-                return self._refused(pool, "FailedCreate", f"cannot save revision {state.revision.name}: {error}")
-        return Outcome()
+        owner = {"namespace": pool.namespace, "name": pool.name, "owner": template.owner(pool)}
+        with suppress(AlreadyExists):  # by us, a moment ago: its name is its content
+            await self.api.create(REVISIONS, revisions.document(state.revision, owner, pool.spec.template))
 
     async def _create(self, state: State, actions: Sequence[Create]) -> Outcome:
         if not actions:
@@ -74,94 +90,93 @@ class Apply:
         try:
             documents = await self.prepare([template.vm(pool, a.ordinal, state.revision) for a in actions])
         except (Refused, ApiError) as error:
-            return self._refused(pool, "FailedCreate", f"cannot create {actions[0].name}: {error}")
-        names = [a.name for a in actions]
+            return self._refused(pool, actions[0], error)
+        prepared = dict(zip(actions, documents, strict=True))
+
+        async def create(action: Create) -> None:
+            self.prepare.saw(await self.api.create(MACHINES, prepared[action]))
+
+        return await self._all(pool, actions, create, most=state.burst)
+
+    async def _delete(self, pool: Pool, a: Delete) -> None:
+        if a.keep_disks:
+            await disks.delete_keeping(self.api, pool.namespace, pool.uid, a)
+        else:
+            await self.api.delete(
+                MACHINES,
+                pool.namespace,
+                a.name,
+                uid=a.uid,
+                resource_version=a.resource_version,
+                propagation="Background",
+            )
+
+    # All alike
+
+    async def _all(
+        self,
+        pool: Pool | None,
+        actions: Sequence[A],
+        call: Callable[[A], Awaitable[None]],
+        *,
+        most: int = 250,
+        quiet: bool = False,
+    ) -> Outcome:
+        """Makes the calls in growing batches, says what was done unless that is of no interest, and remembers what is
+        still to be seen in the store."""
         # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
-        self.expectations.expect(pool.key, creates=names, now=self.clock())
-        results = await slow_start([self._creating(document) for document in documents], most=state.burst)
-        self.expectations.gave_up(pool.key, creates=names[len(results) :])
+        self._expect(pool, actions)
+        results = await slow_start([partial(call, action) for action in actions], most=most)
         refusals = []
-        for action, result in zip(actions, results, strict=False):
-            if isinstance(result, Exception):
-                if _surely_not_done(result):
-                    self.expectations.gave_up(pool.key, creates=[action.name])
-                if not isinstance(result, AlreadyExists):
-                    refusals.append(f"cannot create {action.name}: {result}")
-            else:
-                self._say(pool, "SuccessfulCreate", f"created VM {action.name}: {action.reason}", "Create")
-        if refusals:
-            return self._refused(pool, "FailedCreate", refusals[0])
-        return Outcome(again=any(isinstance(r, Exception) for r in results))
+        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
+            assert not isinstance(action, NotSent)
+            if not isinstance(result, Exception):
+                if pool is not None and not quiet:
+                    self._say(pool, "Normal", f"Successful{action.verb}", _done(action), action.verb)
+                continue
+            if _surely_not_done(result):
+                self._give_up(pool, action)
+            if not isinstance(result, PASSING):
+                refusals.append((action, result))
+        if refusals and pool is not None:
+            return self._refused(pool, *refusals[0])
+        return Outcome(again=any(isinstance(result, Exception) for result in results))
 
-    def _creating(self, document: Json) -> Callable[[], Awaitable[None]]:
-        async def create() -> None:
-            self.prepare.saw(await self.api.create(MACHINES, document))
+    def _expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
+        creates = [a.name for a in actions if isinstance(a, Create)]
+        deletes = [a.uid for a in actions if isinstance(a, Delete)]
+        if pool is not None and (creates or deletes):
+            self.expectations.expect(pool.uid, creates=creates, deletes=deletes, now=self.clock())
 
-        return create
+    def _give_up(self, pool: Pool | None, action: Action) -> None:
+        match action:
+            case Create() if pool is not None:
+                self.expectations.gave_up(pool.uid, creates=[action.name])
+            case Delete() if pool is not None:
+                self.expectations.gave_up(pool.uid, deletes=[action.uid])
 
-    async def _delete(self, state: State, actions: Sequence[Delete]) -> Outcome:
-        if not actions:
-            return Outcome()
-        pool = state.pool
-        self.expectations.expect(pool.key, deletes=[a.uid for a in actions], now=self.clock())
-        results = await slow_start([self._deleting(pool.namespace, a) for a in actions], most=state.burst)
-        self.expectations.gave_up(pool.key, deletes=[a.uid for a in actions[len(results) :]])
-        refusals = []
-        for action, result in zip(actions, results, strict=False):
-            if isinstance(result, Exception):
-                if _surely_not_done(result):
-                    self.expectations.gave_up(pool.key, deletes=[action.uid])
-                # It is gone, or it has changed since it was chosen: the next plan knows more.
-                if not isinstance(result, NotFound | Conflict):
-                    refusals.append(f"cannot delete {action.name}: {result}")
-            else:
-                kept = ", its disks are kept" if action.keep_disks else ""
-                self._say(pool, "SuccessfulDelete", f"deleted VM {action.name}{kept}: {action.reason}", "Delete")
-        if refusals:
-            return self._refused(pool, "FailedDelete", refusals[0])
-        return Outcome(again=any(isinstance(r, Exception) for r in results))
+    def _refused(self, pool: Pool, action: Action, error: Exception) -> Outcome:
+        reason = f"Failed{action.verb}"
+        message = f"{action.verb} {action.name}: {error}"
+        self._say(pool, "Warning", reason, message, action.verb)
+        return Outcome(Failure(reason, message[:FAILURE_CHARACTERS]), True)
 
-    def _deleting(self, namespace: str, action: Delete) -> Callable[[], Awaitable[None]]:
-        async def delete() -> None:
-            if action.keep_disks:
-                await disks.delete_keeping(self.api, namespace, action.name, action.uid, action.resource_version)
-            else:
-                await self.api.delete(
-                    MACHINES,
-                    namespace,
-                    action.name,
-                    uid=action.uid,
-                    resource_version=action.resource_version,
-                    propagation="Background",
-                )
+    def _say(self, pool: Pool | Misfit, kind: Any, reason: str, note: str, action: str) -> None:
+        self.events.emit(_reference(pool), kind, reason, note, action=action)
 
-        return delete
-
-    async def _release(self, namespace: str, actions: Sequence[ReleaseDisks]) -> Outcome:
-        def releasing(a: ReleaseDisks) -> Callable[[], Awaitable[None]]:
-            return lambda: disks.release(self.api, namespace, a.name, a.uid, a.disks, a.owner)
-
-        results = await slow_start([releasing(a) for a in actions])
-        failed = [r for r in results if isinstance(r, Exception) and not isinstance(r, NotFound | Conflict)]
-        if failed:
-            return Outcome(Failure("FailedDelete", f"cannot release kept disks: {failed[0]}"), True)
-        return Outcome(again=any(isinstance(r, Exception) for r in results))
-
-    async def release(self, namespace: str, actions: Sequence[ReleaseDisks]) -> Outcome:
-        """For VMs whose pool is gone."""
-        return await self._release(namespace, actions)
-
-    async def write_status(self, pool: Pool, status: PoolStatus) -> None:
+    async def write_status(self, pool: Pool | Misfit, status: PoolStatus) -> None:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
-        change = {"metadata": {"uid": pool.uid}, "status": status.model_dump(mode="json", by_alias=True)}
+        nothing = dict.fromkeys(status.model_dump(by_alias=True))
+        change = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
         await self.api.patch(POOLS, pool.namespace, pool.name, change, subresource="status")
 
-    def _say(self, pool: Pool, reason: str, note: str, action: str) -> None:
-        self.events.emit(_reference(pool), "Normal", reason, note, action=action)
+    def say_misfit(self, pool: Misfit) -> None:
+        self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
 
-    def _refused(self, pool: Pool, reason: str, message: str) -> Outcome:
-        self.events.emit(_reference(pool), "Warning", reason, message, action=reason.removeprefix("Failed"))
-        return Outcome(Failure(reason, message[:1000]), True)
+
+def _done(action: Action) -> str:
+    kept = ", its disks are kept" if isinstance(action, Delete) and action.keep_disks else ""
+    return f"{action.past} {action.name}{kept}: {action.reason}"
 
 
 def _surely_not_done(error: Exception) -> bool:
@@ -169,7 +184,7 @@ def _surely_not_done(error: Exception) -> bool:
     return not isinstance(error, Unreachable | Unavailable | TimeoutError)
 
 
-def _reference(pool: Pool) -> dict[str, str]:
+def _reference(pool: Pool | Misfit) -> dict[str, str]:
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachinePool",

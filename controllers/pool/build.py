@@ -9,12 +9,14 @@ from time import monotonic
 from prometheus_client import CollectorRegistry
 
 from controllers.part import Part
-from controllers.pool import machine, observe, revisions, state
+from controllers.pool import disks, kept, machine, observe, revisions, state
 from controllers.pool.apply import Apply
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.prepare import Prepare
+from controllers.pool.state import Misfit, Pool
 from defaulter.contract import Defaulter
+from kinds import meta
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.events import Events
@@ -22,11 +24,15 @@ from runtime.expectations import Expectations
 from runtime.informer import Informer
 from runtime.resource import Key
 
+EXPECTATIONS_SECONDS = 30.0
+"""How long a pool waits to see what it wrote. Names that follow from ordinals and deletes with a UID bound what a plan
+from an old store could do after that; a call that got no answer must not idle a pool for long."""
+
 
 def build(
     api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
 ) -> Part:
-    pools = Informer(api, observe.POOLS, state.pool)
+    pools: Informer[Pool | Misfit] = Informer(api, observe.POOLS, state.pool)
     machines = Informer(
         api,
         observe.MACHINES,
@@ -34,9 +40,12 @@ def build(
         indexes={"owner": machine.by_owner, "stem": machine.by_stem},
     )
     templates = Informer(api, observe.REVISIONS, revisions.revision, indexes={"owner": observe.by_owner})
-    expectations: Expectations[Key] = Expectations()
+    kept_disks = Informer(
+        api, disks.CLAIMS, kept.kept, label_selector=meta.KEPT_BY, indexes={"namespace": kept.by_namespace}
+    )
+    expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     pooling = PoolController(
-        stores=observe.Stores(pools.store, machines.store, templates.store),
+        stores=observe.Stores(pools.store, machines.store, templates.store, kept_disks.store),
         apply=Apply(
             api, events, expectations, Prepare(api, observe.MACHINES, defaulter, seed, monotonic), clock=monotonic
         ),
@@ -47,6 +56,7 @@ def build(
         now=lambda: datetime.now(UTC),
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
-    pools.subscribe(partial(pooling.pool_changed, controller))
-    machines.subscribe(partial(pooling.machine_changed, controller))
-    return Part("pool", (pools, machines, templates), controller.run)
+    pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
+    machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
+    kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
+    return Part("pool", (pools, machines, templates, kept_disks), controller.run)

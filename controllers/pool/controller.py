@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.pool.actions import ReleaseDisks
-from controllers.pool.apply import Apply
+from controllers.pool.apply import Apply, Outcome
+from controllers.pool.keep import release
+from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
+from controllers.pool.naming import split
 from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
-from controllers.pool.state import Failure, Pool
-from controllers.pool.status import status
-from runtime.controller import Controller
+from controllers.pool.state import Failure, Misfit, Pool, State
+from controllers.pool.status import misfit_status, status
+from kinds.pool import PoolStatus
+from runtime.controller import Unfinished
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
@@ -24,81 +28,103 @@ every look costs a pass over the pool."""
 STATUS_SECONDS = 1.0
 """Counts are written at most so often."""
 
-
-class NotDone(Exception):
-    """Something was refused; it is in the pool's status, and will be tried again after a pause."""
+Enqueue = Callable[[Key, float], None]
 
 
 @dataclass
 class PoolController:
     stores: Stores
     apply: Apply
-    expectations: Expectations[Key]
+    expectations: Expectations[str]
     metrics: PoolMetrics
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
-    _failures: dict[Key, Failure] = field(default_factory=dict)
-    _written: dict[Key, float] = field(default_factory=dict)
+    _failures: dict[str, Failure] = field(default_factory=dict)
+    _written: dict[str, float] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> float | None:
-        settled = self.expectations.satisfied(key, self.clock())
-        failure = self._failures.get(key)
-        state = observe(self.stores, key, settled=settled, failure=failure, burst=self.burst)
-        if state is None:
-            await self._end(key)
-            return None
+        state = self._observe(key)
+        match state:
+            case State():
+                return await self._keep_up(state)
+            case Misfit():
+                self._finished(await self.apply.release(key[0], self._left(key)))
+                return await self._say_status(state, misfit_status(state, self.now()))
+            case None:
+                self._finished(await self.apply.release(key[0], self._left(key)))
+                self.metrics.gone(key)
+                return None
+
+    def _observe(self, key: Key) -> State | Misfit | None:
+        uid = pool.uid if (pool := self.stores.pools.get(key)) else ""
+        settled = self.expectations.satisfied(uid, self.clock())
+        return observe(self.stores, key, settled=settled, failure=self._failures.get(uid), burst=self.burst)
+
+    async def _keep_up(self, state: State) -> float | None:
+        pool = state.pool
         decided = plan(state, self.now())
         outcome = await self.apply(state, decided)
         if outcome.failure:
-            self._failures[key] = outcome.failure
+            self._failures[pool.uid] = outcome.failure
         elif state.settled:
-            self._failures.pop(key, None)
-        state = replace(state, failure=self._failures.get(key))
-        wait = None
-        fresh = status(state, decided, self.now())
-        self.metrics.pool(state.pool, fresh)
-        if fresh != state.pool.status and not state.pool.deleting:
-            wait = self._status_wait(key)
-            if wait is None:
-                await self.apply.write_status(state.pool, fresh)
-                self._written[key] = self.clock()
-        if outcome.again:
-            raise NotDone(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
-        waits = (wait, decided.again_seconds, self.expectations.wait_seconds(key, self.clock()))
+            self._failures.pop(pool.uid, None)
+        fresh = status(replace(state, failure=self._failures.get(pool.uid)), decided, self.now())
+        self.metrics.pool(pool, fresh)
+        wait = None if pool.deleting else await self._say_status(pool, fresh)
+        self._finished(outcome)
+        waits = (wait, decided.again_seconds, self.expectations.wait_seconds(pool.uid, self.clock()))
         return min((w for w in waits if w is not None), default=None)
 
-    def _status_wait(self, key: Key) -> float | None:
-        left = self._written.get(key, float("-inf")) + STATUS_SECONDS - self.clock()
-        return left if left > 0 else None
+    async def _say_status(self, pool: Pool | Misfit, fresh: PoolStatus) -> float | None:
+        """Writes a status that has changed, or returns how long to wait with it."""
+        if fresh == pool.status:
+            return None
+        left = self._written.get(pool.uid, float("-inf")) + STATUS_SECONDS - self.clock()
+        if left > 0:
+            return left
+        await self.apply.write_status(pool, fresh)
+        self._written[pool.uid] = self.clock()
+        if isinstance(pool, Misfit):
+            self.apply.say_misfit(pool)
+        return None
 
-    async def _end(self, key: Key) -> None:
-        """The pool is gone; garbage collection takes its VMs, and those whose disks are kept still wait for us."""
-        namespace, name = key
-        left = [m for m in self.stores.machines.by("stem", key) if m.deleting and m.keeping and m.owner_name == name]
-        outcome = await self.apply.release(
-            namespace, [ReleaseDisks(m.name, m.uid, m.disks, m.owner, "its pool is gone") for m in left]
-        )
+    def _left(self, key: Key) -> list[ReleaseDisks]:
+        return [release(m, "its pool is gone") for m in self.stores.waiting(key)]
+
+    @staticmethod
+    def _finished(outcome: Outcome) -> None:
         if outcome.again:
-            raise NotDone(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
-        self.expectations.forget(key)
-        self._failures.pop(key, None)
-        self._written.pop(key, None)
-        self.metrics.gone(key)
+            raise Unfinished(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
 
     # What changed, and whose business it is
 
-    def pool_changed(self, controller: Controller[Key], old: Pool | None, new: Pool | None) -> None:
+    def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self.expectations.forget(old.uid)
+            self._failures.pop(old.uid, None)
+            self._written.pop(old.uid, None)
         for each in (old, new):
             if each is not None:
-                controller.enqueue(each.key)
+                enqueue(each.key, 0)
 
-    def machine_changed(self, controller: Controller[Key], old: Machine | None, new: Machine | None) -> None:
+    def machine_changed(self, enqueue: Enqueue, old: Machine | None, new: Machine | None) -> None:
         self.metrics.machine(old, new)
         if new is not None and new.owner_name:
-            self.expectations.saw_create((new.namespace, new.owner_name), new.name)
+            self.expectations.saw_create(new.owner, new.name)
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
-            self.expectations.saw_delete((leaving.namespace, leaving.owner_name), leaving.uid)
-        for each in {(m.namespace, m.owner_name) for m in (old, new) if m is not None and m.owner_name}:
-            controller.enqueue(each, GATHER_SECONDS)
+            self.expectations.saw_delete(leaving.owner, leaving.uid)
+        for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
+            enqueue(key, GATHER_SECONDS)
+
+    def disk_changed(self, enqueue: Enqueue, old: Kept | None, new: Kept | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                enqueue((each.namespace, split(each.kept_for)[0]), GATHER_SECONDS)
+
+
+def _concerned(m: Machine) -> set[Key]:
+    owner = {(m.namespace, m.owner_name)} if m.owner_name else set()
+    # Whoever owns it by now: by this name its disks were kept.
+    return owner | {(m.namespace, split(m.name)[0])} if m.keeping else owner

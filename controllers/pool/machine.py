@@ -37,6 +37,8 @@ class Machine:
     """deletionTimestamp: it is on its way out since then"""
     keeping: bool = False
     """carries our finalizer: its disks are to outlive it"""
+    kept_by: str = ""
+    """UID of the pool that put it there"""
     meant_to_run: bool = True
     exists: bool = False
     """it has an instance, running or on its way"""
@@ -77,7 +79,8 @@ def machine(document: Json) -> Machine:
     labels = metadata.get("labels") or {}
     ours = owner.get("kind") == "VirtualMachinePool" and owner.get("apiVersion", "").startswith("kubevirt.io/")
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
-    wish = (metadata.get("annotations") or {}).get(SCALE_IN, labels.get(SCALE_IN, ""))
+    annotations = metadata.get("annotations") or {}
+    wish = annotations.get(SCALE_IN, labels.get(SCALE_IN, ""))
     return Machine(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -90,6 +93,7 @@ def machine(document: Json) -> Machine:
         revision=labels.get(meta.REVISION, ""),
         deleted_at=metadata.get("deletionTimestamp") or "",
         keeping=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
+        kept_by=annotations.get(meta.KEPT_BY, ""),
         meant_to_run=_meant_to_run(spec, status),
         exists=bool(status.get("created")),
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",

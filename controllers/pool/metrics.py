@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controllers.pool.machine import Machine
@@ -50,5 +52,6 @@ class PoolMetrics:
 
     def gone(self, key: Key) -> None:
         for each in (*self._gauges.values(), self._starts, self._stops):
-            if key in each._metrics:
+            # It has none for a pool that was never counted.
+            with suppress(KeyError):
                 each.remove(*key)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.naming import split
 from controllers.pool.revisions import Revision, current
-from controllers.pool.state import Failure, Pool, State
-from runtime.informer import Key, Store
-from runtime.resource import Resource
+from controllers.pool.state import Failure, Misfit, Pool, State
+from controllers.pool.template import disk_names
+from runtime.resource import Key, Resource
+from runtime.store import Store
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
@@ -24,27 +26,49 @@ def by_owner(r: Revision) -> Iterator[Hashable]:
 
 @dataclass(frozen=True)
 class Stores:
-    pools: Store[Pool]
+    pools: Store[Pool | Misfit]
     machines: Store[Machine]
     """indexed `owner` and `stem`"""
     revisions: Store[Revision]
     """indexed `owner`"""
+    kept: Store[Kept]
+    """indexed `namespace`"""
+
+    def waiting(self, key: Key) -> tuple[Machine, ...]:
+        """VMs with names of this pool that are being deleted and wait for their disks. By name and not by owner: the
+        pool may be gone, or the VM detached, and a VM that nobody lets go would stay for ever."""
+        return tuple(m for m in self.machines.by("stem", key) if m.keeping and m.deleting)
 
 
-def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int) -> State | None:
+def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int) -> State | Misfit | None:
     """What is known of the pool at this moment, at the cost of its own size; None where there is no such pool."""
     pool = stores.pools.get(key)
-    if pool is None:
-        return None
+    if not isinstance(pool, Pool):
+        return pool
     revision, saved = current(pool.name, pool.uid, pool.spec.template, stores.revisions.by("owner", pool.uid))
-    named = stores.machines.by("stem", (pool.namespace, pool.name))
+    kept = stores.kept.by("namespace", pool.namespace)
     return State(
         pool=pool,
         machines=tuple(sorted(stores.machines.by("owner", pool.uid), key=lambda m: m.name)),
-        taken=frozenset(ordinal for m in named if (ordinal := split(m.name)[1]) is not None),
+        taken=_machines_names(stores, key) | _strangers_disks(pool, kept),
+        waiting=stores.waiting(key),
+        kept=tuple(disk for disk in kept if disk.kept_by == pool.uid),
         revision=revision,
         saved=saved,
         settled=settled,
         failure=failure,
         burst=burst,
     )
+
+
+def _machines_names(stores: Stores, key: Key) -> frozenset[int]:
+    named = stores.machines.by("stem", key)
+    return frozenset(ordinal for m in named if (ordinal := split(m.name)[1]) is not None)
+
+
+def _strangers_disks(pool: Pool, kept: list[Kept]) -> frozenset[int]:
+    """Ordinals whose VMs would find a disk under their disk's name that another pool has kept, perhaps one of the same
+    name before this one: it holds somebody else's data."""
+    names = disk_names(pool.spec.template)
+    split_names = (split(disk.name) for disk in kept if disk.kept_by != pool.uid)
+    return frozenset(ordinal for stem, ordinal in split_names if ordinal is not None and stem in names)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import ValidationError
+
+from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
-from controllers.pool.naming import ordinal_of
 from controllers.pool.revisions import Revision
 from kinds.pool import PoolSpec, PoolStatus
 
@@ -25,7 +27,25 @@ class Pool:
     generation: int
     spec: PoolSpec
     status: PoolStatus
+    tolerated: int = 1
+    """VMs that may be unavailable at a time"""
     deleting: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A pool whose spec is none: it went past admission, or past another release's. Nothing is done to its VMs."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    status: PoolStatus
+    problem: str
 
     @property
     def key(self) -> tuple[str, str]:
@@ -46,7 +66,11 @@ class State:
     machines: tuple[Machine, ...] = ()
     """all VMs that the pool owns, those that are being deleted included"""
     taken: frozenset[int] = frozenset()
-    """ordinals whose names are given, by VMs of the pool or anybody else's"""
+    """ordinals whose names are given, to VMs or to kept disks, the pool's or anybody else's"""
+    waiting: tuple[Machine, ...] = ()
+    """VMs that are being deleted and wait until their disks are released, whoever owns them by now"""
+    kept: tuple[Kept, ...] = ()
+    """disks that this pool has kept"""
     revision: Revision = NO_REVISION
     """of the pool's present template"""
     saved: bool = True
@@ -64,22 +88,31 @@ class State:
     def leaving(self) -> tuple[Machine, ...]:
         return tuple(m for m in self.machines if m.deleting)
 
-    def ordinals(self) -> Iterator[int]:
-        for m in self.alive:
-            if (ordinal := ordinal_of(self.pool.name, m.name)) is not None:
-                yield ordinal
+
+def tolerated(max_unavailable: int | str, replicas: int) -> int:
+    """How many VMs may be unavailable at a time: rounded down, at least one (designs/1, MaxUnavailable). Raises
+    ValueError for what is neither a number nor a percentage."""
+    if isinstance(max_unavailable, int):
+        return max(1, max_unavailable)
+    if not max_unavailable.endswith("%"):
+        raise ValueError(f"maxUnavailable: {max_unavailable!r} is neither a number nor a percentage")
+    return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
 
 
-def pool(document: Json) -> Pool:
-    """The view of a VirtualMachinePool. Raises pydantic's ValidationError (a ValueError) where the spec is none: it
-    went past admission."""
+def pool(document: Json) -> Pool | Misfit:
+    """The view of a VirtualMachinePool."""
     metadata = document["metadata"]
-    return Pool(
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata.get("generation", 0),
-        spec=PoolSpec.model_validate(document.get("spec") or {}),
-        status=PoolStatus.model_validate(document.get("status") or {}),
-        deleting=metadata.get("deletionTimestamp") is not None,
-    )
+    key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
+    try:
+        status = PoolStatus.model_validate(document.get("status") or {})
+    except ValidationError:
+        status = PoolStatus()  # ours alone to write, and about to be written
+    try:
+        spec = PoolSpec.model_validate(document.get("spec") or {})
+        limit = tolerated(spec.max_unavailable, spec.replicas)
+    except ValidationError as error:
+        said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        return Misfit(*key, status, said)
+    except ValueError as error:
+        return Misfit(*key, status, f"spec.{error}")
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from controllers.pool.plan import Plan
-from controllers.pool.state import State
+from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
 from kinds.condition import Condition
 from kinds.pool import PoolStatus
@@ -33,16 +32,21 @@ def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
             "current_revision": state.revision.name if whole else before.current_revision,
             "update_revision": state.revision.name,
             "label_selector": f"{meta.POOL}={pool.name}",
-            "conditions": tuple(_stamped(state, plan, now)),
+            "kept_disks": len(state.kept),
+            "conditions": tuple(_stamped(_conditions(state, plan), pool, now)),
         }
     )
 
 
-def tolerated(max_unavailable: int | str, replicas: int) -> int:
-    """How many VMs may be unavailable at a time: rounded down, at least one (designs/1, MaxUnavailable)."""
-    if isinstance(max_unavailable, int):
-        return max(1, max_unavailable)
-    return max(1, math.floor(int(max_unavailable.rstrip("%")) * replicas / 100))
+def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:
+    """What was known stays; that nothing is done any more is said where people look for it."""
+    said = (
+        _say("Progressing", False, "InvalidSpec", pool.problem),
+        _say("ReplicaFailure", True, "InvalidSpec", pool.problem),
+    )
+    left = [c for c in pool.status.conditions if c.type not in {each.type for each in said}]
+    conditions = (*left, *_stamped(said, pool, now))
+    return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
 def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
@@ -50,7 +54,7 @@ def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
     running = [m for m in state.alive if m.meant_to_run]
     missing = max(0, pool.spec.replicas - len(state.alive))
     down = missing + sum(not m.ready for m in running)
-    limit = tolerated(pool.spec.max_unavailable, pool.spec.replicas)
+    limit = pool.tolerated
     if down <= limit and (not missing or state.alive):
         yield _say("Available", True, "EnoughMachines", f"{down} VMs are unavailable, {limit} may be")
     else:
@@ -83,16 +87,16 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
     return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
 
 
-def _stamped(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
+def _stamped(conditions: Iterable[Condition], pool: Pool | Misfit, now: datetime) -> Iterator[Condition]:
     """With the times of their last transitions: those that didn't change keep theirs, so that an unchanged status stays
     equal and is not written again."""
-    before = {c.type: c for c in state.pool.status.conditions}
-    for c in _conditions(state, plan):
+    before = {c.type: c for c in pool.status.conditions}
+    for c in conditions:
         old = before.get(c.type)
         if old is None and c.status == "False" and c.type in ANNOUNCED:
             continue
         since = old.last_transition_time if old and old.status == c.status else _text(now)
-        yield c.model_copy(update={"last_transition_time": since, "observed_generation": state.pool.generation})
+        yield c.model_copy(update={"last_transition_time": since, "observed_generation": pool.generation})
 
 
 def _text(now: datetime) -> str:

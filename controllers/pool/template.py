@@ -49,14 +49,18 @@ def vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     }
 
 
+def disk_names(template: Json) -> frozenset[str]:
+    """Names of the template's disks, to which each VM's postfix is added."""
+    return frozenset(each["metadata"]["name"] for each in (template.get("spec") or {}).get("dataVolumeTemplates") or ())
+
+
 def _labelled(metadata: Json, labels: dict[str, str]) -> Json:
     return {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
 
 
 def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
-    disks = set()
+    disks = disk_names({"spec": spec})
     for each in spec.get("dataVolumeTemplates") or ():
-        disks.add(each["metadata"]["name"])
         each["metadata"]["name"] += postfix
     for volume in (spec["template"].get("spec") or {}).get("volumes") or ():
         for holder, key in _claims(volume):

@@ -1,0 +1,44 @@
+"""Too few VMs: which ones are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from controllers.pool.actions import Action, Create, SaveRevision
+from controllers.pool.machine import Machine
+from controllers.pool.naming import free, name_of
+from controllers.pool.state import State
+
+PATIENCE = timedelta(minutes=5)
+"""How long the name of a VM that is being deleted is waited for. After that, another ordinal takes its place."""
+
+
+def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
+    """Gaps first, then new ordinals. The name of a VM that is on its way out is waited for: it comes back with the
+    disks that were kept for it, and a pool that is scaled in and out again has the same names as before."""
+    wanted = state.pool.spec.replicas
+    missing = wanted - len(state.alive) - len(_awaited(state, now))
+    if missing <= 0:
+        return
+    if not state.saved:
+        yield SaveRevision(state.revision.name, state.revision.number, "the template is new")
+    reason = f"{len(state.alive)} of {wanted} VMs exist"
+    for ordinal in free(state.taken, min(missing, state.burst)):
+        yield Create(name_of(state.pool.name, ordinal), ordinal, state.revision.name, reason)
+
+
+def seconds_until_a_name_is_given_up(state: State, now: datetime) -> float | None:
+    if state.pool.spec.replicas <= len(state.alive):
+        return None
+    ends = [since(m, now) + PATIENCE - now for m in _awaited(state, now)]
+    return min(ends).total_seconds() if ends else None
+
+
+def since(m: Machine, now: datetime) -> datetime:
+    """When it was deleted."""
+    return datetime.fromisoformat(m.deleted_at) if m.deleted_at else now
+
+
+def _awaited(state: State, now: datetime) -> list[Machine]:
+    return [m for m in state.leaving if now - since(m, now) < PATIENCE]

@@ -1,0 +1,98 @@
+"""States for tests: a row shows only what matters to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from controllers.pool.kept import Kept
+from controllers.pool.machine import Machine
+from controllers.pool.naming import ordinal_of
+from controllers.pool.revisions import Revision
+from controllers.pool.state import Pool, State, pool
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+REVISION = Revision("web-r1", "u-web", 1, "meaning")
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def template(**spec: Any) -> Json:
+    found: Json = {
+        "running": True,
+        "dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {}}],
+        "template": {
+            "spec": {
+                "domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+                "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
+            }
+        },
+    }
+    return {"spec": {**found, **spec}}
+
+
+def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = False, **spec: Any) -> Json:
+    metadata: Json = {"namespace": "default", "name": "web", "uid": "u-web", "generation": 1}
+    if deleting:
+        metadata["deletionTimestamp"] = ago(1)
+    return {
+        "metadata": metadata,
+        "spec": {"replicas": replicas, "template": template(), **spec},
+        "status": status or {},
+    }
+
+
+def a_pool(replicas: int = 3, **given: Any) -> Pool:
+    found = pool(document(replicas, **given))
+    assert isinstance(found, Pool), found
+    return found
+
+
+def machine(ordinal: int | str, **given: Any) -> Machine:
+    """A VM of the pool `web`, running and ready."""
+    name = f"web-{ordinal}" if isinstance(ordinal, int) else ordinal
+    facts: Mapping[str, Any] = {
+        "namespace": "default",
+        "name": name,
+        "uid": f"u-{name}",
+        "resource_version": "7",
+        "owner": "u-web",
+        "owner_name": "web",
+        "born": ago(3600),
+        "revision": REVISION.label,
+        "exists": True,
+        "ready": True,
+        "disks": (f"root-{ordinal}",),
+        **given,
+    }
+    return Machine(**facts)
+
+
+def halted(ordinal: int, **given: Any) -> Machine:
+    return machine(ordinal, **{"meant_to_run": False, "exists": False, "ready": False, **given})
+
+
+def leaving(ordinal: int, seconds: float = 1, **given: Any) -> Machine:
+    return machine(ordinal, deleted_at=ago(seconds), **given)
+
+
+def kept(ordinal: int, by: str = "u-web") -> Kept:
+    return Kept("default", f"root-{ordinal}", by, f"web-{ordinal}")
+
+
+def state(of: Pool | int, *machines: Machine, **given: Any) -> State:
+    """As observed: the names of the pool's own VMs are taken, others' are given in `taken`."""
+    found = of if isinstance(of, Pool) else a_pool(of)
+    own = {ordinal for m in machines if (ordinal := ordinal_of("web", m.name)) is not None}
+    facts = {
+        "revision": REVISION,
+        "waiting": tuple(m for m in machines if m.deleting and m.keeping),
+        **given,
+        "taken": frozenset(own | set(given.get("taken", ()))),
+    }
+    return State(found, machines, **facts)

@@ -1,0 +1,62 @@
+"""Names and ordinals."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controllers.pool.naming import free, name_of, ordinal_of, split
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("web-3", ("web", 3), id="the postfix is the ordinal"),
+        pytest.param("web-1-12", ("web-1", 12), id="only the last postfix counts"),
+        pytest.param("web", ("web", None), id="a name without a postfix has no ordinal"),
+        pytest.param("web-0", ("web-0", None), id="ordinals begin at 1"),
+        pytest.param("web-03", ("web-03", None), id="no pool writes a zero in front"),
+        pytest.param("web-x", ("web-x", None), id="a word is no ordinal"),
+        pytest.param("-3", ("-3", None), id="a pool has a name"),
+    ],
+)
+def test_a_name_is_taken_apart(name: str, expected: tuple[str, int | None]) -> None:
+    assert split(name) == expected
+
+
+def test_a_longer_pools_vm_is_not_a_shorter_ones() -> None:
+    assert ordinal_of("web", "web-1-2") is None
+    assert ordinal_of("web-1", "web-1-2") == 2
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "expected"),
+    [
+        pytest.param((), 3, (1, 2, 3), id="the first is 1"),
+        pytest.param((1, 3), 2, (2, 4), id="gaps come first"),
+        pytest.param((1, 2, 9), 2, (3, 4), id="a high ordinal leaves the low ones free"),
+        pytest.param((1,), 0, (), id="none are wanted"),
+        pytest.param((1,), -2, (), id="fewer than none are wanted"),
+    ],
+)
+def test_free_ordinals(taken: tuple[int, ...], wanted: int, expected: tuple[int, ...]) -> None:
+    assert free(set(taken), wanted) == expected
+
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@PATIENT
+@given(st.sets(st.integers(1, 60)), st.integers(0, 30))
+def test_free_ordinals_are_never_taken_and_the_lowest_there_are(taken: set[int], wanted: int) -> None:
+    found = free(taken, wanted)
+    assert len(found) == wanted
+    assert not taken & set(found)
+    assert not found or set(range(1, found[-1])) <= taken | set(found)
+
+
+@PATIENT
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True), st.integers(1, 10**9))
+def test_what_a_pool_names_it_finds_again(pool: str, ordinal: int) -> None:
+    assert ordinal_of(pool, name_of(pool, ordinal)) == ordinal

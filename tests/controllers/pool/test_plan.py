@@ -1,0 +1,223 @@
+"""What a pool does next: state → actions. Each row is a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
+from controllers.pool.plan import plan
+from controllers.pool.state import State
+from tests.controllers.pool.builders import NOW, a_pool, halted, kept, leaving, machine, state
+
+OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+
+
+def told(action: Action) -> tuple[Any, ...]:
+    """An action without its reason and what follows from its VM."""
+    match action:
+        case Create():
+            return "create", action.name
+        case Delete():
+            return "delete and keep disks" if action.keep_disks else "delete", action.name
+        case SaveRevision():
+            return "save", action.name
+        case ReleaseDisks():
+            return "release", action.name, action.disks, action.kept_by
+        case Unmark():
+            return "unmark", action.name
+        case ReturnDisk():
+            return "return", action.name, action.disk
+
+
+def creates(*ordinals: int) -> list[tuple[str, str]]:
+    return [("create", f"web-{ordinal}") for ordinal in ordinals]
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(3), creates(1, 2, 3), id="a new pool makes all its VMs"),
+        pytest.param(state(3, saved=False), [("save", "web-r1"), *creates(1, 2, 3)], id="the template is saved first"),
+        pytest.param(state(0, saved=False), [], id="a template that no VM has is not saved"),
+        pytest.param(state(3, machine(1), machine(3)), creates(2), id="a gap is filled first"),
+        pytest.param(state(4, machine(1), machine(3)), creates(2, 4), id="then the numbers go on"),
+        pytest.param(state(2, machine(1), taken=[2, 3]), creates(4), id="names of strangers are skipped"),
+        pytest.param(
+            state(2, machine(1), machine("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
+        ),
+        pytest.param(state(5, burst=2), creates(1, 2), id="never more at once than the burst"),
+        pytest.param(state(2, machine(1), machine(2)), [], id="enough is enough"),
+        pytest.param(state(3, machine(1), settled=False), [], id="what was written must be seen before more is"),
+        pytest.param(state(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),
+        pytest.param(state(a_pool(3, deleting=True)), [], id="a pool that is being deleted makes nothing"),
+        pytest.param(state(2, machine(1), leaving(2)), [], id="the name of a VM that is on its way out is waited for"),
+        pytest.param(
+            state(2, machine(1), leaving(2, seconds=400)), creates(3), id="but not for ever: another takes its place"
+        ),
+        pytest.param(
+            state(3, machine(1), leaving(2), taken=[3]), creates(4), id="waiting for one does not hold up the others"
+        ),
+        pytest.param(state(1, machine(2)), [], id="a high ordinal is as good as a low one"),
+    ],
+)
+def test_growing(observed: State, expected: list[Any]) -> None:
+    assert list(map(told, plan(observed, NOW).actions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(a_pool(1, scaleInStrategy=OLDEST), machine(1, born="b"), machine(2, born="a"), machine(3, born="c")),
+            [("delete", "web-2"), ("delete", "web-1")],
+            id="the base policy chooses",
+        ),
+        pytest.param(
+            state(1, machine(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"
+        ),
+        pytest.param(
+            state(1, machine(1), machine(2, ready=False)),
+            [("delete", "web-2")],
+            id="by default what is not ready goes before what is",
+        ),
+        pytest.param(
+            state(1, machine(1, migrating=True), machine(2)),
+            [("delete", "web-2")],
+            id="by default what is just being moved is left alone",
+        ),
+        pytest.param(
+            state(1, machine(1), machine(2, ready=False), leaving(3, ready=False)),
+            [("delete", "web-2")],
+            id="a VM that is on its way out is neither counted nor chosen",
+        ),
+        pytest.param(
+            state(2, leaving(1), leaving(2), leaving(3), machine(4), machine(5)),
+            [],
+            id="deletes under way are not done twice when the target changes",
+        ),
+        pytest.param(
+            state(1, machine(1, scale_in="Protect"), machine(2), machine(3, scale_in="Protect")),
+            [("delete", "web-2")],
+            id="the protected stay",
+        ),
+        pytest.param(
+            state(2, halted(1), machine(2, scale_in="First"), halted(3)),
+            [("delete", "web-2")],
+            id="the one that is to go first does, whatever it is",
+        ),
+        pytest.param(
+            state(a_pool(1, scaleInStrategy=OFFLINE), machine(1), halted(2)),
+            [("delete and keep disks", "web-2")],
+            id="Offline keeps disks",
+        ),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)), [], id="unmanaged deletes nothing"
+        ),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy={"opportunistic": {}}), machine(1), halted(2)),
+            [("delete", "web-2")],
+            id="opportunistic takes the halted only",
+        ),
+        pytest.param(state(a_pool(0, paused=True), machine(1)), [], id="a paused pool deletes nothing"),
+        pytest.param(state(0, machine(1), settled=False), [], id="what was deleted must be seen before more is"),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy=OLDEST), machine(1), machine(2), machine(3), burst=2),
+            [("delete", "web-1"), ("delete", "web-2")],
+            id="never more at once than the burst",
+        ),
+        pytest.param(
+            state(a_pool(1, scaleInStrategy=OFFLINE), halted(1), machine(2, keeping=True)),
+            [("delete and keep disks", "web-2")],
+            id="a deletion that was begun is finished before another is",
+        ),
+    ],
+)
+def test_shrinking(observed: State, expected: list[Any]) -> None:
+    assert list(map(told, plan(observed, NOW).actions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(1, machine(1), leaving(2, keeping=True, kept_by="u-web")),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="a VM that waits for its disks is let go",
+        ),
+        pytest.param(
+            state(a_pool(1, paused=True), leaving(2, keeping=True, kept_by="u-web"), settled=False),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="whatever else holds",
+        ),
+        pytest.param(
+            state(a_pool(1, deleting=True), leaving(2, keeping=True, kept_by="u-web")),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="even while the pool is being deleted",
+        ),
+        pytest.param(
+            state(0, waiting=(leaving(2, keeping=True, kept_by="u-old", owner="", owner_name=""),)),
+            [("release", "web-2", ("root-2",), "u-old")],
+            id="even when nobody owns it any more, for the pool that kept them",
+        ),
+        pytest.param(
+            state(1, machine(1), kept=(kept(1),)), [("return", "web-1", "root-1")], id="a VM that is back has its disk"
+        ),
+        pytest.param(
+            state(1, machine(1, disks=()), kept=(kept(1),)), [], id="a disk that its VM no longer names stays kept"
+        ),
+        pytest.param(state(1, machine(1), kept=(kept(2),)), [], id="a kept disk waits for its VM"),
+        pytest.param(state(1, leaving(1), kept=(kept(1),)), [], id="a VM that is on its way out gets nothing back"),
+        pytest.param(
+            state(2, machine(1, keeping=True), machine(2)),
+            [("unmark", "web-1")],
+            id="a VM that was marked and stays is not marked any more",
+        ),
+    ],
+)
+def test_keeping_disks(observed: State, expected: list[Any]) -> None:
+    assert list(map(told, plan(observed, NOW).actions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "sentence"),
+    [
+        pytest.param(state(1, machine(1)), "", id="nothing to say"),
+        pytest.param(
+            state(1, machine(1, scale_in="Protect"), machine(2, scale_in="Protect")),
+            "1 VMs are too many, 0 can go: the others are protected by poolhouse.dev/scale-in: Protect",
+            id="protected",
+        ),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy={"opportunistic": {}}), machine(1), halted(2)),
+            "2 VMs are too many, 1 can go: the strategy is opportunistic, and the others are not halted or protected",
+            id="running",
+        ),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)),
+            "1 VMs are too many, 0 can go: the strategy is unmanaged: delete VMs yourself",
+            id="unmanaged",
+        ),
+    ],
+)
+def test_why_scale_in_is_blocked(observed: State, sentence: str) -> None:
+    assert plan(observed, NOW).blocked == sentence
+
+
+def test_the_same_state_gives_the_same_plan() -> None:
+    machines = [machine(n) for n in range(1, 30)]
+    one, other = state(10, *machines), state(10, *reversed(machines))
+    assert {a.name for a in plan(one, NOW).actions} == {a.name for a in plan(other, NOW).actions}
+
+
+def test_a_deletes_preconditions_are_the_machine_that_was_seen() -> None:
+    (delete,) = plan(state(0, machine(1, resource_version="42")), NOW).actions
+    assert isinstance(delete, Delete)
+    assert (delete.uid, delete.resource_version) == ("u-web-1", "42")
+
+
+def test_the_pool_comes_back_when_it_stops_waiting_for_a_name() -> None:
+    assert plan(state(2, machine(1), leaving(2, seconds=100)), NOW).again_seconds == 200
+    assert plan(state(1, machine(1), leaving(2, seconds=100)), NOW).again_seconds is None

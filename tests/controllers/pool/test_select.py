@@ -1,0 +1,75 @@
+"""Which VM comes first."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from controllers.pool.machine import Machine
+from controllers.pool.select import ORDERS, ordered
+from kinds.strategy import BasePolicy, SelectionPolicy
+from tests.controllers.pool.builders import halted, machine
+
+
+def names(machines: list[Machine], **policy: Any) -> list[str]:
+    return [m.name for m in ordered(machines, SelectionPolicy.model_validate(policy))]
+
+
+def test_every_base_policy_has_an_order() -> None:
+    assert set(ORDERS) == set(get_args(BasePolicy))
+
+
+BORN = [machine(1, born="2026-02"), machine(2, born="2026-01"), machine(3, born="2026-03")]
+LABELLED = [machine(1), machine(2, labels={"tier": "b"}), machine(3, labels={"tier": "a", "x": ""}), machine(4)]
+
+
+@pytest.mark.parametrize(
+    ("machines", "policy", "expected"),
+    [
+        pytest.param(BORN, {"basePolicy": "Oldest"}, ["web-2", "web-1", "web-3"], id="the oldest"),
+        pytest.param(BORN, {"basePolicy": "Newest"}, ["web-3", "web-1", "web-2"], id="the newest"),
+        pytest.param([machine(2), machine(1)], {"basePolicy": "Oldest"}, ["web-1", "web-2"], id="of one age, by name"),
+        pytest.param(
+            [machine(1, migrating=True), machine(2), machine(3, ready=False), halted(4)],
+            {},
+            ["web-4", "web-3", "web-2", "web-1"],
+            id="Random takes first what is missed least",
+        ),
+        pytest.param(
+            LABELLED,
+            {
+                "basePolicy": "Oldest",
+                "orderedPolicies": [
+                    {"labelSelector": {"matchLabels": {"tier": "a"}}},
+                    {"labelSelector": {"matchLabels": {"tier": "b"}}},
+                ],
+            },
+            ["web-3", "web-2", "web-1", "web-4"],
+            id="ordered policies in their order, then all the rest",
+        ),
+        pytest.param(
+            LABELLED,
+            {
+                "basePolicy": "Oldest",
+                "orderedPolicies": [{"labelSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}],
+            },
+            ["web-3", "web-1", "web-2", "web-4"],
+            id="expressions select too",
+        ),
+        pytest.param(
+            LABELLED,
+            {"basePolicy": "Oldest", "orderedPolicies": [{"labelSelector": {"matchLabels": {"no": "vm"}}}]},
+            ["web-1", "web-2", "web-3", "web-4"],
+            id="a policy that selects nobody leaves nobody out",
+        ),
+    ],
+)
+def test_the_order(machines: list[Machine], policy: dict[str, Any], expected: list[str]) -> None:
+    assert names(machines, **policy) == expected
+
+
+def test_random_is_the_same_when_tried_again_and_not_the_order_of_names() -> None:
+    machines = [machine(n) for n in range(1, 40)]
+    assert names(machines) == names(machines[::-1])
+    assert names(machines) != [m.name for m in machines]

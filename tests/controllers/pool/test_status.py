@@ -1,0 +1,130 @@
+"""What a pool says of itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.pool.plan import plan
+from controllers.pool.state import Failure, Misfit, State, pool
+from controllers.pool.status import misfit_status, status
+from kinds.condition import Condition
+from kinds.pool import PoolStatus
+from tests.controllers.pool.builders import NOW, a_pool, document, halted, kept, leaving, machine, state
+
+
+def said(observed: State) -> PoolStatus:
+    return status(observed, plan(observed, NOW), NOW)
+
+
+def condition(found: PoolStatus, kind: str) -> Condition | None:
+    return next((c for c in found.conditions if c.type == kind), None)
+
+
+@pytest.mark.parametrize(
+    ("observed", "counts"),
+    [
+        pytest.param(state(3), {"replicas": 0, "unavailable_replicas": 3}, id="what is missing is unavailable"),
+        pytest.param(
+            state(3, machine(1), machine(2, ready=False), leaving(3)),
+            {"replicas": 2, "ready_replicas": 1, "terminating_replicas": 1, "unavailable_replicas": 2},
+            id="what is on its way out is counted apart",
+        ),
+        pytest.param(
+            state(2, machine(1), machine(2, revision="old")),
+            {"updated_replicas": 1, "available_replicas": 2},
+            id="only VMs of the present template are updated",
+        ),
+        pytest.param(
+            state(2, halted(1), halted(2)),
+            {"ready_replicas": 0, "available_replicas": 2, "unavailable_replicas": 0},
+            id="a VM that is meant to be halted is available and not ready",
+        ),
+        pytest.param(state(1, kept=(kept(2), kept(3))), {"kept_disks": 2}, id="kept disks are counted"),
+    ],
+)
+def test_counts(observed: State, counts: dict[str, Any]) -> None:
+    found = said(observed)
+    assert {name: getattr(found, name) for name in counts} == counts
+
+
+@pytest.mark.parametrize(
+    ("observed", "kind", "expected"),
+    [
+        pytest.param(state(1, machine(1)), "Available", ("True", "EnoughMachines"), id="all are ready"),
+        pytest.param(state(4), "Available", ("False", "TooManyUnavailable"), id="none exists"),
+        pytest.param(state(1), "Available", ("False", "TooManyUnavailable"), id="the only one does not exist"),
+        pytest.param(state(2, halted(1), halted(2)), "Available", ("True", "EnoughMachines"), id="meant to be halted"),
+        pytest.param(
+            state(4, *(machine(n, ready=n > 1) for n in range(1, 5))),
+            "Available",
+            ("True", "EnoughMachines"),
+            id="one of four may be down",
+        ),
+        pytest.param(
+            state(4, *(machine(n, ready=n > 2) for n in range(1, 5))),
+            "Available",
+            ("False", "TooManyUnavailable"),
+            id="two of four may not",
+        ),
+        pytest.param(state(a_pool(1, paused=True)), "Paused", ("True", "PausedByUser"), id="paused"),
+        pytest.param(state(1, machine(1)), "Paused", None, id="never paused is not worth a word"),
+        pytest.param(
+            state(1, failure=Failure("FailedCreate", "quota")), "ReplicaFailure", ("True", "FailedCreate"), id="refused"
+        ),
+        pytest.param(state(1, machine(1)), "ReplicaFailure", None, id="never refused is not worth a word"),
+        pytest.param(
+            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)),
+            "ScaleInBlocked",
+            ("True", "NoCandidates"),
+            id="nobody may go",
+        ),
+        pytest.param(state(2, machine(1)), "Progressing", ("True", "MachinesChanging"), id="on the way"),
+        pytest.param(state(1, machine(1)), "Progressing", ("True", "Complete"), id="there"),
+        pytest.param(
+            state(1, failure=Failure("FailedCreate", "x")),
+            "Progressing",
+            ("False", "FailedCreate"),
+            id="not going on",
+        ),
+    ],
+)
+def test_conditions(observed: State, kind: str, expected: tuple[str, str] | None) -> None:
+    found = condition(said(observed), kind)
+    assert (found and (found.status, found.reason)) == expected
+
+
+def again(observed: State, before: PoolStatus, seconds: float) -> PoolStatus:
+    now = NOW + timedelta(seconds=seconds)
+    given = observed.pool.__class__(**{**vars(observed.pool), "status": before})
+    later = State(**{**{k: v for k, v in vars(observed).items() if k in State.__dataclass_fields__}, "pool": given})
+    return status(later, plan(later, now), now)
+
+
+def test_a_status_that_says_the_same_is_equal_whenever_it_is_made() -> None:
+    observed = state(1, machine(1))
+    first = again(observed, PoolStatus(), 0)
+    assert again(observed, first, 1000) == first
+
+
+def test_a_failure_that_is_over_is_said_to_be_over() -> None:
+    first = again(state(1, failure=Failure("FailedCreate", "quota")), PoolStatus(), 0)
+    found = condition(again(state(1, machine(1)), first, 60), "ReplicaFailure")
+    assert found is not None
+    assert (found.status, found.last_transition_time) == ("False", "2026-03-01T12:01:00Z")
+
+
+def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
+    found = pool(document(maxUnavailable="ten", status={"replicas": 3}))
+    assert isinstance(found, Misfit)
+    fresh = misfit_status(found, NOW)
+    assert fresh.replicas == 3
+    progressing = condition(fresh, "Progressing")
+    assert progressing is not None
+    assert (progressing.status, progressing.reason) == ("False", "InvalidSpec")
+    assert "maxUnavailable" in progressing.message
+    again = pool(document(maxUnavailable="ten", status=fresh.json()))
+    assert isinstance(again, Misfit)
+    assert misfit_status(again, NOW + timedelta(hours=1)) == fresh

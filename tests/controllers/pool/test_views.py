@@ -1,0 +1,125 @@
+"""What is kept of documents, whatever is missing in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.pool.kept import Kept, kept
+from controllers.pool.machine import by_owner, by_stem, machine
+from controllers.pool.state import Misfit, Pool, pool, tolerated
+from tests.controllers.pool.builders import document
+
+Json = dict[str, Any]
+
+
+def vm(metadata: Json | None = None, spec: Json | None = None, status: Json | None = None) -> Json:
+    return {
+        "metadata": {"namespace": "default", "name": "web-1", "uid": "u", **(metadata or {})},
+        "spec": spec or {},
+        "status": status or {},
+    }
+
+
+def owned(kind: str = "VirtualMachinePool", version: str = "kubevirt.io/v1", controller: bool = True) -> Json:
+    owner = {"apiVersion": version, "kind": kind, "name": "web", "uid": "u-web", "controller": controller}
+    return vm({"ownerReferences": [{"uid": "x", "kind": "Other", "name": "y"}, owner]})
+
+
+@pytest.mark.parametrize(
+    ("given", "member"),
+    [
+        pytest.param(owned(), True, id="its controller is a pool of ours"),
+        pytest.param(owned(controller=False), False, id="an owner that is not its controller"),
+        pytest.param(owned(version="pool.kubevirt.io/v1alpha1"), False, id="KubeVirt's own pool"),
+        pytest.param(owned(kind="VirtualMachineWarmPool"), False, id="another kind"),
+        pytest.param(vm({"labels": {"poolhouse.dev/pool": "web"}}), False, id="a label is not ownership"),
+    ],
+)
+def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> None:
+    found = machine(given)
+    assert list(by_owner(found)) == (["u-web"] if member else [])
+    assert found.owner_name == ("web" if member else "")
+    assert list(by_stem(found)) == [("default", "web")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        pytest.param({"running": True}, {}, True, id="running"),
+        pytest.param({"running": False}, {}, False, id="not running"),
+        pytest.param({"runStrategy": "Always"}, {}, True, id="Always"),
+        pytest.param({"runStrategy": "RerunOnFailure"}, {}, True, id="RerunOnFailure"),
+        pytest.param({"runStrategy": "Halted"}, {"created": True}, False, id="Halted, on its way down"),
+        pytest.param({"runStrategy": "Manual"}, {}, False, id="Manual, not started"),
+        pytest.param({"runStrategy": "Manual"}, {"created": True}, True, id="Manual, started"),
+        pytest.param({}, {}, False, id="nothing said"),
+    ],
+)
+def test_who_is_meant_to_run(spec: Json, status: Json, expected: bool) -> None:
+    assert machine(vm(spec=spec, status=status)).meant_to_run is expected
+
+
+def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() -> None:
+    assert machine(vm(spec={"running": False})).available
+    assert not machine(vm(spec={"running": False}, status={"created": True})).available
+    assert not machine(vm(spec={"running": True})).available
+    assert machine(vm(spec={"running": True}, status={"created": True, "ready": True})).available
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({"annotations": {"poolhouse.dev/scale-in": "Protect"}}, "Protect", id="annotation"),
+        pytest.param({"labels": {"poolhouse.dev/scale-in": "First"}}, "First", id="label"),
+        pytest.param({"labels": {"poolhouse.dev/scale-in": "maybe"}}, "", id="a word that is none of the two"),
+    ],
+)
+def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:
+    assert machine(vm(metadata)).scale_in == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
+        pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
+        pytest.param({"template": None}, "spec.template", id="no template"),
+        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: 'ten' is neither", id="neither 10 nor 10%"),
+        pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
+        pytest.param(
+            {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "?"}}}}, "basePolicy", id="?"
+        ),
+    ],
+)
+def test_a_pool_whose_spec_is_none_is_said_to_be_so(spec: Json, problem: str) -> None:
+    found = pool(document(**{"replicas": 3, **spec}))
+    assert isinstance(found, Misfit)
+    assert problem in found.problem
+
+
+def test_a_status_that_is_none_is_as_good_as_empty() -> None:
+    found = pool(document(status={"replicas": "three"}))
+    assert isinstance(found, Pool)
+    assert found.status.replicas == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "replicas", "expected"),
+    [
+        pytest.param("25%", 8, 2, id="a quarter"),
+        pytest.param("25%", 7, 1, id="rounded down"),
+        pytest.param("25%", 3, 1, id="at least one"),
+        pytest.param("100%", 0, 1, id="of nothing"),
+        pytest.param(10, 3, 10, id="a number is a number"),
+    ],
+)
+def test_how_many_may_be_unavailable(limit: int | str, replicas: int, expected: int) -> None:
+    assert tolerated(limit, replicas) == expected
+
+
+def test_a_kept_disk() -> None:
+    labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
+    given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
+    assert kept(given) == Kept("default", "root-3", "u-web", "web-3")

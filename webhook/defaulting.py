@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from defaulter.contract import undefaulted
+from defaulter.contract import kept, undefaulted
 from kinds.meta import UNDEFAULTED
 from webhook.review import Request, Verdict
 from webhook.scope import metadata, notes
@@ -32,11 +32,14 @@ def completed(answer: Json, warnings: Iterable[str]) -> Verdict:
 
 
 def passed(request: Request, told: str, reason: str = AWAY) -> Verdict:
-    """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it."""
+    """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it. On
+    UPDATE with what the stored object had decided: a bare manifest applied again must not cost a VM its addresses."""
     asked = request.object or {}
+    if request.old is not None:
+        asked = kept(asked, request.old)
     paths = undefaulted(asked)
     if not paths:
-        return Verdict(news=reason)
+        return Verdict(object=asked, news=reason)
     warning = f"stored with {len(paths)} hardware fields undecided, to be completed before its next start: {told}"
     return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
 

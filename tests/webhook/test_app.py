@@ -347,14 +347,17 @@ values = st.recursive(
         },
         optional={"metadata": values, "spec": values, "status": values},
     ),
+    old=st.none() | st.fixed_dictionaries({}, optional={"metadata": values, "spec": values}) | st.just(filled(VM, "s")),
     path=st.sampled_from(["/mutate", "/validate"]),
 )
-async def test_no_object_whatsoever_makes_it_fail(webhook: Running, document: dict[str, Any], path: str) -> None:
+async def test_no_object_whatsoever_makes_it_fail(
+    webhook: Running, document: dict[str, Any], old: dict[str, Any] | None, path: str
+) -> None:
     webhook.api_server.script = granting
     webhook.defaulter.away = "not asked for this"
     told = await webhook.client.post(
         path,
-        content=json.dumps(review({**document}, name="x", namespace="y")),
+        content=json.dumps(review({**document}, old, name="x", namespace="y")),
         headers={"Content-Type": "application/json"},
     )
     assert told.status_code in (200, 400), told.text

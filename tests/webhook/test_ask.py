@@ -84,7 +84,19 @@ async def test_a_complete_vm_needs_nobody() -> None:
     defaulter = StandIn()
     defaulter.away = "gone"
     verdict = await ask(defaulter).verdict(request(filled(VM, "s")))
-    assert (verdict.object, verdict.warnings) == (None, ())
+    assert (verdict.object, verdict.warnings) == (filled(VM, "s"), ())
+
+
+async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() -> None:
+    defaulter = StandIn()
+    defaulter.away = "gone"
+    stored = filled(VM, "s")
+    verdict = await ask(defaulter).verdict(request(vm(disk("data", bus="virtio"), disk("root"), disk("new")), stored))
+    assert verdict.object is not None
+    before, after = (each["spec"]["template"]["spec"]["domain"] for each in (stored, verdict.object))
+    assert after["firmware"] == before["firmware"]
+    assert after["devices"]["disks"][:2] == [before["devices"]["disks"][1], before["devices"]["disks"][0]]
+    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
 
 
 async def test_an_answer_that_never_comes_is_not_waited_for() -> None:

@@ -1,5 +1,5 @@
 """What the runtime costs: a call against the same call by bare aiohttp and json, and a list into views against the same
-pages parsed and thrown away. Memory is of a process of its own, after each step.
+pages parsed and thrown away. Memory is that of a process of its own.
 
     python -m bench.informer [--machines 1000 10000] [--calls 3000] [--rounds 3]
 """
@@ -46,21 +46,21 @@ class Machine:
     ready: bool
     going: bool
 
-    @classmethod
-    def of(cls, document: Json) -> Machine:
-        metadata, labels = document["metadata"], document["metadata"]["labels"]
-        return cls(
-            metadata["namespace"],
-            metadata["name"],
-            metadata["uid"],
-            metadata["resourceVersion"],
-            metadata["ownerReferences"][0]["uid"],
-            labels["pool"],
-            labels["revision"],
-            document["status"]["printableStatus"],
-            document["status"]["ready"],
-            "deletionTimestamp" in metadata,
-        )
+
+def view(document: Json) -> Machine:
+    metadata, status = document["metadata"], document["status"]
+    return Machine(
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+        metadata["resourceVersion"],
+        metadata["ownerReferences"][0]["uid"],
+        metadata["labels"]["pool"],
+        metadata["labels"]["revision"],
+        status["printableStatus"],
+        status["ready"],
+        "deletionTimestamp" in metadata,
+    )
 
 
 def machine(number: int) -> Json:
@@ -79,28 +79,25 @@ def machine(number: int) -> Json:
     }
 
 
+def pages(machines: int) -> dict[int, bytes]:
+    """Each page of the list, by its first."""
+    made = {}
+    for start in range(0, machines, PAGE):
+        end = min(start + PAGE, machines)
+        metadata = {"resourceVersion": "100000", "continue": str(end) if end < machines else ""}
+        items = [machine(number) for number in range(start, end)]
+        made[start] = json.dumps({"metadata": metadata, "items": items}).encode()
+    return made
+
+
 def serve(machines: int, ready: Connection) -> None:
     """A server that answers from memory, so that its own time is small."""
-    one = json.dumps(machine(0)).encode()
-    pages = {
-        start: json.dumps(
-            {
-                "metadata": {
-                    "resourceVersion": "100000",
-                    "continue": str(start + PAGE) if start + PAGE < machines else "",
-                },
-                "items": [machine(number) for number in range(start, min(start + PAGE, machines))],
-            }
-        ).encode()
-        for start in range(0, machines, PAGE)
-    }
+    one, many = json.dumps(machine(0)).encode(), pages(machines)
 
-    async def many(request: web.Request) -> web.StreamResponse:
+    async def several(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
-            stream = web.StreamResponse()
-            await stream.prepare(request)
             await asyncio.Event().wait()
-        return web.Response(body=pages[int(request.query.get("continue", 0))], content_type="application/json")
+        return web.Response(body=many[int(request.query.get("continue", 0))], content_type="application/json")
 
     async def single(request: web.Request) -> web.StreamResponse:
         await request.read()
@@ -108,21 +105,15 @@ def serve(machines: int, ready: Connection) -> None:
 
     async def run() -> None:
         application = web.Application()
-        application.router.add_get(MACHINES.path(), many)
+        application.router.add_get(MACHINES.path(), several)
         application.router.add_route("*", "/one", single)
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         ready.send(runner.addresses[0][1])
         await asyncio.Event().wait()
 
     asyncio.run(run())
-
-
-def resident() -> float:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 async def connect(port: int) -> Api:
@@ -140,6 +131,11 @@ async def connect(port: int) -> Api:
         return await Api.connect(Path(file.name), user_agent="bench")
 
 
+def resident() -> float:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+
 async def timed(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float]:
     """Seconds, and seconds of CPU, of each call."""
 
@@ -152,35 +148,32 @@ async def timed(call: Callable[[], Awaitable[object]], calls: int) -> tuple[floa
     return (time.perf_counter() - began) / calls, (time.process_time() - cpu) / calls
 
 
-async def per_call(api: Api, calls: int, rounds: int) -> None:
-    body = machine(0)
+async def per_call(api: Api, method: str, body: Json | None, calls: int, rounds: int) -> None:
     async with aiohttp.ClientSession() as session:
-        for method, sent in (("GET", None), ("POST", body)):
 
-            async def bare(method: str = method, sent: Json | None = sent) -> None:
-                data = None if sent is None else json.dumps(sent)
-                async with session.request(method, api.host + "/one", data=data) as answer:
-                    json.loads(await answer.read())
+        async def bare() -> None:
+            data = None if body is None else json.dumps(body)
+            async with session.request(method, api.host + "/one", data=data) as answer:
+                json.loads(await answer.read())
 
-            async def ours(method: str = method, sent: Json | None = sent) -> None:
-                await api.request(method, "/one", body=sent)
+        async def ours() -> None:
+            await api.request(method, "/one", body=body)
 
-            pairs = [(await timed(bare, calls), await timed(ours, calls)) for _ in range(rounds)]
-            base, cost = (statistics.median(pair[side][1] for pair in pairs) * 1e6 for side in (0, 1))
-            ratio = statistics.median(pair[1][0] / pair[0][0] for pair in pairs)
-            print(f"  {method:5} CPU {base:4.0f} us bare, {cost:4.0f} us ours ({cost / base:.2f}); time {ratio:.2f}")
+        pairs = [(await timed(bare, calls), await timed(ours, calls)) for _ in range(rounds)]
+    base, cost = (statistics.median(pair[side][1] for pair in pairs) * 1e6 for side in (0, 1))
+    ratio = statistics.median(pair[1][0] / pair[0][0] for pair in pairs)
+    print(f"  {method:5} CPU {base:.0f} us bare, {cost:.0f} us ours, {cost / base:.2f} times; time {ratio:.2f} times")
 
 
-async def bare_list(api: Api) -> None:
-    more = ""
+async def bare_list(api: Api) -> float:
+    """Seconds to fetch and parse every page."""
+    began, more = time.perf_counter(), ""
     async with aiohttp.ClientSession() as session:
         while True:
-            url = f"{api.host}{MACHINES.path()}?limit={PAGE}" + (f"&continue={more}" if more else "")
-            async with session.get(url) as answer:
-                document = json.loads(await answer.read())
-            more = document["metadata"]["continue"]
+            async with session.get(api.host + MACHINES.path(), params={"continue": more} if more else None) as answer:
+                more = json.loads(await answer.read())["metadata"]["continue"]
             if not more:
-                return
+                return time.perf_counter() - began
 
 
 async def per_list(api: Api, machines: int) -> None:
@@ -194,370 +187,40 @@ async def per_list(api: Api, machines: int) -> None:
             now = time.perf_counter()
             gap, last = max(gap, now - last), now
 
-    await bare_list(api)
-    before = resident()
-    began = time.perf_counter()
-    await bare_list(api)
-    base = time.perf_counter() - began
-    informer = Informer(
-        api, MACHINES, Machine.of, indexes={"owner": lambda m: [m.owner], "pool": lambda m: [(m.namespace, m.pool)]}
-    )
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(informer.run()), group.create_task(tick())]
-        began = time.perf_counter()
+    async def listed() -> Informer[Machine]:
+        indexes = {"owner": lambda m: [m.owner], "pool": lambda m: [(m.namespace, m.pool)]}
+        informer = Informer(api, MACHINES, view, indexes=indexes)
+        running = asyncio.create_task(informer.run())
         await informer.synced()
-        took = time.perf_counter() - began
-        for task in tasks:
-            task.cancel()
-    kept = resident() - before
-    print(
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-       
-        f"
-         {machines:6} VMs into views: {took * 1000:5.0f} ms ({took / base:.2f} of parsing them), the loop stood still " f"for {gap * 1000:.0f} ms at most; {kept / machines * 1000:.2f} MB kept per 1,000; process {resident():.0f} MB"
-    )
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return informer
+
+    await bare_list(api)
+    base = await bare_list(api)
+    ticking = asyncio.create_task(tick())
+    began = time.perf_counter()
+    first = await listed()
+    took = time.perf_counter() - began
+    ticking.cancel()
+    print(f"  {machines} VMs into views: {took * 1000:.0f} ms, {took / base:.2f} times what fetching and parsing takes")
+    print(f"  the loop stood still for {gap * 1000:.0f} ms at most; the process has {resident():.0f} MB")
+    # Of a second store: what the first list needed on the way is there already.
+    before, second = resident(), await listed()
+    print(f"  {(resident() - before) / len(second.store) * 1000:.2f} MB for each 1,000 views")
+    assert len(first.store) == machines
 
 
 def measure(machines: int, calls: int, rounds: int) -> None:
     here, there = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=serve, args=(machines, there), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(machines, there), daemon=True)
     server.start()
-    port = here.recv()
 
     async def run() -> None:
-        async with await connect(port) as api:
+        async with await connect(here.recv()) as api:
             await per_list(api, machines)
-            if calls:
-                await per_call(api, calls, rounds)
+            for method, body in (("GET", None), ("POST", machine(0))) if calls else ():
+                await per_call(api, method, body, calls, rounds)
 
     asyncio.run(run())
     server.kill()
@@ -570,12 +233,10 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    for number, machines in enumerate(options.machines):
+    for machines in options.machines:
         # A process each: memory that was needed once is not given back.
-        last = number == len(options.machines) - 1
-        child = multiprocessing.get_context("spawn").Process(
-            target=measure, args=(machines, options.calls if last else 0, options.rounds)
-        )
+        calls = options.calls if machines == options.machines[0] else 0
+        child = multiprocessing.get_context("spawn").Process(target=measure, args=(machines, calls, options.rounds))
         child.start()
         child.join()
 

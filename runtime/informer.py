@@ -85,8 +85,8 @@ class Informer(Generic[V]):
         self._contact = metrics.informer_contact.labels(resource.plural)
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
-        """Calls `changed(old, new)` for every view that there is and for every change; old is None for a new object, new
-        is None for one that is gone. It must be quick, and whatever it raises is logged and forgotten."""
+        """Calls `changed(old, new)` for every view that there is and for every change; old is None for a new object,
+        new is None for one that is gone. It must be quick, and whatever it raises is logged and forgotten."""
         self._subscribers.append(changed)
         for view in self.store.all():
             self._call(changed, None, view)

@@ -1,0 +1,170 @@
+"""A pool controller in the test's own process, and what tests ask of the API server about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.pool.build import build
+from controllers.pool.disks import CLAIMS, DATA_VOLUMES
+from controllers.pool.observe import MACHINES, POOLS
+from kinds import POOL, kubevirt
+from kinds.crd import crd
+from runtime.api import Api, NotFound, Resource, Throttled
+from runtime.events import Events
+from runtime.metrics import PREFIX, Metrics
+
+Json = dict[str, Any]
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+PATIENCE_SECONDS = 60.0
+
+
+async def install(api: Api) -> None:
+    """The kinds that a pool controller works with."""
+    for kind in (POOL, *kubevirt.SERVED):
+        await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
+    for kind in (POOL, *kubevirt.SERVED):
+        resource = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+        for _ in range(400):
+            try:
+                await api.list(resource)
+                break
+            except (NotFound, Throttled):
+                await asyncio.sleep(0.1)
+
+
+@dataclass
+class Running:
+    """A controller that is at work."""
+
+    registry: CollectorRegistry
+
+    def writes(self) -> float:
+        """Requests that changed something, or tried to."""
+        return sum(
+            sample.value
+            for metric in self.registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{PREFIX}api_requests_total"
+            and sample.labels["verb"] not in ("get", "list", "watch")
+            and sample.labels["resource"] != "events"
+        )
+
+
+@asynccontextmanager
+async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = None) -> AsyncIterator[Running]:
+    """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
+    registry = CollectorRegistry()
+    async with await Api.connect(
+        kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
+    ) as api:
+        events = Events(api, "poolhouse.dev/controllers")
+        part = build(api, events, defaulter, registry, burst, "")
+        tasks = [asyncio.create_task(each.run()) for each in part.informers]
+        tasks.append(asyncio.create_task(events.run()))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                for informer in part.informers:
+                    await informer.synced()
+            tasks.append(asyncio.create_task(part.work()))
+            yield Running(registry)
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace, and short words for what tests do in it."""
+
+    api: Api
+    namespace: str
+
+    async def pool(self, replicas: int, name: str = "web", **spec: Any) -> Json:
+        body = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachinePool",
+            "metadata": {"namespace": self.namespace, "name": name},
+            "spec": {"replicas": replicas, "template": template(), **spec},
+        }
+        return await self.api.create(POOLS, body)
+
+    async def change(self, name: str = "web", **spec: Any) -> Json:
+        return await self.api.patch(POOLS, self.namespace, name, {"spec": spec})
+
+    async def seen(self, name: str = "web") -> Json:
+        return await self.api.get(POOLS, self.namespace, name)
+
+    async def condition(self, kind: str, name: str = "web") -> Json:
+        conditions = (await self.seen(name)).get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == kind), {})
+
+    async def machines(self) -> dict[str, Json]:
+        items, _ = await self.api.list(MACHINES, self.namespace)
+        return {each["metadata"]["name"]: each for each in items}
+
+    async def names(self) -> list[str]:
+        return sorted(await self.machines())
+
+    async def vm(self, name: str, **metadata: Any) -> Json:
+        spec = template()["spec"]
+        body = {"metadata": {"namespace": self.namespace, "name": name, **metadata}, "spec": spec}
+        return await self.api.create(MACHINES, {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", **body})
+
+    async def meta(self, name: str, **change: Any) -> Json:
+        return await self.api.patch(MACHINES, self.namespace, name, {"metadata": change})
+
+    async def is_ready(self, *names: str) -> None:
+        for name in names:
+            await self.api.patch(
+                MACHINES, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
+            )
+
+    async def disk(self, name: str, vm: Json) -> None:
+        """A DataVolume of the VM, and its claim, as CDI makes them."""
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "controller": True}
+        owner |= {"name": vm["metadata"]["name"], "uid": vm["metadata"]["uid"]}
+        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner]}
+        volume = await self.api.create(
+            DATA_VOLUMES,
+            {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": {}},
+        )
+        owner = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "controller": True}
+        owner |= {"name": name, "uid": volume["metadata"]["uid"]}
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner]}
+        await self.api.create(
+            CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim}
+        )
+
+    async def disks(self) -> dict[str, Json]:
+        """Claims, by name, that are not being deleted."""
+        items, _ = await self.api.list(CLAIMS, self.namespace)
+        return {e["metadata"]["name"]: e for e in items if "deletionTimestamp" not in e["metadata"]}
+
+
+def template(**spec: Any) -> Json:
+    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    inner = {"domain": {"devices": devices}, "volumes": [{"name": "root", "dataVolume": {"name": "root"}}]}
+    disk = {"metadata": {"name": "root"}, "spec": {"pvc": {}}}
+    return {"spec": {"running": True, "dataVolumeTemplates": [disk], "template": {"spec": inner}, **spec}}
+
+
+async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
+    """Asks until the answer is the expected one."""
+    answer = None
+    try:
+        async with asyncio.timeout(seconds):
+            while (answer := await question()) != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"expected {expected!r}, after {seconds} s it is {answer!r}") from None

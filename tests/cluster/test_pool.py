@@ -1,0 +1,277 @@
+"""The pool controller against the real API server: what is in the cluster in the end, whatever happened on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controllers.pool.disks import CLAIMS, DATA_VOLUMES
+from controllers.pool.observe import MACHINES, POOLS
+from kinds import POOL, meta
+from kinds.crd import crd
+from runtime.api import Api, ApiError, NotFound, Resource
+from tests.cluster.pooling import CRDS, Place, controller, install, until
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
+
+
+def web(*ordinals: int) -> list[str]:
+    return sorted(f"web-{ordinal}" for ordinal in ordinals)
+
+
+@pytest_asyncio.fixture
+async def place(control_plane: Any) -> AsyncIterator[Place]:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        await install(api)
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "pool-"}})
+        name = made["metadata"]["name"]
+        yield Place(api, name)
+        await api.delete(NAMESPACES, None, name)
+
+
+async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) -> None:
+    await place.pool(3)
+    async with controller(control_plane.kubeconfig) as running:
+        await until(place.names, web(1, 2, 3))
+        await place.is_ready(*web(1, 2, 3))
+        await until(lambda: condition(place, "Progressing"), ("True", "Complete"))
+        status = (await place.seen())["status"]
+        assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (3, 3, 3)
+        assert status["labelSelector"] == "poolhouse.dev/pool=web"
+        await asyncio.sleep(2)  # what is still on its way
+        before = running.writes()
+        await asyncio.sleep(5)
+        assert running.writes() == before, "at rest nothing is written"
+    for machine in (await place.machines()).values():
+        assert machine["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
+        assert machine["spec"]["template"]["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
+
+
+async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_plane: Any, place: Place) -> None:
+    stranger = await place.vm("web-2", labels={"poolhouse.dev/pool": "web"})
+    await place.pool(3)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1, 2, 3, 4))
+        await place.api.delete(MACHINES, place.namespace, "web-3")
+        await until(lambda: uid(place, "web-3", other_than=""), True)
+        await until(place.names, web(1, 2, 3, 4))
+        found = (await place.machines())["web-2"]
+        assert found["metadata"]["uid"] == stranger["metadata"]["uid"]
+        assert "ownerReferences" not in found["metadata"], "nothing is adopted by its label"
+        await place.change(replicas=0)
+        await until(place.names, web(2))
+
+
+async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: Any, place: Place) -> None:
+    made = await place.pool(2, scaleInStrategy=OFFLINE)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1, 2))
+        for name, vm in (await place.machines()).items():
+            await place.disk(name.replace("web", "root"), vm)
+        await place.change(replicas=0)
+        await until(place.names, [])
+        await until(lambda: status(place, "keptDisks"), 2)
+        found = await place.disks()
+        assert {name: d["metadata"]["labels"] for name, d in found.items()} == {
+            f"root-{n}": {meta.KEPT_BY: made["metadata"]["uid"], meta.KEPT_FOR: f"web-{n}"} for n in (1, 2)
+        }
+        volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")
+        assert not volume["metadata"].get("ownerReferences")
+
+        await place.change(replicas=1)
+        await until(place.names, web(1))
+        await until(lambda: status(place, "keptDisks"), 1)
+        vm = (await place.machines())["web-1"]
+        volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")
+        assert volume["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
+        # Deleted by somebody else, it goes with all it has.
+        await place.change(paused=True)
+        await place.api.delete(MACHINES, place.namespace, "web-1")
+        await until(lambda: sorted_disks(place), ["root-2"])
+
+
+async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any, place: Place) -> None:
+    labels = {meta.KEPT_BY: "of-a-pool-before", meta.KEPT_FOR: "web-1"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"namespace": place.namespace, "name": "root-1", "labels": labels}
+    await place.api.create(CLAIMS, {"metadata": metadata, "spec": claim})
+    await place.pool(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(2, 3))
+
+
+async def test_a_vm_is_detached_and_returned_by_its_owner_reference(control_plane: Any, place: Place) -> None:
+    await place.pool(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1, 2))
+        owners = (await place.machines())["web-1"]["metadata"]["ownerReferences"]
+        await place.meta("web-1", ownerReferences=None)
+        await until(place.names, web(1, 2, 3))
+        await place.meta("web-1", ownerReferences=owners, annotations={"poolhouse.dev/scale-in": "Protect"})
+        await until(lambda: count(place), 2)
+        assert "web-1" in await place.names()
+        await place.meta("web-1", ownerReferences=None)
+        await until(lambda: count(place), 3)
+        await place.api.delete(MACHINES, place.namespace, "web-1")
+        await until(lambda: count(place), 2)
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_a_pool_is_deleted_while_a_vm_waits_for_its_disks(
+    control_plane: Any, place: Place, propagation: str
+) -> None:
+    await place.pool(1, scaleInStrategy=OFFLINE)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1))
+        await place.disk("root-1", (await place.machines())["web-1"])
+    # Begun while nobody finishes it: as if the controller had been killed after its delete.
+    uid = (await place.seen())["metadata"]["uid"]
+    await place.meta("web-1", finalizers=[meta.KEEP_DISKS], annotations={meta.KEPT_BY: uid})
+    await place.api.delete(MACHINES, place.namespace, "web-1")
+    await place.api.delete(POOLS, place.namespace, "web", propagation=propagation)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, [])
+        await until(lambda: gone(place), True)
+        assert (await place.disks())["root-1"]["metadata"]["labels"][meta.KEPT_BY] == uid
+
+
+async def test_a_vm_that_was_marked_and_not_deleted_is_marked_no_more(control_plane: Any, place: Place) -> None:
+    await place.pool(1, scaleInStrategy=OFFLINE)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1))
+        await place.meta("web-1", finalizers=["example.com/theirs", meta.KEEP_DISKS])
+        await until(lambda: finalizers(place, "web-1"), ["example.com/theirs"])
+        await place.meta("web-1", finalizers=None)
+
+
+async def test_nothing_is_doubled_or_lost_by_kills_between_none_and_many(control_plane: Any, place: Place) -> None:
+    """The controller is cut off again and again, on the way up and on the way down."""
+    many = 200
+    await place.pool(many)
+    cuts = 0
+    for wanted in (many, 0):
+        await place.change(replicas=wanted)
+        while len(await place.machines()) != wanted:
+            async with controller(control_plane.kubeconfig):
+                await asyncio.sleep(0.15 * (1 + cuts % 4))
+            cuts += 1
+            found = await place.names()
+            assert set(found) <= set(web(*range(1, many + 1))), "never a name too many"
+    assert cuts > 2
+    async with controller(control_plane.kubeconfig):
+        await until(lambda: status(place, "replicas"), 0)
+        assert await place.names() == []
+
+
+async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane: Any, place: Place) -> None:
+    await place.pool(0)
+    async with controller(control_plane.kubeconfig, burst=7):
+        made = await place.api.list(MACHINES, place.namespace)
+        seen: set[str] = set()
+        watch = asyncio.create_task(_watched(place, made[1], seen))
+        for wanted in (20, 5, 30, 0, 25):
+            await place.change(replicas=wanted)
+            await asyncio.sleep(0.4)
+        await until(lambda: count(place), 25)
+        await until(lambda: condition(place, "Progressing"), ("True", "MachinesChanging"))
+        await asyncio.sleep(1)
+        assert await count(place) == 25
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+        assert seen <= set(web(*range(1, 31)))
+
+
+async def _watched(place: Place, version: str, seen: set[str]) -> None:
+    async for kind, document in place.api.watch(
+        MACHINES, place.namespace, resource_version=version, timeout_seconds=60
+    ):
+        if kind == "ADDED":
+            seen.add(document["metadata"]["name"])
+
+
+async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
+    hard = {"count/virtualmachines.kubevirt.io": "2"}
+    await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
+    await until(lambda: quota_counts(place), True)
+    await place.pool(4)
+    async with controller(control_plane.kubeconfig):
+        await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
+        await until(place.names, web(1, 2))
+        assert "exceeded quota" in (await place.condition("ReplicaFailure"))["message"]
+        await place.api.delete(QUOTAS, place.namespace, "few")
+        await until(place.names, web(1, 2, 3, 4))
+        await until(lambda: condition(place, "ReplicaFailure"), ("False", "NoFailure"))
+
+
+async def test_a_pool_whose_spec_is_none_says_so_and_blinds_nobody(control_plane: Any, place: Place) -> None:
+    """Its CRD is opened for a moment, as one of another release might be."""
+    open_crd = crd(POOL)
+    for version in open_crd["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        spec["maxUnavailable"] = {"x-kubernetes-int-or-string": True}
+    await place.api.patch(CRDS, None, POOL.crd_name, open_crd, kind="apply", field_manager="tests", force=True)
+    try:
+        await until(lambda: takes_anything(place), True)
+        async with controller(control_plane.kubeconfig):
+            await place.pool(1, name="right")
+            await until(place.names, ["right-1"])
+            await until(lambda: condition(place, "Progressing", "odd"), ("False", "InvalidSpec"))
+            assert "maxUnavailable" in (await place.condition("Progressing", "odd"))["message"]
+            await place.change("odd", maxUnavailable=1)
+            await until(place.names, ["odd-1", "right-1"])
+    finally:
+        await install(place.api)
+
+
+async def takes_anything(place: Place) -> bool:
+    try:
+        await place.pool(1, name="odd", maxUnavailable="some")
+    except ApiError:
+        return False
+    return True
+
+
+async def condition(place: Place, kind: str, name: str = "web") -> tuple[str, str] | None:
+    found = await place.condition(kind, name)
+    return (found["status"], found["reason"]) if found else None
+
+
+async def status(place: Place, field: str) -> Any:
+    return ((await place.seen()).get("status") or {}).get(field)
+
+
+async def count(place: Place) -> int:
+    return len(await place.machines())
+
+
+async def uid(place: Place, name: str, other_than: str) -> bool:
+    found = (await place.machines()).get(name)
+    return found is not None and found["metadata"]["uid"] != other_than
+
+
+async def sorted_disks(place: Place) -> list[str]:
+    return sorted(await place.disks())
+
+
+async def finalizers(place: Place, name: str) -> list[str]:
+    return list((await place.machines())[name]["metadata"].get("finalizers") or [])
+
+
+async def gone(place: Place) -> bool:
+    try:
+        await place.seen()
+    except NotFound:
+        return True
+    return False
+
+
+async def quota_counts(place: Place) -> bool:
+    return bool((await place.api.get(QUOTAS, place.namespace, "few")).get("status", {}).get("hard"))

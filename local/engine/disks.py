@@ -56,6 +56,8 @@ class Disks:
 
     async def reconcile(self, key: Key) -> float | None:
         disk, claim = self._world.disks.store.get(key), self._world.claims.store.get(key)
+        if disk is None and claim is not None and not claim.data_volume and claim.phase != "Bound":
+            await self._bind(claim, claim.content or await self._filler.provide(claim))
         if disk is None or disk.ready:
             return None
         machine = self._world.machine_of(disk.owner)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["absent", "starting", "running", "paused", "off", "crashed"]
+State = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 
 
 @dataclass(frozen=True)
 class Domain:
     state: State = "absent"
-    """off: the guest ended by itself. A domain that is off or crashed still has to be cleared away."""
+    """unknown: it cannot be seen now. off: the guest ended by itself. A domain that is off or crashed still has to be
+    cleared away."""
     node: str = ""
     reason: str = ""
     """why it is off, or has not come up"""

@@ -26,6 +26,9 @@ class Filler(Protocol):
     async def fill(self, disk: Disk, claim: Claim) -> None:
         """Begin it, unless it has begun."""
 
+    async def provide(self, claim: Claim) -> str:
+        """The content of a claim that no DataVolume fills: an empty disk."""
+
     async def drop(self, claim: Claim) -> None:
         """The claim is gone: so is what it held."""
 
@@ -53,6 +56,9 @@ class NoFiles:
         return Filling("failed", reason=reason, failures=tries, again_seconds=next_try + 0.01)
 
     async def fill(self, disk: Disk, claim: Claim) -> None: ...
+
+    async def provide(self, claim: Claim) -> str:
+        return "blank"
 
     async def drop(self, claim: Claim) -> None: ...
 

@@ -33,7 +33,8 @@ class Equipment:
     machines: Sequence[str] = ("pc-q35-7.2", "q35")
     cpu_model: str = "qemu64"
     cpus: int = 2
-    memory_kib: int = 8 << 20
+    memory: int = 64 << 40
+    """bytes that VMs may take; simulated ones take none"""
     kvm: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -58,7 +59,7 @@ def capacity(name: str, equipment: Equipment) -> Json:
     """The parts of its status that do not change."""
     room = {
         "cpu": str(equipment.cpus),
-        "memory": f"{equipment.memory_kib}Ki",
+        "memory": f"{equipment.memory >> 10}Ki",
         "pods": "1000",
         "devices.kubevirt.io/kvm": "1k" if equipment.kvm else "0",
     }

@@ -54,6 +54,7 @@ for disk in /sys/block/vd* /sys/block/sd*; do
   [ -e $disk/size ] && echo "disk: ${disk##*/} $(cat $disk/size) sectors serial $(cat $disk/serial 2>/dev/null)"
 done
 echo "__READY__"
+if grep -q poolhouse.probe /proc/cmdline; then poweroff -f; fi
 second=0
 while :; do
   echo "second $second"
@@ -71,9 +72,15 @@ class Guest:
     initrd: Path
 
 
-def command_line(name: str) -> str:
-    """What the kernel is told. A panic ends the guest rather than leaving it to stand there as if it ran."""
-    return f"console=ttyS0 quiet panic=-1 poolhouse.name={name}"
+def command_line(name: str, *, probe: bool = False) -> str:
+    """What the kernel is told. A panic ends the guest rather than leaving it to stand there as if it ran; a probe ends
+    as soon as it is up.
+
+    On a busy machine an emulated timer misses the moment in which the kernel tests it, and the kernel panics: it is
+    told to trust it.
+    """
+    words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", f"poolhouse.name={name}"]
+    return " ".join([*words, "poolhouse.probe"] if probe else words)
 
 
 def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = WANTED) -> tuple[str, ...]:

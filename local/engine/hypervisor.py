@@ -34,6 +34,9 @@ class Hypervisor(Protocol):
 
     async def pause(self, instance: Instance, paused: bool) -> None: ...
 
+    async def clear(self, uid: str) -> None:
+        """End the domain of a VMI that is no more."""
+
 
 class Simulated:
     """Starts nothing; a pause is remembered until the VMI's condition tells of it."""
@@ -67,3 +70,6 @@ class Simulated:
     async def pause(self, instance: Instance, paused: bool) -> None:
         self._paused[instance.uid] = paused
         self._changed(instance.uid)
+
+    async def clear(self, uid: str) -> None:
+        """Nothing is left of it."""

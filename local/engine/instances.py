@@ -34,12 +34,13 @@ class Instances:
         self._hypervisor = hypervisor
         self._events = events
         self._pace = pace
-        # Where VMIs were put whose status does not say so yet, so that a crowd is spread and not heaped.
-        self._placed: dict[str, str] = {}
+        # Where VMIs were put whose status does not say so yet, and their size: a crowd is spread and not heaped.
+        self._placed: dict[str, tuple[str, int]] = {}
         # VMIs by VM and VMs by name, as they came: for faults that end after so many tries, and for a seed to repeat.
         self._tries: dict[str, dict[str, None]] = {}
         self._lives: dict[Key, dict[str, None]] = {}
         self.controller: Controller[Key] = Controller("instances", self.reconcile, workers=workers, metrics=api.metrics)
+        self.orphans: Controller[str] = Controller("orphans", self.end_orphan, workers=2, metrics=api.metrics)
         world.instances.subscribe(self._changed)
         world.nodes.subscribe(self._node_changed)
         world.claims.subscribe(self._volume_changed)
@@ -55,6 +56,10 @@ class Instances:
             self.controller.enqueue(new.key)
         elif old is not None:
             self._placed.pop(old.uid, None)
+        if old is not None and not old.final and (new is None or new.final):
+            # There is room now for those that found none.
+            for waiting in self._world.instances.store.by("node", ""):
+                self.controller.enqueue(waiting.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -79,8 +84,16 @@ class Instances:
                 self.controller.enqueue(instance.key)
 
     def _domain_changed(self, uid: str) -> None:
-        for instance in self._world.instances.store.by("uid", uid):
+        found = self._world.instances.store.by("uid", uid)
+        for instance in found:
             self.controller.enqueue(instance.key)
+        if not found and self._world.instances.is_synced:
+            self.orphans.enqueue(uid)
+
+    async def end_orphan(self, uid: str) -> None:
+        """Ends a domain whose VMI is no more: it was on a node that was away when the VMI went."""
+        if not self._world.instances.store.by("uid", uid):
+            await self._hypervisor.clear(uid)
 
     async def reconcile(self, key: Key) -> float | None:
         instance = self._world.instances.store.get(key)
@@ -90,7 +103,7 @@ class Instances:
         seen = self._observe(instance, faults)
         wanted = step(seen, now(), settle_seconds=self._pace.settle_seconds, lost_seconds=faults.node_lost_seconds)
         if not instance.node and (node := wanted.status.get("nodeName")):
-            self._placed[instance.uid] = node
+            self._placed[instance.uid] = node, instance.size
         await self._write(instance, wanted)
         for action in wanted.actions:
             await self._apply(action, instance, seen)
@@ -102,8 +115,10 @@ class Instances:
         seen = Seen(instance, self._domain(instance, faults), here)
         if instance.node or instance.final or instance.deleted is not None:
             return seen
-        target = self._placed.get(instance.uid) or place(instance.selector, nodes, self._loads(nodes))
-        why = "" if target else unplaceable(instance.selector, nodes)
+        used = self._used(nodes)
+        placed, _ = self._placed.get(instance.uid, (None, 0))
+        target = placed or place(instance.selector, instance.size, nodes, used)
+        why = "" if target else unplaceable(instance.selector, instance.size, nodes, used)
         return Seen(instance, seen.domain, here, target, why, self._missing(instance))
 
     def _domain(self, instance: Instance, faults: Faults) -> Domain:
@@ -127,9 +142,14 @@ class Instances:
             self._events.emit(_regarding(instance), "Warning", "BadSimulation", "; ".join(problems), action="Simulate")
         return faults
 
-    def _loads(self, nodes: list[Node]) -> Counter[str]:
-        here = {node.name: len(self._world.instances.store.by("node", node.name)) for node in nodes}
-        return Counter(here) + Counter(self._placed.values())
+    def _used(self, nodes: list[Node]) -> Counter[str]:
+        """Bytes of memory that are taken, by node."""
+        used: Counter[str] = Counter()
+        for node in nodes:
+            used[node.name] = sum(each.size for each in self._world.instances.store.by("node", node.name))
+        for name, size in self._placed.values():
+            used[name] += size
+        return used
 
     def _missing(self, instance: Instance) -> str | None:
         for volume in instance.volumes:

@@ -18,6 +18,8 @@ PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
 ACPI_SECONDS = 5.0
 """A guest that is still booting does not hear its power button: it is pressed again this often."""
 
+UNKNOWN_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -70,6 +72,8 @@ def step(seen: Seen, now: datetime, *, settle_seconds: float = 0.0, lost_seconds
         return _final(seen)
     if _away(seen.node):
         return _lost(seen, now, lost_seconds)
+    if seen.domain.state == "unknown":
+        return Step(instance.status, again_seconds=UNKNOWN_SECONDS)
     if instance.deleted is not None:
         return _deleted(seen, now)
     if instance.phase == "Running":
@@ -85,7 +89,7 @@ def _away(node: Node | None) -> bool:
 
 def _final(seen: Seen) -> Step:
     """Only clearing away is left. A domain on a node that is away is cleared when that comes back."""
-    clear = seen.domain.state != "absent" and not _away(seen.node)
+    clear = seen.domain.state not in ("absent", "unknown") and not _away(seen.node)
     actions: tuple[Action, ...] = (Destroy(),) if clear else ()
     return Step(seen.instance.status, actions, finalizer=seen.instance.deleted is None or clear)
 

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping
 from local.engine.views import Node, Pairs
 
 
-def place(selector: Pairs, nodes: Iterable[Node], loads: Mapping[str, int], avoid: str = "") -> str | None:
-    """The open node with the fewest VMIs that offers what is asked for, by name among equals. Nodes have no capacity
-    here: that is the machine's, and all nodes share it."""
-    fit = [node for node in nodes if node.open and node.offers(selector) and node.name != avoid]
-    return min(fit, key=lambda node: (loads.get(node.name, 0), node.name)).name if fit else None
+def place(selector: Pairs, size: int, nodes: Iterable[Node], used: Mapping[str, int], avoid: str = "") -> str | None:
+    """The open node with the least memory in use that offers what is asked for and has room, by name among equals.
+
+    `used` is in bytes. Memory is the one thing that is counted: guests share this machine with everything else on it,
+    and a pool of a thousand would otherwise take all of it.
+    """
+    fit = [node for node in nodes if node.name != avoid and node.open and node.offers(selector)]
+    fit = [node for node in fit if used.get(node.name, 0) + size <= node.memory]
+    return min(fit, key=lambda node: (used.get(node.name, 0), node.name)).name if fit else None
 
 
-def unplaceable(selector: Pairs, nodes: Iterable[Node]) -> str:
+def unplaceable(selector: Pairs, size: int, nodes: Iterable[Node], used: Mapping[str, int]) -> str:
     """Why `place` found none, as the scheduler would say it."""
     nodes = list(nodes)
     reasons = {
@@ -22,6 +26,7 @@ def unplaceable(selector: Pairs, nodes: Iterable[Node]) -> str:
         "node(s) had untolerated taint": sum(bool(node.taints) and not node.cordoned for node in nodes),
         "node(s) were not ready": sum(not node.ready or node.lost for node in nodes),
         "node(s) didn't match the node selector": sum(not node.offers(selector) for node in nodes),
+        "Insufficient memory": sum(node.open and used.get(node.name, 0) + size > node.memory for node in nodes),
     }
     said = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
     return f"0/{len(nodes)} nodes are available: {said or 'none is there'}."

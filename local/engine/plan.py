@@ -187,7 +187,9 @@ def _defaults(machine: Machine, now: datetime, pace: Pace) -> float:
 
 
 def _passing(machine: Machine, status: Mapping[str, Any], instance: Instance | None, now: datetime, pace: Pace) -> bool:
-    """Whether the status tells only of a start that began a moment ago."""
+    """Whether the status tells only of a start, or of an end, that began a moment ago."""
+    if machine.deleted is not None:
+        return (now - machine.deleted).total_seconds() < pace.settle_seconds
     began = instance.created if instance is not None else machine.created
     young = (now - began).total_seconds() < pace.settle_seconds
     starting = status.get("printableStatus") in ("Starting", "Provisioning") or (

@@ -13,6 +13,7 @@ from defaulter.contract import undefaulted
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from local.engine import times
 from local.engine.conditions import find
+from local.engine.quantity import bytes_of
 from local.engine.resources import CONTENT, SCHEDULABLE, TEMPLATE
 from runtime.resource import Key
 
@@ -21,6 +22,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 GRACE_SECONDS = 30.0
+DEFAULT_MEMORY = 128 << 20
+OVERHEAD = 192 << 20
+"""what QEMU takes beside its guest's memory; measured under emulation, where translated code is much of it"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Instance(Object):
     """name and MAC address"""
     node_label: str = ""
     start_paused: bool = False
-    memory: str = ""
+    size: int = 0
+    """bytes of memory that it takes of its node"""
     faults: Pairs = ()
     status: Json = field(default_factory=dict, hash=False)
 
@@ -148,6 +153,8 @@ class Node(Object):
     cordoned: bool = False
     taints: Pairs = ()
     """key and effect"""
+    memory: int = 0
+    """bytes that VMs may take"""
     lost: bool = False
     """declared lost by annotation"""
     unready_since: datetime | None = None
@@ -204,10 +211,18 @@ def instance(document: Json) -> Instance:
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         node_label=(metadata.get("labels") or {}).get("kubevirt.io/nodeName", ""),
         start_paused=spec.get("startStrategy") == "Paused",
-        memory=str((domain.get("memory") or {}).get("guest") or ""),
+        size=guest_memory(domain) + OVERHEAD,
         faults=_faults(document),
         status=document.get("status") or {},
     )
+
+
+def guest_memory(domain: Json) -> int:
+    """Bytes that the guest is given; what cannot be read counts as the default here, and is refused at its start."""
+    resources = domain.get("resources") or {}
+    named = (domain.get("memory") or {}).get("guest") or (resources.get("requests") or {}).get("memory")
+    named = named or (resources.get("limits") or {}).get("memory")
+    return (bytes_of(str(named)) if named is not None else None) or DEFAULT_MEMORY
 
 
 def disk(document: Json) -> Disk:
@@ -242,6 +257,7 @@ def node(document: Json) -> Node:
         ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE) != "false",
         cordoned=bool(spec.get("unschedulable")),
         taints=tuple((str(t.get("key")), str(t.get("effect"))) for t in spec.get("taints") or ()),
+        memory=bytes_of(str((status.get("allocatable") or {}).get("memory") or "0")) or 0,
         lost=(metadata.get("annotations") or {}).get(NODE_LOST) == "true",
         unready_since=None if ready.get("status") == "True" else times.read(ready.get("lastTransitionTime")),
     )

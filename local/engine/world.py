@@ -65,4 +65,5 @@ def _claims_of(instance: Instance) -> list[tuple[str, str]]:
 
 
 def _node_of(instance: Instance) -> list[str]:
-    return [instance.node] if instance.node and not instance.final else []
+    """Empty for those that are not placed yet."""
+    return [] if instance.final else [instance.node]

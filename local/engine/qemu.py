@@ -1,0 +1,159 @@
+"""Guests that QEMU runs, on nodes that are libvirt daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from local.engine.domain import ABSENT, Domain
+from local.engine.driver import Driver, Rejected
+from local.engine.faults import Faults
+from local.engine.guest import Guest
+from local.engine.hypervisor import Refused
+from local.engine.images import Failed, Images
+from local.engine.quantity import bytes_of
+from local.engine.views import Claim, Instance
+from local.engine.xml import Host, Malformed, Source, domain_xml
+from runtime.resource import Key
+
+Json = dict[str, Any]
+
+UNKNOWN = Domain("unknown")
+SMALL_DISK = 1 << 20
+LARGE_DISK = 64 << 20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all guests have in common."""
+
+    marker: str
+    """DIR"""
+    consoles: Path
+    scratch: Path
+    """for disks that live as long as their VMI"""
+    guest: Guest
+    kvm: bool
+    uid: int | None
+
+
+class Qemu:
+    def __init__(
+        self,
+        setting: Setting,
+        images: Images,
+        claim: Callable[[Key], Claim | None],
+        sockets: Mapping[str, Path],
+    ) -> None:
+        self._setting = setting
+        self._images = images
+        self._claim = claim
+        self._changed: Callable[[str], None] = lambda uid: None
+        self._health_changed: Callable[[str], None] = lambda node: None
+        self.driver = Driver(sockets, self._tell, self._tell_health)
+        for directory in (setting.consoles, setting.scratch):
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(0o711)
+            if setting.uid is not None:
+                os.chown(directory, setting.uid, -1)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+
+    def _tell(self, uid: str) -> None:
+        self._changed(uid)
+
+    def subscribe_health(self, changed: Callable[[str], None]) -> None:
+        """Calls `changed` with the name of each node that has come or gone."""
+        self._health_changed = changed
+
+    def _tell_health(self, node: str) -> None:
+        self._health_changed(node)
+
+    def health(self, node: str) -> str | None:
+        found = self.driver.nodes.get(node)
+        return found.problem if found is not None else "there is no such node here"
+
+    def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+        if not instance.node:
+            return ABSENT
+        node = self.driver.nodes.get(instance.node)
+        # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
+        if node is None or node.problem is not None:
+            return UNKNOWN
+        return node.domains.get(instance.uid, ABSENT)
+
+    def orphans(self, known: Callable[[str], bool]) -> list[str]:
+        """UIDs of domains whose VMI is no more."""
+        return [uid for node in self.driver.nodes.values() for uid in node.domains if not known(uid)]
+
+    async def launch(self, document: Json, node: str) -> None:
+        uid = document["metadata"]["uid"]
+        try:
+            sources = await self._sources(document)
+            xml = domain_xml(document, sources, self._host(document))
+            paused = document["spec"].get("startStrategy") == "Paused"
+            await self.driver.nodes[node].launch(uid, xml, paused=paused)
+        except (Malformed, Failed, Rejected) as error:
+            raise Refused(str(error)) from error
+
+    async def press_power(self, instance: Instance) -> None:
+        await self.driver.nodes[instance.node].press_power(instance.uid)
+
+    async def destroy(self, instance: Instance) -> None:
+        await self.driver.nodes[instance.node].clear(instance.uid)
+        await asyncio.to_thread(self._forget, instance.uid)
+
+    async def clear(self, uid: str) -> None:
+        """End the domain of a VMI that is no more, wherever it is."""
+        for node in self.driver.nodes.values():
+            if uid in node.domains:
+                await node.clear(uid)
+        await asyncio.to_thread(self._forget, uid)
+
+    async def pause(self, instance: Instance, paused: bool) -> None:
+        await self.driver.nodes[instance.node].pause(instance.uid, paused)
+
+    def _host(self, document: Json) -> Host:
+        metadata, setting = document["metadata"], self._setting
+        console = setting.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
+        images = any(claim.content == "image" for claim in self._claims(document).values())
+        return Host(setting.marker, console, setting.kvm, None if images else setting.guest)
+
+    def _claims(self, document: Json) -> dict[str, Claim]:
+        """Claims of the VMI's volumes, by volume name."""
+        found = {}
+        for volume in document["spec"].get("volumes") or ():
+            named = (volume.get("dataVolume") or {}).get("name")
+            named = named or (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            claim = self._claim((document["metadata"]["namespace"], named)) if named else None
+            if claim is not None:
+                found[volume["name"]] = claim
+        return found
+
+    async def _sources(self, document: Json) -> dict[str, Source]:
+        claims = self._claims(document)
+        sources = {name: Source(self._images.path(claim)) for name, claim in claims.items()}
+        for volume in document["spec"].get("volumes") or ():
+            if volume["name"] in sources:
+                continue
+            path = self._setting.scratch / f"{document['metadata']['uid']}_{volume['name']}.qcow2"
+            await self._images.blank(path, _size(volume))
+            sources[volume["name"]] = Source(path)
+        return sources
+
+    def _forget(self, uid: str) -> None:
+        for path in self._setting.scratch.glob(f"{uid}_*"):
+            path.unlink(missing_ok=True)
+
+
+def _size(volume: Json) -> int:
+    """Of a disk that stands in for a volume that only a cluster can fill (container images, cloud-init, ...)."""
+    if capacity := (volume.get("emptyDisk") or {}).get("capacity"):
+        return bytes_of(str(capacity)) or SMALL_DISK
+    return LARGE_DISK if "containerDisk" in volume else SMALL_DISK

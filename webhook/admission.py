@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,13 +16,17 @@ from webhook.scope import left_alone
 
 
 class Judge(Protocol):
+    """Knows something about a request that takes asking others."""
+
     async def verdict(self, request: Request) -> Verdict: ...
 
 
 class Admission:
-    def __init__(self, *, ask: Judge, author: Judge) -> None:
+    """`judges` are for kinds of ours, and asked only about an object without a problem of its own."""
+
+    def __init__(self, *, ask: Judge, judges: Sequence[Judge]) -> None:
         self._ask = ask
-        self._author = author
+        self._judges = judges
 
     async def mutate(self, request: Request) -> Verdict:
         """The object as it should be stored."""
@@ -36,19 +41,23 @@ class Admission:
 
     def validate(self, request: Request) -> Verdict:
         """Whether it may be stored, once every other webhook has changed what it wanted to."""
-        kind = by_gvk(request.api_version, request.kind)
         if left_alone(request):
             return Verdict(news=SKIPPED)
+        if (request.api_version, request.kind) in defaulting.KINDS:
+            return defaulting.checked(request)
+        kind = by_gvk(request.api_version, request.kind)
         return _unknown(request) if kind is None else replace(declared.examined(request, kind), object=None)
 
     async def _ours(self, request: Request, kind: Kind) -> Verdict:
         verdict = declared.examined(request, kind)
         if verdict.problems:
             return verdict
-        tried = await self._author.verdict(replace(request, object=verdict.object))
-        if tried.problems:
-            return tried
-        return replace(verdict, warnings=(*verdict.warnings, *tried.warnings))
+        for judge in self._judges:
+            further = await judge.verdict(replace(request, object=verdict.object))
+            if further.problems:
+                return further
+            verdict = replace(verdict, warnings=(*verdict.warnings, *further.warnings))
+        return verdict
 
 
 def _unknown(request: Request) -> Verdict:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
+from typing import Any, Protocol
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -26,6 +28,22 @@ from webhook.review import Request, Verdict, answer, read
 
 log = logging.getLogger(__name__)
 
+Json = dict[str, Any]
+
+
+class Telling(Protocol):
+    """An answer to a person's question, as `dryrun.Answer`."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> Json: ...
+    @property
+    def retry_after_seconds(self) -> float | None: ...
+
+
+Question = Callable[[Http, Json, str], Awaitable[Telling]]
+"""(request, its document, the caller's token)"""
 Review = Callable[[Request], Awaitable[Verdict]]
 
 
@@ -38,8 +56,8 @@ class Service:
     metrics: Metrics
     intake: Intake = field(default_factory=Intake)
     callers: Callers = field(default_factory=lambda: Callers(per_second=20, burst=60))
-    dry_runs_at_once: int = 32
-    """an unknown caller may be anyone, over and over: so many of them cost the API server this much and no more"""
+    questions_at_once: int = 32
+    """whoever makes up a token for each request is never the same caller: together they cost so much and no more"""
 
 
 def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
@@ -49,10 +67,13 @@ def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda
     async def validate(request: Request) -> Verdict:
         return service.admission.validate(request)
 
+    async def dry_run(http: Http, document: Json, token: str) -> Answer:
+        return await service.dry_run.answer(document, token, _operation(http))
+
     # Plain routes: what a request is, we know better than a signature can say, and each one saved is a VM sooner.
     api.add_route("/mutate", routes.review("mutate", service.admission.mutate), methods=["POST"])
     api.add_route("/validate", routes.review("validate", validate), methods=["POST"])
-    api.add_route("/apis/vms/dryrun", routes.dry_run, methods=["POST"])
+    api.add_route("/apis/vms/dryrun", routes.asked("dryrun", dry_run), methods=["POST"])
 
     async def state(request: Http) -> Response:
         status, kind, body = health(request.url.path, ready, service.metrics.registry)
@@ -68,7 +89,7 @@ def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda
 class Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._dry_runs = 0
+        self._under_way = 0
 
     def review(self, entry: str, decide: Review) -> Callable[[Http], Awaitable[Response]]:
         metrics = self._service.metrics
@@ -87,36 +108,43 @@ class Routes:
 
         return endpoint
 
-    async def dry_run(self, http: Http) -> Response:
-        began = perf_counter()
-        try:
-            told = await self._dry_run(http)
-        except Unreadable as error:
-            return self._unreadable(http, error)
-        self._service.metrics.dry_runs.labels(str(told.status)).observe(perf_counter() - began)
-        return _told(told)
+    def asked(self, entry: str, answer: Question) -> Callable[[Http], Awaitable[Response]]:
+        """A route for people and their programs: each with a Kubernetes token, and not too often."""
+        seconds = self._service.metrics.questions
 
-    async def _dry_run(self, http: Http) -> Answer:
-        token = _bearer(http.headers.get("authorization", ""))
-        caller = hashlib.sha256(token.encode()).hexdigest()
-        wait = self._service.callers.wait_seconds(caller, monotonic())
-        if not wait and self._dry_runs >= self._service.dry_runs_at_once:
+        async def endpoint(http: Http) -> Response:
+            began = perf_counter()
+            try:
+                token = _bearer(http.headers.get("authorization", ""))
+                with self._turn(token):
+                    async with self._service.intake.document(http) as document:
+                        told = await answer(http, document, token)
+            except Unreadable as error:
+                return self._unreadable(http, error)
+            seconds.labels(entry, str(told.status)).observe(perf_counter() - began)
+            return _told(told)
+
+        return endpoint
+
+    @contextmanager
+    def _turn(self, token: str) -> Iterator[None]:
+        wait = self._service.callers.wait_seconds(hashlib.sha256(token.encode()).hexdigest(), monotonic())
+        if not wait and self._under_way >= self._service.questions_at_once:
             wait = 1.0
         if wait:
-            raise Unreadable(429, f"too many dry runs; try again in {math.ceil(wait)} s", retry_after_seconds=wait)
-        self._dry_runs += 1
+            raise Unreadable(429, f"too many requests; try again in {math.ceil(wait)} s", retry_after_seconds=wait)
+        self._under_way += 1
         try:
-            async with self._service.intake.document(http) as document:
-                return await self._service.dry_run.answer(document, token, _operation(http))
+            yield
         finally:
-            self._dry_runs -= 1
+            self._under_way -= 1
 
     def _unreadable(self, http: Http, error: Unreadable) -> Response:
         self._service.metrics.unreadable.labels(http.url.path, str(error.status)).inc()
         return _told(Answer(error.status, (Problem("", error.message),), retry_after_seconds=error.retry_after_seconds))
 
 
-def _told(told: Answer) -> Response:
+def _told(told: Telling) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if told.status == 401 else {}
     if told.retry_after_seconds is not None:
         headers["Retry-After"] = str(max(1, math.ceil(told.retry_after_seconds)))

@@ -6,7 +6,6 @@ quota and policy on the way. Nothing is created. What we can tell alone is told 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from webhook import access
 from webhook.ask import Completes
 from webhook.body import Unreadable
 from webhook.objections import objections
+from webhook.plans import PATHS, Plans
 from webhook.template import INSTANCES, MACHINES
 
 Json = dict[str, Any]
@@ -105,9 +105,7 @@ class DryRun:
     api: Api
     defaulter: Completes
     seed: str
-    plan: Callable[[Json], Awaitable[list[Json] | None]] | None = None
-    """asks the controllers what they would do with an object that the API server would take; None from it: they are
-    away. This room may not import them, and a plan needs what only they have seen."""
+    plans: Plans | None = None
 
     async def answer(self, document: Json, token: str, operation: Operation = "create") -> Answer:
         """Raises `Unreadable` only."""
@@ -175,10 +173,10 @@ class DryRun:
 
     async def _planned(self, asked: Target, stored: Json, warnings: list[str]) -> Answer:
         plan = None
-        if self.plan is not None and asked.kind is not None:
-            plan = await self.plan(stored)
+        if self.plans is not None and asked.document["kind"] in PATHS:
+            plan = await self.plans.of(stored)
             if plan is None:
-                warnings.append("what its controller would do then is not known: the controllers are away")
+                warnings.append("what would be done then is not known: the controllers are away")
         return Answer(object=stored, warnings=tuple(warnings), plan=plan)
 
 

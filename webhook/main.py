@@ -28,6 +28,7 @@ from webhook.ask import Ask
 from webhook.author import Author
 from webhook.dryrun import DryRun
 from webhook.metrics import Metrics
+from webhook.plans import Plans
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Settings:
     tls: Path | None
     defaulter_url: str
     identity_seed: str
+    controllers_url: str = ""
+    """where plans are asked for; empty: nowhere, and dry runs have none"""
     defaulter_seconds: float = 2.0
     """for one VM; the API server waits 3"""
     author_seconds: float = 6.0
@@ -66,6 +69,7 @@ class Settings:
             tls=Path(tls) if tls else None,
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", "http://127.0.0.1:8080"),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
+            controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
             log_format="json" if log_format == "json" else "text",
             log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
         )
@@ -88,9 +92,11 @@ async def run(settings: Settings) -> None:
         )
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
         metrics.breaker(lambda: ask.breaker.state)
+        plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
+        author = Author(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=ask, author=Author(api, budget_seconds=settings.author_seconds)),
-            dry_run=DryRun(api, defaulter, settings.identity_seed),
+            admission=Admission(ask=ask, judges=(author,)),
+            dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             metrics=metrics,
         )
         log.info("serving admission on %s:%d", settings.host, settings.port)

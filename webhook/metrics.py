@@ -45,10 +45,10 @@ class Metrics:
             ("path", "code"),
             registry=registry,
         )
-        self.dry_runs = Histogram(
-            PREFIX + "dry_run_duration_seconds",
-            "Time to answer a dry run, by the status it got.",
-            ("code",),
+        self.questions = Histogram(
+            PREFIX + "question_duration_seconds",
+            "Time to answer a person or their program (dryrun, ...), by the status it got.",
+            ("entry", "code"),
             buckets=SECONDS,
             registry=registry,
         )

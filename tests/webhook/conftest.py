@@ -54,12 +54,12 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = Service(
-            admission=Admission(ask=ask, author=Author(api, budget_seconds=2)),
+            admission=Admission(ask=ask, judges=(Author(api, budget_seconds=2),)),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
             intake=Intake(seconds=0.3, held_bytes=8 * 1024 * 1024),
             callers=Callers(per_second=1, burst=20),
-            dry_runs_at_once=4,
+            questions_at_once=4,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(app(service), "127.0.0.1", 0, drain_seconds=1, started=started.set_result))

@@ -37,3 +37,11 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 def print_json(answer: Any) -> None:
     click.echo(json.dumps(answer, indent=2, default=str))
+
+
+def answer(output: str, said: str, **value: Any) -> None:
+    """One sentence, or as JSON the values with the sentence as `message`."""
+    if output == "json":
+        print_json({**value, "message": said})
+    else:
+        click.echo(said)

@@ -1,0 +1,98 @@
+"""`poolhouse detach` and `poolhouse attach`: taking a VM out of its pool, and putting it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, answer, output_option
+from cli.pooled import controller_of, machine_named, machines_of, pool_named
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+KIND = "VirtualMachinePool"
+
+
+@click.command()
+@click.argument("vm")
+@output_option("text")
+@cluster_options
+def detach(cluster: Cluster, vm: str, output: str) -> None:
+    """Take a VM out of its pool, to look at it in peace.
+
+    It runs on untouched, and its name is given to no other VM. The pool makes another VM in its place.
+    """
+
+    async def release(api: Api) -> str:
+        document = await machine_named(api, cluster, vm)
+        owner = controller_of(document)
+        if owner is None or owner["kind"] != KIND:
+            raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
+        left = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
+        await _write(api, cluster, document, left)
+        return str(owner["name"])
+
+    pool = cluster.run(release)
+    answer(output, f"{vm} is out of {pool}, which makes another VM in its place; attach puts it back", vm=vm, pool=pool)
+
+
+@click.command()
+@click.argument("vm")
+@click.option("--to", "pool", metavar="POOL", help="Else the pool that its label poolhouse.dev/pool names.")
+@output_option("text")
+@cluster_options
+def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
+    """Put a VM back into a pool.
+
+    If the pool has its VMs already, it is one too many then, and scale-in chooses which one leaves. Protect a VM from
+    that by the annotation poolhouse.dev/scale-in: Protect.
+    """
+
+    async def adopt(api: Api) -> tuple[str, int]:
+        from kinds import meta
+        from kinds.pool import POOL
+
+        document = await machine_named(api, cluster, vm)
+        metadata = document["metadata"]
+        owner = controller_of(document)
+        if owner is not None:
+            raise Failed(f"{vm} belongs to {owner['kind']} {owner['name']}; detach it there first")
+        if metadata.get("deletionTimestamp"):
+            raise Failed(f"{vm} is being deleted")
+        name = pool or (metadata.get("labels") or {}).get(meta.POOL)
+        if not name:
+            raise Failed(f"{vm} does not say which pool it was in; give --to POOL")
+        target = await pool_named(api, cluster, name)
+        if target["metadata"].get("deletionTimestamp"):
+            raise Failed(f"{name} is being deleted")
+        reference = {
+            "apiVersion": POOL.api_version,
+            "kind": POOL.kind,
+            "name": name,
+            "uid": target["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        await _write(api, cluster, document, [*(metadata.get("ownerReferences") or ()), reference])
+        alive = [m for m in await machines_of(api, target) if not m["metadata"].get("deletionTimestamp")]
+        return name, len(alive) - target["spec"]["replicas"]
+
+    name, excess = cluster.run(adopt)
+    said = f"{vm} is in {name}"
+    if excess > 0:
+        said += f", which has {excess} VMs more than it should: scale-in chooses who leaves"
+    answer(output, said, vm=vm, pool=name, excess=max(excess, 0))
+
+
+async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
+    from controllers.pool.observe import MACHINES
+
+    metadata = document["metadata"]
+    # With the version that was looked at: a reference that came meanwhile must not be lost.
+    change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
+    await api.patch(MACHINES, cluster.namespace, metadata["name"], {"metadata": change})

@@ -1,0 +1,54 @@
+"""Reading a pool and what belongs to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cli.cluster import Cluster
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+
+def controller_of(document: Json) -> Json | None:
+    """The owner reference of whoever controls an object."""
+    references = document["metadata"].get("ownerReferences") or ()
+    return next((each for each in references if each.get("controller")), None)
+
+
+def belongs(document: Json, uid: str) -> bool:
+    return (controller_of(document) or {}).get("uid") == uid
+
+
+async def pool_named(api: Api, cluster: Cluster, name: str) -> Json:
+    from controllers.pool.observe import POOLS
+
+    return await api.get(POOLS, cluster.namespace, name)
+
+
+async def machine_named(api: Api, cluster: Cluster, name: str) -> Json:
+    from controllers.pool.observe import MACHINES
+
+    return await api.get(MACHINES, cluster.namespace, name)
+
+
+async def machines_of(api: Api, pool: Json) -> list[Json]:
+    """All VMs that the pool owns."""
+    from controllers.pool.observe import MACHINES
+
+    metadata = pool["metadata"]
+    found: list[Json] = []
+    async for items, _ in api.pages(MACHINES, metadata["namespace"]):
+        found += [each for each in items if belongs(each, metadata["uid"])]
+    return found
+
+
+async def revisions_of(api: Api, pool: Json) -> list[Json]:
+    """The templates that this very pool has had, the oldest first."""
+    from controllers.pool.observe import REVISIONS
+
+    metadata = pool["metadata"]
+    items, _ = await api.list(REVISIONS, metadata["namespace"])
+    return sorted((each for each in items if belongs(each, metadata["uid"])), key=lambda each: int(each["revision"]))

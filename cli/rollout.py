@@ -1,0 +1,199 @@
+"""`poolhouse rollout`: how a pool's change goes, what it was before, and how to go back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from cli.changes import changes
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, Unreachable, answer, output_option, print_json
+from cli.pooled import machines_of, pool_named, revisions_of
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+POLL_SECONDS = 0.5
+
+
+@click.group()
+def rollout() -> None:
+    """Follow, pause, resume and undo the changes of a pool."""
+
+
+@rollout.command()
+@click.argument("pool")
+@click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
+@click.option("--timeout", "seconds", type=float, default=3600.0, show_default=True, help="Seconds to stay at most.")
+@output_option("text")
+@cluster_options
+def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str) -> None:
+    """Say how far a change has come. Exits with 1 when it has failed, with 3 when it takes too long."""
+
+    async def follow(api: Api) -> tuple[Json, str, str]:
+        end, last = time.monotonic() + seconds, ""
+        while True:
+            document = await pool_named(api, cluster, pool)
+            state, said = progress(document)
+            if said != last and output == "text":
+                click.echo(said)
+            last = said
+            if state != "going" or not watch or time.monotonic() > end:
+                return document, state, said
+            await asyncio.sleep(POLL_SECONDS)
+
+    document, state, said = cluster.run(follow)
+    if output == "json":
+        print_json({"pool": pool, "state": state, "message": said, "status": document.get("status") or {}})
+    if state == "failed":
+        raise Failed(said)
+    if state == "going" and watch:
+        raise Unreachable(f"not done within {seconds:g} s")
+
+
+def progress(document: Json) -> tuple[str, str]:
+    """("done", "going" or "failed", in words)."""
+    metadata, spec, now = document["metadata"], document["spec"], document.get("status") or {}
+    name, wanted = metadata["name"], spec["replicas"]
+    conditions = {each["type"]: each for each in now.get("conditions") or ()}
+    if now.get("observedGeneration", 0) < metadata["generation"]:
+        return "going", f"{name}: the change has not been looked at yet"
+    if spec.get("paused"):
+        return "going", f"{name}: paused"
+    stuck = conditions.get("Progressing", {})
+    if stuck.get("status") == "False":
+        return "failed", f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
+    updated, available, have = (now.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
+    total = now.get("replicas", 0)
+    if updated < wanted or total < wanted:
+        return "going", f"{name}: {updated} of {wanted} VMs have the new template"
+    if total > wanted or now.get("terminatingReplicas", 0):
+        leaving = max(total - wanted, 0) + now.get("terminatingReplicas", 0)
+        return "going", f"{name}: {leaving} VMs are still to go"
+    if available < wanted:
+        return "going", f"{name}: {available} of {wanted} VMs are available"
+    return "done", f"{name}: all {wanted} VMs have the template, {have} are ready"
+
+
+@rollout.command()
+@click.argument("pool")
+@click.option("--revision", "number", type=int, help="Print the template of this one.")
+@output_option("text")
+@cluster_options
+def history(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
+    """List the templates that a pool has had, and what changed from one to the next."""
+
+    async def look(api: Api) -> tuple[Json, list[Json], Counter[str]]:
+        from kinds import meta
+
+        document = await pool_named(api, cluster, pool)
+        machines = await machines_of(api, document)
+        labels = Counter((each["metadata"].get("labels") or {}).get(meta.REVISION, "") for each in machines)
+        return document, await revisions_of(api, document), labels
+
+    document, revisions, machines = cluster.run(look)
+    if number is not None:
+        chosen = _numbered(revisions, number)
+        print_json(chosen["data"]) if output == "json" else click.echo(yaml.safe_dump(chosen["data"], sort_keys=False))
+        return
+    rows = list(_rows(document, revisions, machines))
+    if output == "json":
+        print_json(rows)
+        return
+    for row in rows:
+        click.echo(f"{row['revision']:>4}  {row['name']}  {row['vms']} VMs{'  (current)' if row['current'] else ''}")
+        for change in row["changes"]:
+            click.echo(f"        {change}")
+
+
+def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iterator[Json]:
+    present = (document.get("status") or {}).get("updateRevision")
+    before: Json | None = None
+    for each in revisions:
+        name = each["metadata"]["name"]
+        yield {
+            "revision": each["revision"],
+            "name": name,
+            "created": each["metadata"].get("creationTimestamp"),
+            "vms": machines[name.rpartition("-")[2]],
+            "current": name == present,
+            "changes": [] if before is None else list(changes(before, each["data"])),
+        }
+        before = each["data"]
+
+
+@rollout.command()
+@click.argument("pool")
+@click.option("--to-revision", "number", type=int, help="Else the one before the present.")
+@output_option("text")
+@cluster_options
+def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
+    """Give a pool a template that it had before."""
+
+    async def back(api: Api) -> Json:
+        from controllers.pool.observe import POOLS
+
+        document = await pool_named(api, cluster, pool)
+        revisions = await revisions_of(api, document)
+        chosen = _numbered(revisions, number) if number is not None else _previous(document, revisions)
+        # With the generation that was looked at: an edit meanwhile must not be lost.
+        patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
+        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in chosen["data"].items()]
+        await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
+        return chosen
+
+    chosen = cluster.run(back)
+    number = chosen["revision"]
+    answer(output, f"{pool} has the template of revision {number} again", pool=pool, revision=number)
+
+
+def _previous(document: Json, revisions: list[Json]) -> Json:
+    present = (document.get("status") or {}).get("updateRevision")
+    others = [each for each in revisions if each["metadata"]["name"] != present]
+    if not others:
+        raise Failed(f"{document['metadata']['name']} never had another template")
+    return others[-1]
+
+
+def _numbered(revisions: list[Json], number: int) -> Json:
+    for each in revisions:
+        if each["revision"] == number:
+            return each
+    known = ", ".join(str(each["revision"]) for each in revisions) or "none"
+    raise Failed(f"there is no revision {number}; there are {known}")
+
+
+@rollout.command()
+@click.argument("pool")
+@output_option("text")
+@cluster_options
+def pause(cluster: Cluster, pool: str, output: str) -> None:
+    """Leave a pool's VMs alone until it is resumed: none is made, changed, healed or deleted."""
+    _set_paused(cluster, pool, True, output)
+
+
+@rollout.command()
+@click.argument("pool")
+@output_option("text")
+@cluster_options
+def resume(cluster: Cluster, pool: str, output: str) -> None:
+    """Go on with a pool that was paused."""
+    _set_paused(cluster, pool, False, output)
+
+
+def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
+    async def write(api: Api) -> None:
+        from controllers.pool.observe import POOLS
+
+        await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
+
+    cluster.run(write)
+    answer(output, f"{pool} is paused" if paused else f"{pool} goes on", pool=pool, paused=paused)

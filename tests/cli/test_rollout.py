@@ -1,0 +1,48 @@
+"""How far a change has come, from the pool's document alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.rollout import progress
+
+
+def pool(replicas: int = 3, *, generation: int = 2, paused: bool = False, **status: Any) -> dict[str, Any]:
+    numbers = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas", "readyReplicas"), replicas)
+    return {
+        "metadata": {"name": "web", "generation": generation},
+        "spec": {"replicas": replicas, "paused": paused},
+        "status": {"observedGeneration": 2, **numbers, **status},
+    }
+
+
+STUCK = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no progress"}]
+GOING = [{"type": "Progressing", "status": "True", "reason": "Updating", "message": ""}]
+
+
+@pytest.mark.parametrize(
+    ("document", "state", "words"),
+    [
+        pytest.param(pool(), "done", "all 3 VMs", id="all is as it should be"),
+        pytest.param(pool(generation=3), "going", "not been looked at", id="old news say nothing of a new change"),
+        pytest.param({**pool(), "status": {}}, "going", "not been looked at", id="nobody has looked at a new pool"),
+        pytest.param(pool(paused=True), "going", "paused", id="a paused pool is not done"),
+        pytest.param(pool(updatedReplicas=1), "going", "1 of 3 VMs have the new template", id="some are updated"),
+        pytest.param(pool(replicas=4), "done", "all 4", id="as many as are wanted"),
+        pytest.param({**pool(3, terminatingReplicas=2)}, "going", "2 VMs are still to go", id="some are leaving"),
+        pytest.param(pool(availableReplicas=2), "going", "2 of 3 VMs are available", id="some are starting"),
+        pytest.param(pool(conditions=STUCK, updatedReplicas=1), "failed", "no progress", id="it has stopped by itself"),
+        pytest.param(pool(conditions=GOING), "done", "all 3 VMs", id="conditions of success change nothing"),
+    ],
+)
+def test_progress(document: dict[str, Any], state: str, words: str) -> None:
+    found, said = progress(document)
+    assert (found, words in said) == (state, True), said
+
+
+def test_a_pool_that_shrinks_is_going_until_it_has_shrunk() -> None:
+    document = pool(3)
+    document["status"]["replicas"] = 5
+    assert progress(document) == ("going", "web: 2 VMs are still to go")

@@ -162,7 +162,7 @@ def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
         for path, device in listed(devices, spec):
             inner: Path = (field,) if devices is INTERFACES or field == "bootOrder" else ("disk", field)
             value = get(device, inner)
-            if not empty(value):
+            if not empty(value) and device.get("state") != "absent":
                 yield (*path, *inner), value
 
 

@@ -20,6 +20,8 @@ class Codec:
     accepts: Callable[[Any], bool]
     expected: str
     """completes the sentence "must be ..." """
+    whole: bool = False
+    """is written as the attributes of an element (its text under ""), not as one of them"""
 
 
 # What XML 1.0 cannot hold at all, however it is escaped.
@@ -140,6 +142,7 @@ BYTES = Codec(
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,
     _bytes,
     "a quantity such as 2Gi",
+    whole=True,
 )
 
 
@@ -165,6 +168,7 @@ PCI = Codec(
     _pci_text,
     lambda value: isinstance(value, str) and _PCI.fullmatch(value) is not None,
     "a PCI address such as 0000:01:00.0",
+    whole=True,
 )
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")

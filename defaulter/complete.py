@@ -17,7 +17,7 @@ from defaulter import checks, domain, facts, identity, layout, walker
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
-from defaulter.kubevirt import Cluster, decide, emulated, holds_addresses
+from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses
 from defaulter.missing import anonymous, undecided
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
@@ -72,29 +72,41 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
     if opted_out(wish.document):
         return Completed(wish.document)
     refuse(where.spec, checks.shape(get(wish.document, where.spec)))
+    draft = prepare(wish, where, cluster)
+    final = None
+    if wish.old is None or not _settled(draft, where, wish.old, cluster):
+        final = _decide_rest(draft, where, cluster, host, shapes)
+    return Completed(draft.document, list(_warnings(wish.document, draft, where)), final)
+
+
+def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:
+    """All that is decided without libvirt."""
     draft = Draft(wish.document)
     if wish.old is not None:
         keep(draft, where, wish.old, cluster)
     decide(draft, where, cluster)
-    if wish.old is not None and _settled(draft, where, wish.old, cluster):
-        return Completed(draft.document, _warnings(wish.document, draft, where))
     _identify(draft, where, wish, cluster)
+    return draft
+
+
+def _decide_rest(draft: Draft, where: Where, cluster: Cluster, host: Host, shapes: Shapes | None) -> Element | None:
+    """What libvirt decides; its domain, where it had to be asked."""
     spec = draft.get(where.spec)
     machines = _emulator(spec, host)
     faults = checks.contents(spec, host.cpu_models(_arch(spec)))
     if faults:
         refuse(where.spec, [*faults, *_further(spec, where, faults, host)])
     open_paths = set(undecided(draft.document, where, cluster.macs))
-    known = key(spec, where, open_paths) if shapes is not None else None
-    choices = shapes.get(known) if shapes is not None else None
+    shape = key(spec, where, open_paths) if shapes is not None else None
+    choices = shapes.get(shape) if shapes is not None else None
     final = None
     if choices is None:
         final = _laid_out(spec, where, _known_machine(spec, cluster, machines), host)
         choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
         if shapes is not None:
-            shapes.put(known, choices)
+            shapes.put(shape, choices)
     _write_down(draft, where, cluster, choices)
-    return Completed(draft.document, _warnings(wish.document, draft, where), final)
+    return final
 
 
 def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
@@ -161,18 +173,11 @@ def _ask(spec: Json, where: Where, host: Host) -> Element:
     if on_root_complex(where):
         if not layout.place_on_root(root):
             raise Declined("no space is left on the root PCI bus")
-    elif _has_ports(spec):
+    elif has_root_ports(spec):
         nics = get(spec, parse(INTERFACES.spec)) or []
         room = layout.ports(len(nics), facts.memory_bytes(spec), _slots(where))
     with host.scratch() as define:
         return layout.lay_out(root, room, facts.virtio_model(spec), define)
-
-
-def _has_ports(spec: Json) -> bool:
-    """Whether KubeVirt adds root ports: on PCI Express machines alone."""
-    machine = get(spec, _MACHINE)
-    fits = not isinstance(machine, str) or "q35" in machine or machine.startswith("virt") or not machine
-    return fits and facts.architecture(spec) != "s390x"
 
 
 def _slots(where: Where) -> int | None:
@@ -236,11 +241,7 @@ def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
                     yield (*path, *inner), value
 
 
-def _warnings(given: Json, draft: Draft, where: Where) -> list[str]:
-    return list(_sentences(given, draft, where))
-
-
-def _sentences(given: Json, draft: Draft, where: Where) -> Iterator[str]:
+def _warnings(given: Json, draft: Draft, where: Where) -> Iterator[str]:
     machine = (*where.spec, *_MACHINE)
     alias, real = get(given, machine), draft.get(machine)
     if alias and alias != real:
@@ -252,6 +253,6 @@ def _sentences(given: Json, draft: Draft, where: Where) -> Iterator[str]:
         reason = (
             "KubeVirt places devices on the root complex itself"
             if on_root_complex(where)
-            else "of a conventional PCI NIC"
+            else "a disk or NIC of this VM is conventional PCI"
         )
         yield f"PCI addresses are not written down: {reason}"

@@ -81,6 +81,12 @@ CLOCK_ADJUSTMENT = Codec(
 )
 CLOCK_UTC = Codec(lambda value: "utc", lambda value: {}, CLOCK_ADJUSTMENT.accepts, CLOCK_ADJUSTMENT.expected)
 CLOCK_ZONE = Codec(lambda value: "timezone", lambda value: None, TEXT.accepts, TEXT.expected)
+NIC_MODEL = Codec(
+    lambda value: value,
+    lambda model: "virtio" if model.startswith("virtio") else model,
+    lambda value: value in NIC_MODELS,
+    one_of(*NIC_MODELS).expected,
+)
 LINK = Codec(
     lambda value: "down" if value == "down" else None,
     lambda value: value,
@@ -102,7 +108,7 @@ def _timer(name: str, xml: str, *extra: str) -> tuple[Row, ...]:
 
 
 def _hyperv(*names: str) -> tuple[Row, ...]:
-    spellings = {"synictimer": "stimer"}
+    spellings = {"synictimer": "stimer", "vendorid": "vendor_id"}
     return tuple(
         Row(f"domain.features.hyperv.{name}", f"features/hyperv/{spellings.get(name, name)}/@state", STATE)
         for name in names
@@ -200,7 +206,7 @@ INTERFACES = Devices(
     "domain.devices.interfaces",
     "devices/interface",
     (
-        Row("model", "model/@type", one_of(*NIC_MODELS), assumed="virtio"),
+        Row("model", "model/@type", NIC_MODEL, assumed="virtio"),
         Row("macAddress", "mac/@address", MAC, fills=True),
         Row("pciAddress", "address", PCI, fills=True),
         Row("acpiIndex", "acpi/@index", COUNT),

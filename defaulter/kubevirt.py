@@ -48,16 +48,34 @@ def canonical(machine: str) -> bool:
     return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
 
 
+def has_root_ports(spec: Json) -> bool:
+    """Whether KubeVirt adds root ports: on PCI Express machines, which are all that it supports but mainframes."""
+    machine = get(spec, ("domain", "machine", "type"))
+    express = not isinstance(machine, str) or not machine or "q35" in machine or machine.startswith("virt")
+    return express and spec.get("architecture") != "s390x"
+
+
 def holds_addresses(spec: Json, where: Where) -> bool:
     """Whether a spec can hold its PCI addresses at all.
 
     Not on s390x; not where KubeVirt numbers the root complex itself, without stepping round what is explicit; not
-    beside a conventional PCI NIC, which libvirt puts behind a bridge that the next define does not find.
+    beside disks or NICs that are conventional PCI, as transitional virtio is: libvirt puts those behind a bridge that
+    the next define does not find in its place.
     """
     if spec.get("architecture") == "s390x" or on_root_complex(where):
         return False
-    interfaces = objects(get(spec, ("domain", "devices", "interfaces")))
-    return not any(interface.get("model") in CONVENTIONAL for _, interface in interfaces if emulated(interface))
+    return not has_root_ports(spec) or not any(_conventional(spec))
+
+
+def _conventional(spec: Json) -> Iterator[bool]:
+    devices = get(spec, ("domain", "devices"))
+    transitional = get(devices, ("useVirtioTransitional",)) is True
+    for _, interface in objects(get(devices, ("interfaces",))):
+        if emulated(interface):
+            model = interface.get("model") or "virtio"
+            yield model in CONVENTIONAL or (transitional and model == "virtio")
+    for _, disk in objects(get(devices, ("disks",))):
+        yield transitional and get(disk, ("disk", "bus")) == "virtio"
 
 
 def add_devices(draft: Draft, where: Where, cluster: Cluster) -> None:

@@ -65,7 +65,7 @@ def decoded(row: Row, element: Element) -> Any:
     if where.attribute is not None:
         text = target.get(where.attribute)
         return None if text is None else row.codec.decode(text)
-    if len(target.attrib) and not where.steps[-1].attribute:
+    if row.codec.whole:
         return row.codec.decode({**{str(k): str(v) for k, v in target.attrib.items()}, "": target.text or ""})
     return row.codec.decode(target.text or "")
 

@@ -1,0 +1,59 @@
+"""Golden triples: NAME.yaml goes in, NAME.xml is what libvirt is asked, NAME.out.yaml comes out.
+
+`python -m tests.defaulter.goldens` writes the second and third anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from defaulter import domain, frames, xml
+from defaulter.complete import Wish, prepare
+from defaulter.kubevirt import Cluster
+from defaulter.main import read
+from defaulter.once import Once
+from defaulter.paths import get
+from defaulter.places import locate
+
+FOLDER = Path(__file__).with_name("golden")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.name.endswith(".out.yaml"))
+
+
+def given(name: str) -> Any:
+    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+
+
+def asked(document: Any) -> str:
+    where = locate(document)
+    assert where is not None
+    draft = prepare(Wish(document), where, Cluster())
+    return xml.write(domain.build(get(draft.document, where.spec)), pretty=True) + "\n"
+
+
+def shown(document: Any) -> str:
+    """As YAML, with a machine that only this QEMU knows made one that each knows."""
+    text = yaml.safe_dump(document, sort_keys=False, width=120)
+    return re.sub(r"pc-q35-(?!6\.2$)[0-9.]+$", "pc-q35-THIS", text, flags=re.MULTILINE)
+
+
+def main() -> None:
+    settings = read({})
+    with Once(Cluster(), "", (settings.uid, settings.gid), None) as once:
+        for name in NAMES:
+            document = given(name)
+            (FOLDER / f"{name}.xml").write_text(asked(document))
+            status, content = once.ask(frames.DOCUMENT, json.dumps(document).encode(), seconds=60)
+            if status == 503:
+                print(f"{name}: {content.decode()}")  # an emulator that is not installed here
+                continue
+            assert status == 200, (name, content)
+            (FOLDER / f"{name}.out.yaml").write_text(shown(json.loads(content)))
+
+
+if __name__ == "__main__":
+    main()

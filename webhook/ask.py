@@ -10,7 +10,7 @@ from defaulter.contract import Away, DefaultingResponse, Overreached, Refused
 from kinds.problem import Problem
 from runtime.breaker import Breaker
 from webhook import defaulting
-from webhook.review import Request, Verdict, judged
+from webhook.review import SKIPPED, Request, Verdict, judged
 
 Json = dict[str, Any]
 
@@ -73,6 +73,18 @@ class Ask:
         # objects of one prefix would get the same ones; a request that is sent twice still gets the same twice.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
         return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
+
+
+class Nobody:
+    """Where there is no defaulter by intention: VMs are stored as they come, and nothing is promised about them."""
+
+    async def verdict(self, request: Request) -> Verdict:
+        return Verdict(news=SKIPPED)
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse:
+        raise Away("there is none")
 
 
 def _problems(refusal: Refused) -> tuple[Problem, ...]:

@@ -22,9 +22,9 @@ from runtime.breaker import Breaker
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.serve import serve
 from webhook import defaulting
-from webhook.admission import Admission
+from webhook.admission import Admission, Judge
 from webhook.app import Service, app
-from webhook.ask import Ask
+from webhook.ask import Ask, Completes, Nobody
 from webhook.author import Author
 from webhook.dryrun import DryRun
 from webhook.metrics import Metrics
@@ -42,6 +42,7 @@ class Settings:
     port: int
     tls: Path | None
     defaulter_url: str
+    """empty: VMs are stored as they come"""
     identity_seed: str
     controllers_url: str = ""
     """where plans are asked for; empty: nowhere, and dry runs have none"""
@@ -67,7 +68,7 @@ class Settings:
             host=host.strip("[]"),
             port=int(port),
             tls=Path(tls) if tls else None,
-            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", "http://127.0.0.1:8080"),
+            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
             log_format="json" if log_format == "json" else "text",
@@ -82,20 +83,23 @@ async def run(settings: Settings) -> None:
             await Api.connect(user_agent="poolhouse-webhook", metrics=RuntimeMetrics(registry))
         )
         session = await stack.enter_async_context(_session(settings))
-        defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session)
-        ask = Ask(
-            defaulter,
-            seed=settings.identity_seed,
-            budget_seconds=settings.defaulter_seconds,
-            now=monotonic,
-            breaker=Breaker(),
-        )
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
-        metrics.breaker(lambda: ask.breaker.state)
+        defaulter: Completes = Nobody()
+        judge: Judge = Nobody()
+        if settings.defaulter_url:
+            defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session)
+            judge = ask = Ask(
+                defaulter,
+                seed=settings.identity_seed,
+                budget_seconds=settings.defaulter_seconds,
+                now=monotonic,
+                breaker=Breaker(),
+            )
+            metrics.breaker(lambda: ask.breaker.state)
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=ask, judges=(author,)),
+            admission=Admission(ask=judge, judges=(author,)),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             metrics=metrics,
         )

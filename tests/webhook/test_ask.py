@@ -15,8 +15,8 @@ from runtime.breaker import Breaker
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.stand_in import StandIn, filled
 from webhook import defaulting
-from webhook.ask import Ask
-from webhook.review import TOLERATED, Verdict, answer
+from webhook.ask import Ask, Nobody
+from webhook.review import SKIPPED, TOLERATED, Verdict, answer
 
 VM = vm(disk("root"), disk("data", bus="virtio"))
 
@@ -190,3 +190,7 @@ async def test_the_note_leaves_other_annotations_alone(annotations: dict[str, st
     defaulter.away = "gone"
     verdict = await ask(defaulter).verdict(request(vm(disk(), annotations=annotations)))
     assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: defaulting.AWAY}
+
+
+async def test_without_any_defaulter_vms_are_stored_as_they_come() -> None:
+    assert await Nobody().verdict(request(VM)) == Verdict(news=SKIPPED)

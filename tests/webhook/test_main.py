@@ -1,0 +1,42 @@
+"""Settings from the environment, and the service as its container starts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from webhook.main import Settings
+
+
+def test_settings_of_a_container() -> None:
+    settings = Settings.read(
+        {
+            "POOLHOUSE_LISTEN": "[::]:8443",
+            "POOLHOUSE_TLS_DIR": "/tls",
+            "POOLHOUSE_DEFAULTER_URL": "http://defaulter",
+            "POOLHOUSE_IDENTITY_SEED": "seed",
+            "POOLHOUSE_LOG_FORMAT": "json",
+        }
+    )
+    assert (settings.host, settings.port, settings.tls) == ("::", 8443, Path("/tls"))
+    assert (settings.defaulter_url, settings.identity_seed, settings.log_format) == ("http://defaulter", "seed", "json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("POOLHOUSE_LISTEN", "8443:"),
+        ("POOLHOUSE_LISTEN", "127.0.0.1:http"),
+        ("POOLHOUSE_LOG_FORMAT", "xml"),
+    ],
+)
+def test_a_bad_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Settings.read({name: value})
+
+
+def test_the_defaulter_answers_well_before_the_webhook_times_out() -> None:
+    settings = Settings.read({})
+    assert settings.defaulter_seconds < 3
+    assert settings.author_seconds < 10

@@ -34,8 +34,10 @@ class Certificate:
     it into the one in use would, in the moment between the two files' renewal, leave a certificate without its key.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clients: Path | None = None) -> None:
+        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well."""
         self._files = directory / "tls.crt", directory / "tls.key"
+        self._clients = clients
         self._stamp: tuple[tuple[int, int, int], ...] = ()
         self._current = self._load()
         self.context = self._load()
@@ -69,11 +71,15 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(*self._files)
+        if self._clients is not None:
+            context.load_verify_locations(self._clients)
+            context.verify_mode = ssl.CERT_OPTIONAL
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
 
     def _stamp_now(self) -> tuple[tuple[int, int, int], ...]:
-        stats = [os.stat(file) for file in self._files]  # follows links: a mounted Secret is replaced by turning one
+        files = (*self._files, self._clients) if self._clients is not None else self._files
+        stats = [os.stat(file) for file in files]  # follows links: a mounted Secret is replaced by turning one
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
@@ -113,22 +119,24 @@ async def serve(
     linger_seconds: float = 0.0,
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
+    clients: Path | None = None,
+    http: type[asyncio.Protocol] = Guarded,
     **settings: Any,
 ) -> None:
     """Serves until it is cancelled; then it accepts for `linger_seconds` more (on a cluster, until nobody is sent here
     any longer), then nothing new, and what is under way is answered within `drain_seconds`.
 
-    With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. `settings` are
-    uvicorn's.
+    With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. With
+    `clients`, those whom that authority has certified are asked to show it. `settings` are uvicorn's.
     """
-    certificate = Certificate(tls) if tls is not None else None
+    certificate = Certificate(tls, clients) if tls is not None else None
     listener = bind(host, port)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        http=Guarded,
+        http=http,
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
         ssl_context_factory=(lambda config, default: certificate.context) if certificate else None,

@@ -18,9 +18,12 @@ from local.engine.hypervisor import Hypervisor, Simulated
 from local.engine.instances import Instances
 from local.engine.machines import Machines
 from local.engine.nodes import NAMES
+from local.engine.peer import Peer
 from local.engine.plan import Pace
+from local.engine.subresources import Subresources
 from local.engine.world import World
 from runtime import logs
+from runtime import serve as http
 from runtime.api import Api
 from runtime.events import Events
 from runtime.metrics import Metrics
@@ -104,6 +107,11 @@ async def serve(settings: Settings) -> None:
             for controller in (*controllers, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.clear(), name="clear")
+            if settings.listen is not None:
+                app = Subresources(api, backing.hypervisor, world.missing, registry)
+                clients = settings.tls / "ca.crt" if settings.tls is not None else None
+                serving = http.serve(app, *settings.listen, settings.tls, clients=clients, http=Peer)
+                group.create_task(serving, name="subresources")
 
 
 def simulated(api: Api, world: World) -> tuple[Backing, Fleet]:

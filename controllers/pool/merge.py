@@ -1,0 +1,139 @@
+"""A new template in a VM that lives: only what the template's author changed is changed.
+
+Three documents are compared: the VM as its old template would make it (`base`), as its new one would (`new`), and as it
+is (`live`). What is the same in base and new is left as it is, so the VM's identity, what the defaulter decided, labels
+of users and a VM that somebody started stay without a list of them. Where the old template is not known any more, the
+new one's values are set and nothing is taken away.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable
+from typing import Any
+
+Json = dict[str, Any]
+
+TARGETS = ("disk", "cdrom", "lun")
+
+
+def updated(live: Json, base: Json | None, new: Json) -> Json:
+    """The VM with its new template."""
+    found = copy.deepcopy(live)
+    for part in ("labels", "annotations"):
+        before = (base or {}).get("metadata", {}).get(part) or {}
+        merged = _merged(found["metadata"].get(part) or {}, before, new["metadata"].get(part) or {})
+        if merged or part in found["metadata"]:
+            found["metadata"][part] = merged
+    found["spec"] = _merged(found.get("spec") or {}, (base or {}).get("spec"), new["spec"])
+    _one_of_two(found["spec"], new["spec"])
+    _addresses(found, live, base, new)
+    return found
+
+
+def _merged(live: Any, base: Any, new: Any) -> Any:
+    if base == new:
+        return live
+    if isinstance(new, dict) and isinstance(live, dict):
+        return _object(live, base if isinstance(base, dict) else {}, new)
+    if isinstance(new, list) and isinstance(live, list) and (key := _key(live, base, new)):
+        return _list(live, base if isinstance(base, list) else [], new, key)
+    return copy.deepcopy(new)
+
+
+def _object(live: Json, base: Json, new: Json) -> Json:
+    found = dict(live)
+    for name in dict.fromkeys((*base, *new)):
+        if new.get(name) is not None:
+            if name in found:
+                found[name] = _merged(found[name], base.get(name), new[name])
+            elif new[name] != base.get(name):
+                found[name] = copy.deepcopy(new[name])
+        elif base.get(name) is not None and name in found:
+            left = _without(found[name], base[name])
+            if left is None:
+                del found[name]
+            else:
+                found[name] = left
+    return found
+
+
+def _without(live: Any, base: Any) -> Any:
+    """What remains when the template no longer says `base`: what others added inside it, or None."""
+    if isinstance(live, dict) and isinstance(base, dict):
+        return _object(live, base, {}) or None
+    return None
+
+
+def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any], Hashable]) -> list[Any]:
+    """In the new template's order; what neither template knows comes last."""
+    present, before = {key(each): each for each in live}, {key(each): each for each in base}
+    found = []
+    for each in new:
+        name = key(each)
+        if name in present:
+            found.append(_merged(present[name], before.get(name), each))
+        elif each != before.get(name):
+            found.append(copy.deepcopy(each))
+    named = {key(each) for each in new}
+    return found + [each for each in live if key(each) not in named and key(each) not in before]
+
+
+def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
+    """What tells the items apart, if all of them have it."""
+    items = [each for found in lists if isinstance(found, list) for each in found]
+    for key in (_name, _metadata_name):
+        try:
+            names = [key(each) for each in items]
+        except (KeyError, TypeError):
+            continue
+        if all(isinstance(name, str) for name in names):
+            return key
+    return None
+
+
+def _name(item: Any) -> Hashable:
+    return item["name"]  # type: ignore[no-any-return]
+
+
+def _metadata_name(item: Any) -> Hashable:
+    return item["metadata"]["name"]  # type: ignore[no-any-return]
+
+
+def _one_of_two(spec: Json, new: Json) -> None:
+    """Of `running` and `runStrategy` a VM has one. Starting a VM may have changed the one to the other."""
+    if spec.get("running") is not None and spec.get("runStrategy") is not None:
+        del spec["running" if new.get("running") is None else "runStrategy"]
+
+
+def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
+    """A device that sits on another bus, or is another device, has no use for its old address."""
+    before, wanted, old = (_devices(each) for each in (live, new, base or {}))
+    for disk in _devices(found).get("disks") or ():
+        was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))
+        for target in TARGETS:
+            if target in disk and target not in now and target in once:
+                del disk[target]
+        for target in TARGETS:
+            if target in disk and target in was and disk[target].get("bus") != was[target].get("bus"):
+                _forget(disk[target], now.get(target) or {})
+    for interface in _devices(found).get("interfaces") or ():
+        was, now = (_named(each.get("interfaces"), interface["name"]) for each in (before, wanted))
+        if was and interface.get("model") != was.get("model"):
+            _forget(interface, now)
+
+
+def _forget(device: Json, wanted: Json) -> None:
+    if "pciAddress" not in wanted:
+        device.pop("pciAddress", None)
+
+
+def _devices(machine: Json) -> Json:
+    here: Any = machine
+    for step in ("spec", "template", "spec", "domain", "devices"):
+        here = here.get(step) or {}
+    return here  # type: ignore[no-any-return]
+
+
+def _named(items: Any, name: str) -> Json:
+    return next((each for each in items or () if each.get("name") == name), {})

@@ -14,4 +14,4 @@ class Peer(Guarded):
         super().on_message_begin()
         connection: Any = self.transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert() if connection is not None else None
-        self.scope["extensions"] = {"poolhouse.peer": certificate or {}}  # type: ignore[typeddict-item]
+        self.scope["extensions"] = {"poolhouse.peer": certificate or {}}

@@ -10,19 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import socket
 import ssl
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from runtime.errors import (
     AlreadyExists,
@@ -35,12 +31,11 @@ from runtime.errors import (
     Throttled,
     Unavailable,
     Unreachable,
-    of_answer,
     of_status,
 )
-from runtime.lines import Lines, TooLong
 from runtime.metrics import Metrics
-from runtime.resource import Key, Resource, key_of
+from runtime.resource import Key, Resource, key_of, plural_of
+from runtime.wire import Call, Document, Wire, document, session
 
 __all__ = [
     "AlreadyExists",
@@ -59,7 +54,6 @@ __all__ = [
     "key_of",
 ]
 
-Document = dict[str, Any]
 Documents = list[Document]
 Operations = list[Any]
 Sentences = list[str]
@@ -111,7 +105,6 @@ class Credentials:
             raise Unreachable(f"cannot read how to reach the API server from {where}: {error}") from error
         self._settings = settings
         self.tls: ssl.SSLContext = tls
-        # For calls in another's name: a client certificate would win over their token.
         self.anonymous_tls: ssl.SSLContext = anonymous_tls
         self.host = str(settings.host).rstrip("/")
         self.server_name: str | None = settings.tls_server_name
@@ -123,13 +116,11 @@ class Credentials:
         value = await self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")
         return value.strip() if value else None
 
-    async def refused(self) -> bool:
-        """Reads everything again after a 401, if that was not just done; whether it's worth another try."""
+    async def renew(self) -> bool:
         if asyncio.get_running_loop().time() - self._loaded_at < RELOAD_SECONDS:
             return False
-        before = await self.authorization()
         await self.load()
-        return await self.authorization() != before
+        return True
 
 
 class Api:
@@ -140,23 +131,10 @@ class Api:
     nobody.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        session: aiohttp.ClientSession,
-        *,
-        identity: str,
-        timeout_seconds: float,
-        max_connections: int,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, wire: Wire, identity: str) -> None:
         self.identity = identity
         """Who calls, stable over restarts: what jitter is a function of."""
-        self.metrics = metrics
-        self._credentials = credentials
-        self._session = session
-        self._timeout_seconds = timeout_seconds
-        self._turns: asyncio.Semaphore | None = asyncio.Semaphore(max_connections)
+        self._wire = wire
 
     @classmethod
     async def connect(
@@ -175,23 +153,14 @@ class Api:
             kubeconfig = Path(named)
         credentials = Credentials(kubeconfig)
         await credentials.load()
-        session = aiohttp.ClientSession(
-            # The number of connections is bounded by turns, so that a watch never takes the place of a call.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            headers={"User-Agent": user_agent, "Accept": "application/json"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # With it, aiohttp looks for a .netrc in a thread on every request; the proxy is found once instead.
-            trust_env=False,
-            auto_decompress=True,
-        )
-        return cls(
+        wire = Wire(
             credentials,
-            session,
-            identity=identity or f"{user_agent}@{socket.gethostname()}",
-            timeout_seconds=timeout_seconds,
-            max_connections=max_connections,
+            session(user_agent),
+            seconds=timeout_seconds,
+            turns=asyncio.Semaphore(max_connections),
             metrics=metrics or Metrics(),
         )
+        return cls(wire, identity or f"{user_agent}@{socket.gethostname()}")
 
     async def __aenter__(self) -> Api:
         return self
@@ -202,19 +171,20 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._wire.session.close()
 
     @property
     def host(self) -> str:
-        return self._credentials.host
+        return self._wire.reach.host
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._wire.metrics
 
     @property
     def urgent(self) -> Api:
         """The same server and connections without waiting for a turn: a lease must be renewed however busy we are."""
-        other = Api.__new__(Api)
-        other.__dict__.update(self.__dict__)
-        other._turns = None
-        return other
+        return Api(self._wire.urgent, self.identity)
 
     # Objects
 
@@ -336,27 +306,11 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout_seconds))),
         } | _selectors(label_selector, None)
-        call = f"watch {r.plural}"
-        lines = Lines()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout_seconds + OVERTIME_SECONDS
-        # No deadline may be around a `yield`: it would cancel what its caller does with the event.
-        async with (
-            _answers(call),
-            self._send("watch", r.plural, "GET", r.path(namespace), query=query) as answer,
-        ):
-            while True:
-                try:
-                    async with asyncio.timeout_at(min(end, loop.time() + quiet_seconds)):
-                        chunk = await answer.content.readany()
-                except TimeoutError:
-                    return
-                for line in lines.feed(chunk):
-                    yield _event(line, call)
-                if not chunk:
-                    break
-        if lines.rest:
-            raise Unreachable("the stream was cut inside an event", call=call)
+        call = Call("watch", r.plural, "GET", r.path(namespace), query=query)
+        end = timeout_seconds + OVERTIME_SECONDS
+        async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:
+            async for line in lines:
+                yield _event(line, f"watch {r.plural}")
 
     async def request(
         self,
@@ -372,9 +326,9 @@ class Api:
     ) -> Document:
         """Any other call. With `token` it is made in the name of whose token that is, and of nobody else. To `warnings`
         are added those that the server sends with its answer, whatever the answer."""
-        return await self._exchange(
+        call = Call(
             method.lower(),
-            path.rsplit("/", 1)[-1],
+            plural_of(path),
             method,
             path,
             body=body,
@@ -384,8 +338,7 @@ class Api:
             seconds=timeout_seconds,
             warnings=warnings,
         )
-
-    # HTTP
+        return await self._wire.exchange(call)
 
     async def _call(
         self,
@@ -399,177 +352,17 @@ class Api:
         content_type: str | None = None,
     ) -> Document:
         headers = {"Content-Type": content_type} if content_type else None
-        return await self._exchange(verb, r.plural, method, path, body=body, query=query, headers=headers)
-
-    async def _exchange(
-        self,
-        verb: str,
-        what: str,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str | None = None,
-        seconds: float | None = None,
-        warnings: Sentences | None = None,
-    ) -> Document:
-        call = f"{method} {path}"
-        seconds = seconds or self._timeout_seconds
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        if self._turns is not None:
-            await self._turns.acquire()
-        try:
-            async with (
-                _answers(call),
-                asyncio.timeout(seconds),
-                self._send(
-                    verb,
-                    what,
-                    method,
-                    path,
-                    data=data,
-                    query=query,
-                    headers=headers,
-                    token=token,
-                    seconds=seconds,
-                    warnings=warnings,
-                ) as answer,
-            ):
-                raw = await answer.read()
-        finally:
-            if self._turns is not None:
-                self._turns.release()
-        return _document(raw, call)
-
-    @asynccontextmanager
-    async def _send(
-        self,
-        verb: str,
-        what: str,
-        method: str,
-        path: str,
-        *,
-        data: bytes | None = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str | None = None,
-        seconds: float | None = None,
-        warnings: Sentences | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer of 2xx, its head had within the deadline; any other is raised as the error it is."""
-        began = time.perf_counter()
-        code = 0
-        try:
-            async with asyncio.timeout(seconds or self._timeout_seconds):
-                answer = await self._open(method, path, data, query, headers, token)
-                code = answer.status
-                if warnings is not None:
-                    warnings += _warnings(answer.headers.getall("Warning", ()))
-                if code >= 300:
-                    async with answer:
-                        await _refuse(answer, f"{method} {path}")
-            async with answer:
-                yield answer
-        finally:
-            self.metrics.requests.labels(verb, what, str(code)).inc()
-            if verb != "watch":
-                self.metrics.request_seconds.labels(verb).observe(time.perf_counter() - began)
-
-    async def _open(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
-        token: str | None,
-    ) -> aiohttp.ClientResponse:
-        answer = await self._open_once(method, path, data, query, headers, token)
-        if answer.status == 401 and token is None and await self._credentials.refused():
-            answer.release()
-            answer = await self._open_once(method, path, data, query, headers, token)
-        return answer
-
-    async def _open_once(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
-        token: str | None,
-    ) -> aiohttp.ClientResponse:
-        credentials = self._credentials
-        sent = {"Content-Type": "application/json"} if data is not None else {}
-        sent |= headers or {}
-        authorization = f"Bearer {token}" if token is not None else await credentials.authorization()
-        if authorization:
-            sent["Authorization"] = authorization
-        return await self._session.request(
-            method,
-            credentials.host + path,
-            data=data,
-            params=query or None,
-            headers=sent,
-            ssl=credentials.tls if token is None else credentials.anonymous_tls,
-            server_hostname=credentials.server_name,
-            proxy=credentials.proxy,
-            # Deadlines are asyncio.timeout's: a timeout of aiohttp would be rounded up to whole seconds.
-            timeout=aiohttp.ClientTimeout(total=None),
-            # Elsewhere our credentials are nobody's business.
-            allow_redirects=False,
-        )
-
-
-@asynccontextmanager
-async def _answers(call: str) -> AsyncIterator[None]:
-    """Turns what a connection can die of into `Unreachable`."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Unreachable("no answer before the deadline", reason="Timeout", call=call) from error
-    except TooLong as error:
-        raise Unreachable(str(error), call=call) from error
-    except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-        raise Unreachable(str(error) or type(error).__name__, reason=type(error).__name__, call=call) from error
-
-
-def _warnings(headers: Iterable[str]) -> Sentences:
-    """The sentences of `299 - "..."`, as RFC 7234 quotes them."""
-    quoted = (header.split(" ", 2)[-1].strip() for header in headers)
-    return [re.sub(r"\\(.)", r"\1", text[1:-1]) for text in quoted if text[:1] == text[-1:] == '"']
-
-
-async def _refuse(answer: aiohttp.ClientResponse, call: str) -> NoReturn:
-    raise of_answer(
-        answer.status,
-        await answer.read(),
-        retry_after=answer.headers.get("Retry-After"),
-        now=datetime.now(UTC),
-        call=call,
-    )
-
-
-def _document(raw: bytes, call: str) -> Document:
-    try:
-        document = json.loads(raw)
-    except ValueError as error:
-        raise Unreachable(f"the answer is not JSON ({error}): {raw[:200]!r}", call=call) from error
-    if not isinstance(document, dict):
-        raise Unreachable(f"the answer is not an object: {raw[:200]!r}", call=call)
-    return document
+        return await self._wire.exchange(Call(verb, r.plural, method, path, body=body, query=query, headers=headers))
 
 
 def _event(line: bytes, call: str) -> tuple[str, Document]:
-    event = _document(line, call)
-    kind, document = event.get("type"), event.get("object")
-    if not isinstance(kind, str) or not isinstance(document, dict):
+    event = document(line, call)
+    kind, changed = event.get("type"), event.get("object")
+    if not isinstance(kind, str) or not isinstance(changed, dict):
         raise Unreachable(f"not an event: {line[:200]!r}", call=call)
     if kind == "ERROR":
-        raise of_status(document, now=datetime.now(UTC), call=call)
-    return kind, document
+        raise of_status(changed, now=datetime.now(UTC), call=call)
+    return kind, changed
 
 
 def _namespace(r: Resource, body: Document) -> str | None:

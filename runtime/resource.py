@@ -40,3 +40,12 @@ def key_of(document: dict[str, object]) -> Key:
     metadata = document["metadata"]
     assert isinstance(metadata, dict)
     return metadata.get("namespace") or "", metadata["name"]
+
+
+def plural_of(path: str) -> str:
+    """Which resource a path is about, for counting: never a name, of which there is no end."""
+    parts = path.strip("/").split("/")
+    rest = parts[3:] if parts[0] == "apis" else parts[2:] if parts[0] == "api" else parts[:1]
+    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+        rest = rest[2:]
+    return rest[0] if rest else parts[0]

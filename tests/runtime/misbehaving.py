@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,8 +81,10 @@ async def silence(request: Request) -> None:
 
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        self.port = port
         self.requests: list[Request] = []
+        self._tls = tls
         self.script: Script = silence
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -105,7 +108,9 @@ class Server:
                 {
                     "apiVersion": "v1",
                     "kind": "Config",
-                    "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+                    "clusters": [
+                        {"name": "c", "cluster": {"server": self.url, "certificate-authority": "ca.crt"}},
+                    ],
                     "users": [{"name": "u", "user": {"token": "ours"}}],
                     "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                     "current-context": "x",
@@ -115,14 +120,20 @@ class Server:
         return await Api.connect(kubeconfig, **{"user_agent": "test", "identity": "test"} | options)
 
     async def __aenter__(self) -> Server:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=2**24)
-        host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://{host}:{port}"
+        self._server = await asyncio.start_server(
+            self._accept, "127.0.0.1", self.port, limit=2**24, ssl=self._tls, reuse_address=True
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Nobody answers any more, and every connection is closed."""
         self._server.close()
         for task in self._tasks:
             task.cancel()

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import ipaddress
 import json
+import ssl
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
 from runtime.api import Api, ApiError, Expired, Forbidden, NotFound, Resource, Unreachable
 from runtime.metrics import Metrics
+from runtime.resource import plural_of
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -111,6 +120,27 @@ async def test_a_patch_names_its_kind(server: Server, api: Api, kind: Any, conte
 )
 def test_paths(resource: Resource, where: tuple[str | None, str | None], path: str) -> None:
     assert resource.path(*where) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "plural"),
+    [
+        ("/version", "version"),
+        ("/api/v1/nodes/x", "nodes"),
+        ("/api/v1/namespaces", "namespaces"),
+        ("/api/v1/namespaces/n", "namespaces"),
+        ("/api/v1/namespaces/n/status", "namespaces"),
+        ("/api/v1/namespaces/n/configmaps/x", "configmaps"),
+        ("/api/v1/namespaces/n/serviceaccounts/x/token", "serviceaccounts"),
+        ("/apis/test.dev/v1/namespaces/n/things/x/scale", "things"),
+        ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "subjectaccessreviews"),
+        ("/apis/test.dev/v1", "apis"),
+        ("/apis", "apis"),
+        ("/", ""),
+    ],
+)
+def test_a_path_is_counted_by_what_it_is_about_and_never_by_a_name(path: str, plural: str) -> None:
+    assert plural_of(path) == plural
 
 
 @pytest.mark.parametrize("where", [(None, "a"), ("", "a"), ("n", "")])
@@ -265,7 +295,7 @@ async def test_no_whole_answer_is_unreachable_within_the_deadline(
 
 
 async def test_a_server_that_is_not_there_is_unreachable(server: Server, api: Api) -> None:
-    server._server.close()
+    await server.stop()
     with pytest.raises(Unreachable):
         await api.get(THINGS, "n", "a")
 
@@ -434,3 +464,87 @@ async def test_a_body_of_any_text_arrives_as_it_is(server: Server, api: Api) -> 
     body = thing("a", 1, text='\u0000\u202e</script>"\n \U0001f600')
     await api.create(THINGS, body)
     assert json.loads(server.requests[0].body) == body
+
+
+# TLS
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Callable[[], ssl.SSLContext]:
+    """Makes a server's TLS whose CA is written to ca.crt of the test's directory; each time another CA."""
+
+    def make() -> ssl.SSLContext:
+        ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+        ca = signed("ca", ca_key, "ca", ca_key, authority=True)
+        leaf = signed("leaf", key, "ca", ca_key, authority=False)
+        (tmp_path / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+        (tmp_path / "tls.crt").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
+        pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        (tmp_path / "tls.key").write_bytes(key.private_bytes(*pem))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+        return context
+
+    return make
+
+
+def signed(name: str, key: Any, by: str, by_key: Any, *, authority: bool) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, by)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by_key.public_key()), critical=False)
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=True,
+                key_cert_sign=authority,
+                crl_sign=authority,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            critical=True,
+        )
+        .sign(by_key, hashes.SHA256())
+    )
+
+
+async def test_a_new_authority_is_learned_without_a_restart(tmp_path: Path, authority: Any) -> None:
+    """A cluster's CA is rotated: its file is renewed, and the server has a certificate of the new one."""
+    async with Server(tls=authority()) as old:
+        old.script = ok
+        async with await old.connect(tmp_path) as api:
+            await api.get(THINGS, "n", "a")
+            port = old.port
+            await old.stop()
+            context = authority()
+            async with Server(tls=context, port=port) as new:
+                new.script = ok
+                with pytest.raises(Unreachable, match="certificate"):
+                    await api.get(THINGS, "n", "a")
+                await asyncio.sleep(60)
+                await api.create(THINGS, thing("a", 1))
+                assert len(new.requests) == 1
+
+
+async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path, authority: Any) -> None:
+    async with Server(tls=authority()) as server:
+        server.script = ok
+        authority()
+        async with await server.connect(tmp_path) as api:
+            await asyncio.sleep(60)
+            with pytest.raises(Unreachable, match="certificate"):
+                await api.get(THINGS, "n", "a")
+            assert server.requests == []

@@ -1,0 +1,218 @@
+"""HTTP to one API server: one call, one whole answer or one error, within a deadline. It knows no resource."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import aiohttp
+
+from runtime.errors import Unreachable, of_answer
+from runtime.lines import Lines, TooLong
+from runtime.metrics import Metrics
+
+Document = dict[str, Any]
+
+
+class Reach(Protocol):
+    """Where the server is, and as whom we go there."""
+
+    host: str
+    tls: ssl.SSLContext
+    anonymous_tls: ssl.SSLContext
+    """for calls in another's name: a client certificate would win over their token"""
+    server_name: str | None
+    proxy: str | None
+
+    async def authorization(self) -> str | None: ...
+
+    async def renew(self) -> bool:
+        """Reads all of this again, if that was not just done; whether it was."""
+
+
+@dataclass(frozen=True)
+class Call:
+    verb: str
+    """with `what`, how it is counted: both from small sets"""
+    what: str
+    method: str
+    path: str
+    body: Any = None
+    query: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+    token: str | None = None
+    """whose call it is, if not ours"""
+    seconds: float | None = None
+    warnings: list[str] | None = None
+    """is given the warnings that come with the answer"""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Wire:
+    def __init__(
+        self,
+        reach: Reach,
+        session: aiohttp.ClientSession,
+        *,
+        seconds: float,
+        turns: asyncio.Semaphore | None,
+        metrics: Metrics,
+    ) -> None:
+        """`turns` bounds how many calls are under way at once. Time begins to count when a call has its turn."""
+        self.reach = reach
+        self.session = session
+        self.metrics = metrics
+        self._seconds = seconds
+        self._turns = turns
+
+    @property
+    def urgent(self) -> Wire:
+        return Wire(self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics)
+
+    async def exchange(self, call: Call) -> Document:
+        if self._turns is None:
+            return document(await self._answer(call), str(call))
+        async with self._turns:
+            raw = await self._answer(call)
+        return document(raw, str(call))
+
+    async def lines(self, call: Call, *, seconds: float, quiet_seconds: float) -> AsyncGenerator[bytes]:
+        """The lines of an answer that goes on, until the server ends it, nothing came for `quiet_seconds` or `seconds`
+        are over. A cut stream raises."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        lines = Lines()
+        # No deadline may be around a `yield`: it would cancel what its caller does with the line.
+        async with _answers(call), self._open(call) as answer:
+            while True:
+                try:
+                    async with asyncio.timeout_at(min(end, loop.time() + quiet_seconds)):
+                        chunk = await answer.content.readany()
+                except TimeoutError:
+                    return
+                for line in lines.feed(chunk):
+                    yield line
+                if not chunk:
+                    break
+        if lines.rest:
+            raise Unreachable("the stream was cut inside a line", call=str(call))
+
+    async def _answer(self, call: Call) -> bytes:
+        began = time.perf_counter()
+        try:
+            async with _answers(call), asyncio.timeout(call.seconds or self._seconds), self._open(call) as answer:
+                return await answer.read()
+        finally:
+            self.metrics.request_seconds.labels(call.verb).observe(time.perf_counter() - began)
+
+    @asynccontextmanager
+    async def _open(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer of 2xx, its head had within the deadline; any other is raised as the error it is."""
+        code = 0
+        try:
+            async with asyncio.timeout(call.seconds or self._seconds):
+                answer = await self._send(call)
+                code = answer.status
+                if call.warnings is not None:
+                    call.warnings.extend(sentences(answer.headers.getall("Warning", ())))
+                if code >= 300:
+                    async with answer:
+                        raw = await answer.read()
+                    later = answer.headers.get("Retry-After")
+                    raise of_answer(code, raw, retry_after=later, now=datetime.now(UTC), call=str(call))
+            async with answer:
+                yield answer
+        finally:
+            self.metrics.requests.labels(call.verb, call.what, str(code)).inc()
+
+    async def _send(self, call: Call) -> aiohttp.ClientResponse:
+        """Sends it once. Only what certainly did nothing, because it never got past TLS or a 401, is sent again, and
+        only when there are new credentials to send it with."""
+        try:
+            answer = await self._send_once(call)
+        except aiohttp.ClientConnectorCertificateError:
+            if not await self.reach.renew():
+                raise
+            return await self._send_once(call)
+        if answer.status == 401 and call.token is None:
+            before = await self.reach.authorization()
+            if await self.reach.renew() and await self.reach.authorization() != before:
+                answer.release()
+                return await self._send_once(call)
+        return answer
+
+    async def _send_once(self, call: Call) -> aiohttp.ClientResponse:
+        reach = self.reach
+        headers: dict[str, str] = {}
+        data = None
+        if call.body is not None:
+            data = json.dumps(call.body, separators=(",", ":")).encode()
+            headers["Content-Type"] = "application/json"
+        headers |= call.headers or {}
+        authorization = await reach.authorization() if call.token is None else f"Bearer {call.token}"
+        if authorization:
+            headers["Authorization"] = authorization
+        return await self.session.request(
+            call.method,
+            reach.host + call.path,
+            data=data,
+            params=call.query or None,
+            headers=headers,
+            ssl=reach.tls if call.token is None else reach.anonymous_tls,
+            server_hostname=reach.server_name,
+            proxy=reach.proxy,
+            # Deadlines are asyncio.timeout's: a timeout of aiohttp would be rounded up to whole seconds.
+            timeout=aiohttp.ClientTimeout(total=None),
+            # Elsewhere our credentials are nobody's business.
+            allow_redirects=False,
+        )
+
+
+def session(user_agent: str) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        # The number of connections is bounded by turns, so that a watch never takes the place of a call.
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        headers={"User-Agent": user_agent, "Accept": "application/json"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        # With it, aiohttp looks for a .netrc in a thread on every request; the proxy is found once instead.
+        trust_env=False,
+    )
+
+
+@asynccontextmanager
+async def _answers(call: Call) -> AsyncIterator[None]:
+    """Turns what a connection can die of into `Unreachable`."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unreachable("no answer before the deadline", reason="Timeout", call=str(call)) from error
+    except TooLong as error:
+        raise Unreachable(str(error), call=str(call)) from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unreachable(str(error) or type(error).__name__, reason=type(error).__name__, call=str(call)) from error
+
+
+def document(raw: bytes, call: str) -> Document:
+    try:
+        parsed = json.loads(raw)
+    except ValueError as error:
+        raise Unreachable(f"the answer is not JSON ({error}): {raw[:200]!r}", call=call) from error
+    if not isinstance(parsed, dict):
+        raise Unreachable(f"the answer is not an object: {raw[:200]!r}", call=call)
+    return parsed
+
+
+def sentences(headers: Iterable[str]) -> list[str]:
+    """Those of `Warning: 299 - "..."`, as RFC 7234 quotes them."""
+    quoted = (header.split(" ", 2)[-1].strip() for header in headers)
+    return [re.sub(r"\\(.)", r"\1", text[1:-1]) for text in quoted if text[:1] == text[-1:] == '"']

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from defaulter.complete import Wish, complete
-from defaulter.domain import ANONYMOUS, NAME
+from defaulter.domain import NAME
 from defaulter.driver import Libvirt
+from defaulter.facts import ANONYMOUS
 from defaulter.kubevirt import Cluster
 from defaulter.main import read
+from defaulter.roots import environment
 from defaulter.worker import drop_privileges
 
 
@@ -62,8 +64,7 @@ def main() -> None:
     settings = read({})
     drop_privileges(settings.uid, settings.gid)
     root = Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp"))
-    for home in ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        os.environ[home] = str(root)
+    os.environ |= environment(root)
     host = Libvirt(root)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import uuid4
 
-from defaulter import checks, domain, facts, identity, layout, walker
+from defaulter import checks, domain, facts, identity, layout, v1alpha1, walker, xml
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
@@ -66,6 +66,8 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
 
     With shapes, libvirt is not asked about one that it has decided before.
     """
+    if v1alpha1.is_ours(wish.document):
+        return _libvirt_shaped(wish, host)
     where = locate(wish.document, wish.namespace)
     if where is None:
         raise Refused([Problem("kind", f"{wish.document.get('kind')!r} has no virtual machine in it")])
@@ -77,6 +79,23 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
     if wish.old is None or not _settled(draft, where, wish.old, cluster):
         final = _decide_rest(draft, where, cluster, host, shapes)
     return Completed(draft.document, list(_warnings(wish.document, draft, where)), final)
+
+
+def _libvirt_shaped(wish: Wish, host: Host) -> Completed:
+    given = get(wish.document, v1alpha1.SPEC)
+    refuse(v1alpha1.SPEC, v1alpha1.faults(given))
+    name = str(get(wish.document, ("metadata", "name")) or "")
+    namespace = str(get(wish.document, ("metadata", "namespace")) or wish.namespace or "default")
+    if name or wish.unique:
+        given = v1alpha1.identify(given, wish.seed, namespace, name)
+    try:
+        with host.scratch() as define:
+            final = xml.read(define(xml.write(v1alpha1.build(given, name))))
+    except Declined as error:
+        raise Refused([v1alpha1.refused(error, given).below(v1alpha1.SPEC)]) from error
+    draft = Draft(wish.document)
+    draft.replace(v1alpha1.SPEC, v1alpha1.merge(given, final))
+    return Completed(draft.document, [], final)
 
 
 def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:

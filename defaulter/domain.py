@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from defaulter import builtin, passthrough, walker, xml
-from defaulter.facts import MEMORY_BYTES, alias, architecture, has_efi, virtio_model
+from defaulter.facts import ANONYMOUS, MEMORY_BYTES, alias, architecture, has_efi, virtio_model
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, Devices
 from defaulter.kubevirt import device_kind, emulated
 from defaulter.paths import Json, get, objects, parse
 from defaulter.xml import Element
 
 NAME = "defaulting"
-ANONYMOUS = "00000000-0000-4000-8000-000000000001"
-"""the UUID of a domain whose spec has none: each pass must define the same domain again"""
 _MACHINES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 
 

@@ -10,6 +10,8 @@ from defaulter.codecs import quantity
 from defaulter.fields import ARCHITECTURES
 from defaulter.paths import Json, get, parse
 
+ANONYMOUS = "00000000-0000-4000-8000-000000000001"
+"""the UUID of a domain whose spec has none: each pass must define the same domain again"""
 MEMORY_BYTES = 1024**3
 """where the spec has none: an instance type will bring it, and no address depends on it"""
 

@@ -20,7 +20,7 @@ from defaulter import frames
 from defaulter.answers import Answer
 from defaulter.kubevirt import Cluster
 from defaulter.problems import Unable
-from defaulter.roots import Roots
+from defaulter.roots import Roots, environment
 
 
 class Once:
@@ -29,13 +29,12 @@ class Once:
     def __init__(self, cluster: Cluster, seed: str, user: tuple[int | None, int | None], warm: Path | None) -> None:
         self._roots = Roots(None, *user, warm=warm)
         self.root = root = self._roots.make(0)
-        homes = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
         self._process = subprocess.Popen(
             (sys.executable, "-m", "defaulter.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **dict.fromkeys(homes, str(root))},
+            env={**os.environ, **environment(root)},
             start_new_session=True,
         )
         settings = {"uid": user[0], "gid": user[1], "seed": seed, "cluster": asdict(cluster)}

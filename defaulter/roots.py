@@ -16,6 +16,15 @@ _WORKER = "/w000"
 _CACHE = Path("cache/qemu/capabilities")
 
 
+_HOMES = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+
+
+def environment(root: Path) -> dict[str, str]:
+    """What a worker's libvirt must be told: to live below its root, and to start no daemon when a domain refers to a
+    network or a storage pool, which it would wait for and leave behind."""
+    return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0"}
+
+
 class Roots:
     """Makes, warms and clears the directories below one base.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from defaulter import frames
 from defaulter.frames import HEADER, MOST_BYTES
-from defaulter.roots import Roots
+from defaulter.roots import Roots, environment
 
 log = logging.getLogger(__name__)
 
@@ -208,12 +208,11 @@ class Workers:
         return json.dumps({**self._arguments, "root": str(root), "parent": os.getpid()}).encode()
 
     async def _spawn(self, root: Path) -> Process:
-        homes = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "defaulter.worker"),
             stdin=PIPE,
             stdout=PIPE,
-            env={**self._environment, **dict.fromkeys(homes, str(root))},
+            env={**self._environment, **environment(root)},
             start_new_session=True,
         )
 

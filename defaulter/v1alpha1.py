@@ -1,0 +1,327 @@
+"""`kind: VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain written as JSON.
+
+One table says how each element of the XML is spelled in JSON, and is walked both ways. What libvirt adds is merged into
+what was given: nothing given changes, devices are matched by an alias that they carry through libvirt, and what is the
+host's (emulator, sources, drivers) is sent along but never brought back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from defaulter import identity, xml
+from defaulter.codecs import UNWRITABLE
+from defaulter.facts import ANONYMOUS
+from defaulter.paths import Json, Path, get, objects
+from defaulter.problems import Declined, Fault
+from defaulter.xml import Element
+
+API_VERSION = "kubevirt.io/v1alpha1"
+SPEC: Path = ("spec", "domain")
+
+_NAME = "defaulting"
+_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One element: its name in XML, its attributes and text as keys of a JSON object, and the elements below it."""
+
+    element: str
+    attributes: tuple[str, ...] = ()
+    text: str | None = None
+    """the key of the text; a shape with nothing but text is a plain value in JSON"""
+    below: Mapping[str, Shape] = field(default_factory=dict)
+    many: bool = False
+    numeric: bool = False
+    hosts: bool = False
+    """of no concern to the guest: sent to libvirt, never brought back"""
+
+    @property
+    def plain(self) -> bool:
+        return self.text is not None and not self.attributes and not self.below
+
+
+def _plain(element: str, **kind: Any) -> Shape:
+    return Shape(element, text="value", **kind)
+
+
+ADDRESS = Shape(
+    "address",
+    ("type", "domain", "bus", "slot", "function", "multifunction", "controller", "target", "unit", "port"),
+)
+ALIAS = Shape("alias", ("name",))
+BOOT = Shape("boot", ("order",))
+DEVICE = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
+SIZE = ("unit",)
+HOST_SOURCE = Shape("source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), hosts=True)
+
+_DEVICES: dict[str, Shape] = {
+    "emulator": _plain("emulator", hosts=True),
+    "disks": Shape(
+        "disk",
+        ("type", "device", "model"),
+        many=True,
+        below={
+            **DEVICE,
+            "driver": Shape("driver", ("name", "type", "cache", "io"), hosts=True),
+            "source": HOST_SOURCE,
+            "target": Shape("target", ("dev", "bus", "tray")),
+            "serial": _plain("serial"),
+            "readonly": Shape("readonly"),
+            "shareable": Shape("shareable"),
+        },
+    ),
+    "controllers": Shape(
+        "controller",
+        ("type", "index", "model"),
+        many=True,
+        below={
+            **DEVICE,
+            "model": Shape("model", ("name",)),
+            "target": Shape("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
+        },
+    ),
+    "interfaces": Shape(
+        "interface",
+        ("type",),
+        many=True,
+        below={
+            **DEVICE,
+            "mac": Shape("mac", ("address",)),
+            "source": HOST_SOURCE,
+            "model": Shape("model", ("type",)),
+            "link": Shape("link", ("state",)),
+        },
+    ),
+    "serials": Shape(
+        "serial",
+        ("type",),
+        many=True,
+        below={**DEVICE, "source": HOST_SOURCE, "target": Shape("target", ("type", "port"))},
+    ),
+    "consoles": Shape(
+        "console",
+        ("type",),
+        many=True,
+        below={"alias": ALIAS, "source": HOST_SOURCE, "target": Shape("target", ("type", "port"))},
+    ),
+    "channels": Shape(
+        "channel",
+        ("type",),
+        many=True,
+        below={**DEVICE, "source": HOST_SOURCE, "target": Shape("target", ("type", "name"))},
+    ),
+    "inputs": Shape("input", ("type", "bus", "model"), many=True, below=DEVICE),
+    "graphics": Shape("graphics", ("type", "autoport", "port", "listen"), many=True, hosts=True),
+    "sounds": Shape("sound", ("model",), many=True, below=DEVICE),
+    "videos": Shape(
+        "video", many=True, below={**DEVICE, "model": Shape("model", ("type", "vram", "heads", "primary"))}
+    ),
+    "watchdogs": Shape("watchdog", ("model", "action"), many=True, below=DEVICE),
+    "rngs": Shape(
+        "rng",
+        ("model",),
+        many=True,
+        below={**DEVICE, "backend": Shape("backend", ("model",), text="source", hosts=True)},
+    ),
+    "panics": Shape("panic", ("model",), many=True, below=DEVICE),
+    "memballoon": Shape("memballoon", ("model",), below=DEVICE),
+}
+
+DOMAIN = Shape(
+    "domain",
+    below={
+        "uuid": _plain("uuid"),
+        "memory": Shape("memory", SIZE, "value", numeric=True),
+        "currentMemory": Shape("currentMemory", SIZE, "value", numeric=True),
+        "vcpu": Shape("vcpu", ("placement", "current"), "value", numeric=True),
+        "os": Shape(
+            "os",
+            below={
+                "type": Shape("type", ("arch", "machine"), "os"),
+                "bootOrder": Shape("boot", ("dev",), many=True),
+                "kernel": _plain("kernel", hosts=True),
+                "initrd": _plain("initrd", hosts=True),
+                "cmdline": _plain("cmdline"),
+            },
+        ),
+        "features": Shape("features", below={name: Shape(name) for name in ("acpi", "apic", "pae")}),
+        "cpu": Shape(
+            "cpu",
+            ("mode", "match", "check"),
+            below={
+                "model": Shape("model", ("fallback",), "name"),
+                "topology": Shape("topology", ("sockets", "dies", "cores", "threads")),
+                "features": Shape("feature", ("name", "policy"), many=True),
+            },
+        ),
+        "clock": Shape("clock", ("offset",)),
+        "onPoweroff": _plain("on_poweroff"),
+        "onReboot": _plain("on_reboot"),
+        "onCrash": _plain("on_crash"),
+        "devices": Shape("devices", below=_DEVICES),
+    },
+)
+
+
+def is_ours(document: Json) -> bool:
+    return document.get("apiVersion") == API_VERSION and document.get("kind") == "VM"
+
+
+def faults(given: Any, shape: Shape = DOMAIN, path: Path = ()) -> Iterator[Fault]:
+    """What in the JSON has no place in the table's shape, or cannot be written in XML."""
+    if shape.plain and not isinstance(given, dict):
+        yield from _text_faults(given, path)
+        return
+    if not isinstance(given, dict):
+        yield Fault(path, "must be an object")
+        return
+    for key in (*shape.attributes, *([shape.text] if shape.text else ())):
+        if given.get(key) is not None:
+            yield from _text_faults(given[key], (*path, key))
+    for key, inner in shape.below.items():
+        value = given.get(key)
+        if value is None or (key in shape.attributes and not isinstance(value, dict)):
+            continue
+        if inner.many and not isinstance(value, list):
+            yield Fault((*path, key), "must be a list")
+            continue
+        for index, item in enumerate(value) if inner.many else ((None, value),):
+            yield from faults(item, inner, (*path, key) if index is None else (*path, key, index))
+
+
+def _text_faults(value: Any, path: Path) -> Iterator[Fault]:
+    if isinstance(value, dict | list) or value is None:
+        yield Fault(path, "must be a string or a number")
+    elif isinstance(value, str) and UNWRITABLE.search(value):
+        yield Fault(path, "must be a string without control characters")
+
+
+def build(given: Json, name: str = "") -> Element:
+    """The domain that libvirt is asked for: always emulated."""
+    root = xml.element("domain", type="qemu")
+    xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else _NAME)
+    _write(root, given, DOMAIN)
+    if root.find("uuid") is None:
+        xml.add(root, "uuid", ANONYMOUS)
+    for key, shape in _DEVICES.items():
+        for index, element in enumerate(root.findall(f"devices/{shape.element}") if shape.many else ()):
+            if "alias" in shape.below and element.find("alias") is None:
+                xml.add(element, "alias", name=_alias(key, index))
+    return root
+
+
+def _alias(key: str, index: int) -> str:
+    return f"ua-given-{key}-{index}"
+
+
+def _write(element: Element, given: Any, shape: Shape) -> None:
+    if not isinstance(given, dict):
+        element.text = _text(given)
+        return
+    for key in shape.attributes:
+        value = given.get(key)
+        if value is not None and not isinstance(value, dict):
+            element.set(key, _text(value))
+    if shape.text and given.get(shape.text) is not None:
+        element.text = _text(given[shape.text])
+    for key, inner in shape.below.items():
+        value = given.get(key)
+        if value is None or (key in shape.attributes and not isinstance(value, dict)):
+            continue
+        for item in value if inner.many else (value,):
+            _write(xml.add(element, inner.element), item, inner)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def merge(given: Json, domain: Element) -> Json:
+    """What was given, with what libvirt has besides."""
+    merged: Json = _merged(given, domain, DOMAIN)
+    return merged
+
+
+def _merged(given: Any, element: Element, shape: Shape) -> Any:
+    if shape.plain and not isinstance(given, dict):
+        return _value(element.text, shape) if given is None else given
+    result = dict(given or {})
+    for key in shape.attributes:
+        if key not in result and element.get(key) is not None:
+            result[key] = element.get(key)
+    if shape.text and shape.text not in result and element.text:
+        result[shape.text] = _value(element.text, shape)
+    for key, inner in shape.below.items():
+        if inner.hosts or (key in shape.attributes and key in result):
+            continue
+        found = element.findall(inner.element)
+        if inner.many:
+            items = list(_items(key, result.get(key) or [], found, inner))
+            if items:
+                result[key] = items
+        elif found:
+            result[key] = _merged(result.get(key), found[0], inner)
+    if shape is ALIAS and str(result.get("name", "")).startswith("ua-given-"):
+        return None
+    return {key: value for key, value in result.items() if value is not None or key in (given or {})}
+
+
+def _items(key: str, given: list[Any], found: list[Element], shape: Shape) -> Iterator[Any]:
+    """Each given device with its own element, then those that libvirt added."""
+    named = {alias.get("name"): element for element in found for alias in element.iterfind("alias")}
+    taken = []
+    for index, item in enumerate(given):
+        if "alias" in shape.below:
+            element = named.get(str(get(item, ("alias", "name")) or _alias(key, index)))
+        else:
+            element = found[index] if index < len(found) else None
+        taken.append(element)
+        yield item if element is None else _merged(item, element, shape)
+    for element in found:
+        if element not in taken:
+            yield _merged(None, element, shape)
+
+
+def _value(text: str | None, shape: Shape) -> Any:
+    return int(text) if shape.numeric and text and text.isdigit() else text
+
+
+def identify(given: Json, seed: str, namespace: str, name: str) -> Json:
+    """The UUID and MAC addresses that follow from who the VM is."""
+    domain = dict(given)
+    domain.setdefault("uuid", identity.firmware(seed, namespace, name, "uuid"))
+    interfaces = get(given, ("devices", "interfaces"))
+    if interfaces:
+        taken = frozenset(str(get(nic, ("mac", "address"))).lower() for _, nic in objects(interfaces))
+        named = [
+            _with_mac(nic, identity.mac(seed, namespace, name, f"interfaces[{i}]", taken))
+            for i, nic in enumerate(interfaces)
+        ]
+        domain["devices"] = {**domain["devices"], "interfaces": named}
+    return domain
+
+
+def _with_mac(nic: Json, address: str) -> Json:
+    return nic if get(nic, ("mac", "address")) else {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
+
+
+def refused(error: Declined, given: Json) -> Fault:
+    """libvirt's sentence at the field that it is about, as far as it says."""
+    sentence = str(error)
+    places: tuple[tuple[str, Path], ...] = (
+        ("CPUs", ("vcpu",)),
+        ("machine type", ("os", "type", "machine")),
+        ("architecture", ("os", "type", "arch")),
+        ("mac address", ("devices", "interfaces")),
+        ("CPU", ("vcpu",)),
+        ("emory", ("memory",)),
+        ("uuid", ("uuid",)),
+        ("disk", ("devices", "disks")),
+    )
+    path = next((path for word, path in places if word in sentence and get(given, path[:1]) is not None), ())
+    return Fault(path, sentence)

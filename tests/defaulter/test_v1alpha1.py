@@ -1,0 +1,196 @@
+"""The example of the proposal itself: what it posts, and the machine that it prints, but for versions and chance."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+from lxml import etree
+
+from tests.defaulter.conftest import Libvirt
+
+pytestmark = pytest.mark.libvirt
+
+EXAMPLE = yaml.safe_load(
+    """
+apiVersion: kubevirt.io/v1alpha1
+kind: VM
+metadata:
+  name: testvm
+spec:
+  domain:
+    devices:
+      interfaces:
+      - type: network
+        source:
+          network: default
+    memory:
+      unit: MB
+      value: 64
+    os:
+      type:
+        os: hvm
+    type: qemu
+"""
+)
+
+# As the proposal prints it, without the values that are versions (machine, emulator) or chance (uuid, MAC address).
+PRINTED = """
+<domain type='qemu'>
+  <name>testvm</name>
+  <uuid>a8335812-53d4-4e57-ac0b-72951c885a57</uuid>
+  <memory unit='KiB'>62500</memory>
+  <currentMemory unit='KiB'>62500</currentMemory>
+  <vcpu placement='static'>1</vcpu>
+  <os>
+    <type arch='x86_64' machine='pc-i440fx-2.7'>hvm</type>
+    <boot dev='hd'/>
+  </os>
+  <clock offset='utc'/>
+  <on_poweroff>destroy</on_poweroff>
+  <on_reboot>restart</on_reboot>
+  <on_crash>destroy</on_crash>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <controller type='usb' index='0' model='piix3-uhci'>
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x01' function='0x2'/>
+    </controller>
+    <controller type='pci' index='0' model='pci-root'/>
+    <interface type='network'>
+      <mac address='52:54:00:2e:84:30'/>
+      <source network='default'/>
+      <model type='rtl8139'/>
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x02' function='0x0'/>
+    </interface>
+    <input type='mouse' bus='ps2'/>
+    <input type='keyboard' bus='ps2'/>
+    <memballoon model='virtio'>
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x03' function='0x0'/>
+    </memballoon>
+  </devices>
+</domain>
+"""
+
+
+def test_the_spec_comes_back_with_the_printed_machine_in_it(libvirt: Libvirt) -> None:
+    answer = libvirt.default(EXAMPLE).object
+    domain = answer["spec"]["domain"]
+    assert domain["memory"] == {"unit": "MB", "value": 64}, "what is given is kept as it is"
+    assert domain["currentMemory"] == {"unit": "KiB", "value": 62500}
+    assert domain["vcpu"] == {"placement": "static", "value": 1}
+    assert domain["os"]["bootOrder"] == [{"dev": "hd"}]
+    assert domain["os"]["type"]["machine"].startswith("pc-i440fx-")
+    assert domain["clock"] == {"offset": "utc"}
+    assert (domain["onPoweroff"], domain["onReboot"], domain["onCrash"]) == ("destroy", "restart", "destroy")
+    devices = domain["devices"]
+    (nic,) = devices["interfaces"]
+    assert nic.pop("mac")["address"]
+    assert nic == {
+        "type": "network",
+        "source": {"network": "default"},
+        "model": {"type": "rtl8139"},
+        "address": {"type": "pci", "domain": "0x0000", "bus": "0x00", "slot": "0x02", "function": "0x0"},
+    }
+    assert devices["controllers"] == [
+        {
+            "type": "usb",
+            "index": "0",
+            "model": "piix3-uhci",
+            "address": {"type": "pci", "domain": "0x0000", "bus": "0x00", "slot": "0x01", "function": "0x2"},
+        },
+        {"type": "pci", "index": "0", "model": "pci-root"},
+    ]
+    assert devices["inputs"] == [{"type": "mouse", "bus": "ps2"}, {"type": "keyboard", "bus": "ps2"}]
+    assert devices["memballoon"]["address"]["slot"] == "0x03"
+    assert "emulator" not in devices, "the host's side stays on the host"
+    assert {key: answer[key] for key in ("apiVersion", "kind", "metadata")} == {
+        key: EXAMPLE[key] for key in ("apiVersion", "kind", "metadata")
+    }
+
+
+def test_the_domain_has_every_element_that_is_printed(libvirt: Libvirt) -> None:
+    domain = etree.fromstring(libvirt.domain(EXAMPLE))
+    for element in etree.fromstring(PRINTED).iter():
+        if element.tag in ("domain", "uuid", "mac", "emulator"):
+            continue
+        wanted = {key: value for key, value in element.attrib.items() if key != "machine"}
+        found = [
+            other
+            for other in domain.iter(element.tag)
+            if wanted.items() <= dict(other.attrib).items()
+            and (other.text or "").strip() == (element.text or "").strip()
+        ]
+        assert found, etree.tostring(element)
+
+
+def test_twice_is_once(libvirt: Libvirt) -> None:
+    once = libvirt.default(EXAMPLE).object
+    assert libvirt.default(once).object == once
+
+
+def test_what_is_given_is_kept_whatever_it_is(libvirt: Libvirt) -> None:
+    document = deepcopy(EXAMPLE)
+    domain: dict[str, Any] = document["spec"]["domain"]
+    domain |= {"future": {"x": 1}, "type": "kvm"}
+    domain["devices"] |= {
+        "emulator": "/somewhere/else",
+        "interfaces": [
+            {"type": "network", "source": {"network": "b"}, "model": {"type": "virtio"}},
+            {
+                "type": "bridge",
+                "source": {"bridge": "a"},
+                "mac": {"address": "52:54:00:00:00:07"},
+                "alias": {"name": "ua-me"},
+            },
+        ],
+        "disks": [
+            {
+                "type": "file",
+                "device": "disk",
+                "source": {"file": "/nowhere"},
+                "target": {"dev": "vdb", "bus": "virtio"},
+            },
+            {
+                "type": "file",
+                "device": "disk",
+                "source": {"file": "/nowhere"},
+                "target": {"dev": "vda", "bus": "virtio"},
+            },
+        ],
+    }
+    del domain["devices"]["emulator"]
+    answer = libvirt.default(document).object["spec"]["domain"]
+    assert (answer["future"], answer["type"]) == ({"x": 1}, "kvm")
+    first, second = answer["devices"]["interfaces"]
+    assert (first["model"], second["mac"]) == ({"type": "virtio"}, {"address": "52:54:00:00:00:07"})
+    assert second["alias"] == {"name": "ua-me"}
+    assert "alias" not in first
+    assert [disk["target"]["dev"] for disk in answer["devices"]["disks"]] == ["vdb", "vda"], "libvirt sorts; we do not"
+    addresses = [device["address"]["slot"] for device in (*answer["devices"]["disks"], first, second)]
+    assert len(set(addresses)) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"os": {"type": {"os": "hvm", "machine": "pc-i440fx-99.0"}}}, "spec.domain.os.type.machine"),
+        ({"memory": "64"}, "spec.domain.memory"),
+        ({"devices": {"interfaces": {}}}, "spec.domain.devices.interfaces"),
+        ({"devices": {"interfaces": [3]}}, "spec.domain.devices.interfaces[0]"),
+        ({"devices": {"interfaces": [{"type": ["x"]}]}}, "spec.domain.devices.interfaces[0].type"),
+        ({"uuid": "a\x00b"}, "spec.domain.uuid"),
+        ({"uuid": "x"}, "spec.domain.uuid"),
+        ({"vcpu": {"value": 9999}}, "spec.domain.vcpu"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_its_field(libvirt: Libvirt, change: dict[str, Any], path: str) -> None:
+    document = deepcopy(EXAMPLE)
+    document["spec"]["domain"] |= change
+    assert path in libvirt.default(document).problems
+
+
+@pytest.mark.parametrize("spec", [None, 3, [], {}, {"domain": None}, {"domain": []}])
+def test_a_document_without_a_domain_is_refused(libvirt: Libvirt, spec: Any) -> None:
+    assert libvirt.default({**EXAMPLE, "spec": spec}).problems

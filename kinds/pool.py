@@ -169,6 +169,8 @@ class PoolStatus(Model):
     """Revision of the template that all VMs had last."""
     update_revision: str = ""
     """Revision of the template that VMs get now."""
+    last_progress_time: Time | None = None
+    """When the pool last came nearer to what its spec says. `progressDeadlineSeconds` counts from here."""
     label_selector: str = ""
     """Selector of the pool's VMs, in the form that autoscalers read."""
     healing: Healing | None = None

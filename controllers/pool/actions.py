@@ -80,4 +80,40 @@ class ReturnDisk:
     past: ClassVar[str] = "gave a kept disk back to VM"
 
 
-Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk
+@dataclass(frozen=True)
+class Update:
+    """Brings what has changed in the template into the VM. It starts to matter for a running guest at its restart."""
+
+    name: str
+    uid: str
+    ordinal: int
+    before: str
+    """label of the revision that it has"""
+    revision: str
+    """label of the revision that it gets"""
+    reason: str
+    verb: ClassVar[str] = "Update"
+    past: ClassVar[str] = "updated VM"
+
+
+@dataclass(frozen=True)
+class Restart:
+    name: str
+    guest: str
+    """UID of the run that ends"""
+    asks: bool
+    """whether KubeVirt must be asked, as it starts no VM of this run strategy by itself"""
+    reason: str
+    verb: ClassVar[str] = "Restart"
+    past: ClassVar[str] = "restarted VM"
+
+
+@dataclass(frozen=True)
+class PruneRevision:
+    name: str
+    reason: str
+    verb: ClassVar[str] = "PruneRevision"
+    past: ClassVar[str] = "forgot revision"
+
+
+Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk | Update | Restart | PruneRevision

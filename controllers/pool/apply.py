@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from controllers.pool import disks, revisions, template
-from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
-from controllers.pool.observe import MACHINES, POOLS, REVISIONS
+from controllers.pool import disks, merge, revisions, template
+from controllers.pool.actions import (
+    Action,
+    Create,
+    Delete,
+    PruneRevision,
+    ReleaseDisks,
+    Restart,
+    ReturnDisk,
+    SaveRevision,
+    Unmark,
+    Update,
+)
+from controllers.pool.observe import GUESTS, MACHINES, POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.prepare import Prepare
 from controllers.pool.state import Failure, Misfit, Pool, State
@@ -22,6 +33,7 @@ from runtime.batches import slow_start
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 from runtime.events import Events
 from runtime.expectations import Expectations
+from runtime.resource import Resource
 
 Json = dict[str, Any]
 A = TypeVar("A", bound=Action)
@@ -67,6 +79,9 @@ class Apply:
             await self._all(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
             await self._create(state, planned(Create)),
             await self._all(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
+            await self._all(pool, planned(Update), partial(self._update, state, {}), most=state.burst),
+            await self._all(pool, planned(Restart), partial(self._restart, pool), most=state.burst),
+            await self._all(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
         ]
         failures = [outcome.failure for outcome in outcomes if outcome.failure]
         return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes))
@@ -81,7 +96,7 @@ class Apply:
         pool = state.pool
         owner = {"namespace": pool.namespace, "name": pool.name, "owner": template.owner(pool)}
         with suppress(AlreadyExists):  # by us, a moment ago: its name is its content
-            await self.api.create(REVISIONS, revisions.document(state.revision, owner, pool.spec.template))
+            await self.api.create(REVISIONS, revisions.document(state.revision, owner, revisions.content(pool.spec)))
 
     async def _create(self, state: State, actions: Sequence[Create]) -> Outcome:
         if not actions:
@@ -110,6 +125,40 @@ class Apply:
                 resource_version=a.resource_version,
                 propagation="Background",
             )
+
+    async def _update(self, state: State, templates: dict[str, Pool | None], a: Update) -> None:
+        pool = state.pool
+        live = await self.api.get(MACHINES, pool.namespace, a.name)
+        if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
+            raise Conflict(f"{a.name} is another VM by now", status=409)
+        if a.before not in templates:
+            templates[a.before] = await self._before(state, a.before)
+        before = templates[a.before]
+        base = template.vm(before, a.ordinal, state.known[a.before]) if before is not None else None
+        await self.api.replace(MACHINES, merge.updated(live, base, template.vm(pool, a.ordinal, state.revision)))
+
+    async def _before(self, state: State, label: str) -> Pool | None:
+        """The pool as it was when it had the template of this label."""
+        if label not in state.known:
+            return None
+        try:
+            document = await self.api.get(REVISIONS, state.pool.namespace, state.known[label].name)
+        except NotFound:
+            return None
+        return replace(state.pool, spec=state.pool.spec.model_copy(update=revisions.read(document)))
+
+    async def _restart(self, pool: Pool, a: Restart) -> None:
+        if a.asks:
+            path = Resource("subresources.kubevirt.io", "v1", MACHINES.plural, MACHINES.kind).path(
+                pool.namespace, a.name, "restart"
+            )
+            await self.api.request("PUT", path, body={})
+        else:
+            await self.api.delete(GUESTS, pool.namespace, a.name, uid=a.guest)
+
+    async def _prune(self, pool: Pool, a: PruneRevision) -> None:
+        with suppress(NotFound):
+            await self.api.delete(REVISIONS, pool.namespace, a.name)
 
     # All alike
 
@@ -143,17 +192,14 @@ class Apply:
         return Outcome(again=any(isinstance(result, Exception) for result in results))
 
     def _expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
-        creates = [a.name for a in actions if isinstance(a, Create)]
-        deletes = [a.uid for a in actions if isinstance(a, Delete)]
-        if pool is not None and (creates or deletes):
-            self.expectations.expect(pool.uid, creates=creates, deletes=deletes, now=self.clock())
+        appear = [token for a in actions for token in _appears(a)]
+        go = [token for a in actions for token in _goes(a)]
+        if pool is not None and (appear or go):
+            self.expectations.expect(pool.uid, creates=appear, deletes=go, now=self.clock())
 
     def _give_up(self, pool: Pool | None, action: Action) -> None:
-        match action:
-            case Create() if pool is not None:
-                self.expectations.gave_up(pool.uid, creates=[action.name])
-            case Delete() if pool is not None:
-                self.expectations.gave_up(pool.uid, deletes=[action.uid])
+        if pool is not None:
+            self.expectations.gave_up(pool.uid, creates=_appears(action), deletes=_goes(action))
 
     def _refused(self, pool: Pool, action: Action, error: Exception) -> Outcome:
         reason = f"Failed{action.verb}"
@@ -168,10 +214,35 @@ class Apply:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
         change = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
-        await self.api.patch(POOLS, pool.namespace, pool.name, change, subresource="status")
+        with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
+            await self.api.patch(POOLS, pool.namespace, pool.name, change, subresource="status")
 
     def say_misfit(self, pool: Misfit) -> None:
         self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
+
+
+def _appears(action: Action) -> list[str]:
+    """What the store will show when it is done."""
+    match action:
+        case Create():
+            return [action.name]
+        case Update():
+            return [has_revision(action.name, action.revision)]
+    return []
+
+
+def _goes(action: Action) -> list[str]:
+    """UIDs that the store will not show any more, or as being deleted."""
+    match action:
+        case Delete():
+            return [action.uid]
+        case Restart():
+            return [action.guest]
+    return []
+
+
+def has_revision(name: str, revision: str) -> str:
+    return f"{name}@{revision}"
 
 
 def _done(action: Action) -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 from prometheus_client import CollectorRegistry
 
 from controllers.part import Part
-from controllers.pool import disks, kept, machine, observe, revisions, state
+from controllers.pool import disks, guest, kept, machine, observe, revisions, state
 from controllers.pool.apply import Apply
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
@@ -43,9 +43,10 @@ def build(
     kept_disks = Informer(
         api, disks.CLAIMS, kept.kept, label_selector=meta.KEPT_BY, indexes={"namespace": kept.by_namespace}
     )
+    guests = Informer(api, observe.GUESTS, guest.guest)
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     pooling = PoolController(
-        stores=observe.Stores(pools.store, machines.store, templates.store, kept_disks.store),
+        stores=observe.Stores(pools.store, machines.store, templates.store, guests.store, kept_disks.store),
         apply=Apply(
             api, events, expectations, Prepare(api, observe.MACHINES, defaulter, seed, monotonic), clock=monotonic
         ),
@@ -58,5 +59,6 @@ def build(
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
     machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
+    guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
     kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
-    return Part("pool", (pools, machines, templates, kept_disks), controller.run)
+    return Part("pool", (pools, machines, templates, guests, kept_disks), controller.run)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.pool.actions import ReleaseDisks
-from controllers.pool.apply import Apply, Outcome
+from controllers.pool.apply import Apply, Outcome, has_revision
+from controllers.pool.guest import Guest
 from controllers.pool.keep import release
 from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
@@ -112,11 +113,21 @@ class PoolController:
         self.metrics.machine(old, new)
         if new is not None and new.owner_name:
             self.expectations.saw_create(new.owner, new.name)
+            self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
             self.expectations.saw_delete(leaving.owner, leaving.uid)
         for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
             enqueue(key, GATHER_SECONDS)
+
+    def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
+        key = next(each.key for each in (new, old) if each is not None)
+        machine = self.stores.machines.get(key)
+        if machine is None or not machine.owner_name:
+            return
+        if old is not None and (new is None or new.deleting or new.uid != old.uid):
+            self.expectations.saw_delete(machine.owner, old.uid)
+        enqueue((machine.namespace, machine.owner_name), GATHER_SECONDS)
 
     def disk_changed(self, enqueue: Enqueue, old: Kept | None, new: Kept | None) -> None:
         for each in (old, new):

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from controllers.pool.guest import Guest
 from controllers.pool.naming import split
 from kinds import meta
 
@@ -51,6 +52,10 @@ class Machine:
     scale_in: Literal["", "Protect", "First"] = ""
     disks: tuple[str, ...] = ()
     """names of the DataVolumes made from its templates, and of their PersistentVolumeClaims"""
+    strategy: str = ""
+    """runStrategy, or what `running` says in its words"""
+    guest: Guest | None = None
+    """its present run; joined to it from a store of its own"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -67,7 +72,10 @@ class Machine:
     @property
     def available(self) -> bool:
         """It is as it is meant to be."""
-        return self.ready if self.meant_to_run else not self.exists
+        if not self.meant_to_run:
+            return not self.exists
+        # The VM says that it's ready for a moment longer than its run lives.
+        return self.ready and self.guest is not None and not self.guest.deleting
 
 
 def machine(document: Json) -> Machine:
@@ -94,7 +102,8 @@ def machine(document: Json) -> Machine:
         deleted_at=metadata.get("deletionTimestamp") or "",
         keeping=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
         kept_by=annotations.get(meta.KEPT_BY, ""),
-        meant_to_run=_meant_to_run(spec, status),
+        meant_to_run=_meant_to_run(_strategy(spec), status),
+        strategy=_strategy(spec),
         exists=bool(status.get("created")),
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
         migrating=status.get("printableStatus") == "Migrating",
@@ -107,10 +116,11 @@ def machine(document: Json) -> Machine:
     )
 
 
-def _meant_to_run(spec: Json, status: Json) -> bool:
-    strategy = spec.get("runStrategy")
-    if strategy is None:
-        return bool(spec.get("running"))
+def _strategy(spec: Json) -> str:
+    return spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted")
+
+
+def _meant_to_run(strategy: str, status: Json) -> bool:
     # A VM that is started by hand is meant to run when somebody has started it.
     return strategy in ALWAYS_RUN or (strategy == "Manual" and bool(status.get("created")))
 

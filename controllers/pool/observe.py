@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from controllers.pool.guest import Guest
 from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.naming import split
-from controllers.pool.revisions import Revision, current
+from controllers.pool.revisions import Revision, content, current
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.template import disk_names
 from runtime.resource import Key, Resource
@@ -16,6 +17,7 @@ from runtime.store import Store
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+GUESTS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
 
@@ -31,6 +33,7 @@ class Stores:
     """indexed `owner` and `stem`"""
     revisions: Store[Revision]
     """indexed `owner`"""
+    guests: Store[Guest]
     kept: Store[Kept]
     """indexed `namespace`"""
 
@@ -45,20 +48,27 @@ def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None,
     pool = stores.pools.get(key)
     if not isinstance(pool, Pool):
         return pool
-    revision, saved = current(pool.name, pool.uid, pool.spec.template, stores.revisions.by("owner", pool.uid))
+    revisions = stores.revisions.by("owner", pool.uid)
+    revision, saved = current(pool.name, pool.uid, content(pool.spec), revisions)
     kept = stores.kept.by("namespace", pool.namespace)
     return State(
         pool=pool,
-        machines=tuple(sorted(stores.machines.by("owner", pool.uid), key=lambda m: m.name)),
+        machines=tuple(_joined(stores, m) for m in stores.machines.by("owner", pool.uid)),
         taken=_machines_names(stores, key) | _strangers_disks(pool, kept),
         waiting=stores.waiting(key),
         kept=tuple(disk for disk in kept if disk.kept_by == pool.uid),
         revision=revision,
         saved=saved,
+        revisions=tuple(revisions),
         settled=settled,
         failure=failure,
         burst=burst,
     )
+
+
+def _joined(stores: Stores, m: Machine) -> Machine:
+    guest = stores.guests.get(m.key)
+    return replace(m, guest=guest) if guest is not None and guest.owner == m.uid else m
 
 
 def _machines_names(stores: Stores, key: Key) -> frozenset[int]:

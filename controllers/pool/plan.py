@@ -1,6 +1,7 @@
 """What a pool does next: an ordinary function of what was observed and of the time.
 
-Each concern is a module with steps of one signature, `(state, now) -> actions`: `keep`, `grow`, `shrink`.
+Each concern is a module with steps of one signature, `(state, now) -> actions`: `keep`, `grow`, `shrink`,
+`rollout`, `history`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.grow import seconds_until_a_name_is_given_up, too_few_machines
+from controllers.pool.history import revisions_are_old
 from controllers.pool.keep import (
     deletions_were_begun_in_vain,
     disks_wait_to_be_released,
     disks_were_kept_for_machines,
 )
+from controllers.pool.progress import seconds_until_stuck
+from controllers.pool.rollout import Wait, machines_are_outdated, waits
 from controllers.pool.shrink import blocked, too_many_machines
 from controllers.pool.state import State
 
 Step = Callable[[State, datetime], Iterator[Action]]
 
-TIDYING: tuple[Step, ...] = (disks_were_kept_for_machines, deletions_were_begun_in_vain)
+TIDYING: tuple[Step, ...] = (disks_were_kept_for_machines, deletions_were_begun_in_vain, revisions_are_old)
 """What is done beside anything else."""
-STEPS: tuple[Step, ...] = (too_few_machines, too_many_machines)
+STEPS: tuple[Step, ...] = (too_few_machines, too_many_machines, machines_are_outdated)
 """The first that finds something to do is all that is done; the next look begins from its result."""
 
 
@@ -32,6 +36,8 @@ class Plan:
     actions: tuple[Action, ...] = ()
     blocked: str = ""
     """why the pool keeps more VMs than it should have"""
+    waits: tuple[Wait, ...] = ()
+    """VMs that would be acted on, and why they are not yet"""
     again_seconds: float | None = None
     """when time alone will change the plan"""
 
@@ -49,5 +55,9 @@ def plan(state: State, now: datetime) -> Plan:
         for step in STEPS:
             if found := tuple(step(state, now)):
                 actions += found
-                break
-    return Plan(tuple(actions), blocked(state), seconds_until_a_name_is_given_up(state, now))
+                # What was refused the last time must not hold up all that comes after it.
+                if state.failure is None:
+                    break
+    times = (seconds_until_a_name_is_given_up(state, now), seconds_until_stuck(state, now))
+    again = min((seconds for seconds in times if seconds is not None), default=None)
+    return Plan(tuple(actions), blocked(state), waits(state, now), again)

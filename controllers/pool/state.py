@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -75,6 +76,8 @@ class State:
     """of the pool's present template"""
     saved: bool = True
     """the revision is written down"""
+    revisions: tuple[Revision, ...] = ()
+    """all that are written down for this pool"""
     settled: bool = True
     """the store shows all that we wrote before"""
     failure: Failure | None = None
@@ -83,6 +86,27 @@ class State:
     @cached_property
     def alive(self) -> tuple[Machine, ...]:
         return tuple(m for m in self.machines if not m.deleting)
+
+    @cached_property
+    def known(self) -> Mapping[str, Revision]:
+        """Revisions by the labels that VMs carry."""
+        return {each.label: each for each in (*self.revisions, self.revision)}
+
+    def outdated(self, m: Machine) -> bool:
+        """It has another template than it should."""
+        has = self.known.get(m.revision)
+        return has is None or has.meaning != self.revision.meaning
+
+    def stale(self, m: Machine) -> bool:
+        """It runs, and what it runs was started from another template than it should be."""
+        if m.guest is None or m.guest.deleting:
+            return False
+        started_from = self.known.get(m.guest.revision)
+        return started_from is None or started_from.guest != self.revision.guest
+
+    @cached_property
+    def missing(self) -> int:
+        return max(0, self.pool.spec.replicas - len(self.alive))
 
     @cached_property
     def leaving(self) -> tuple[Machine, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from controllers.pool.plan import Plan
+from controllers.pool.progress import behind, last_progress, stuck, under_way
 from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
 from kinds.condition import Condition
@@ -17,10 +18,10 @@ ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked")
 
 def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
     pool, before = state.pool, state.pool.status
-    updated = sum(m.revision == state.revision.label for m in state.alive)
+    updated = sum(not state.outdated(m) and not state.stale(m) for m in state.alive)
     available = sum(m.available for m in state.alive)
     whole = updated == len(state.alive) == pool.spec.replicas
-    return before.model_copy(
+    fresh = before.model_copy(
         update={
             "observed_generation": pool.generation,
             "replicas": len(state.alive),
@@ -33,9 +34,10 @@ def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
             "update_revision": state.revision.name,
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(state.kept),
-            "conditions": tuple(_stamped(_conditions(state, plan), pool, now)),
+            "conditions": tuple(_stamped(_conditions(state, plan, now), pool, now)),
         }
     )
+    return fresh.model_copy(update={"last_progress_time": last_progress(state, fresh, _text(now))})
 
 
 def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:
@@ -49,11 +51,11 @@ def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
-def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
+def _conditions(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
     pool = state.pool
     running = [m for m in state.alive if m.meant_to_run]
-    missing = max(0, pool.spec.replicas - len(state.alive))
-    down = missing + sum(not m.ready for m in running)
+    missing = state.missing
+    down = missing + sum(not m.available for m in running)
     limit = pool.tolerated
     if down <= limit and (not missing or state.alive):
         yield _say("Available", True, "EnoughMachines", f"{down} VMs are unavailable, {limit} may be")
@@ -75,12 +77,22 @@ def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
     else:
         yield _say("ScaleInBlocked", False, "NotBlocked", "")
 
+    yield _progressing(state, now)
+
+
+def _progressing(state: State, now: datetime) -> Condition:
+    wanted = state.pool.spec.replicas
     if state.failure:
-        yield _say("Progressing", False, state.failure.reason, state.failure.message)
-    elif missing or len(state.alive) > pool.spec.replicas or state.leaving or down:
-        yield _say("Progressing", True, "MachinesChanging", f"{len(state.alive)} of {pool.spec.replicas} VMs exist")
-    else:
-        yield _say("Progressing", True, "Complete", "all VMs are as they should be")
+        return _say("Progressing", False, state.failure.reason, state.failure.message)
+    if state.pool.spec.paused:
+        return _say("Progressing", False, "Paused", "spec.paused is true")
+    if reason := stuck(state, now):
+        return _say("Progressing", False, "ProgressDeadlineExceeded", reason)
+    if outdated := behind(state):
+        return _say("Progressing", True, "MachinesUpdating", f"{outdated} of {len(state.alive)} VMs are not up to date")
+    if under_way(state) or len(state.alive) > wanted or state.leaving:
+        return _say("Progressing", True, "MachinesChanging", f"{len(state.alive)} of {wanted} VMs exist")
+    return _say("Progressing", True, "Complete", "all VMs are as they should be")
 
 
 def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:

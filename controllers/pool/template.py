@@ -31,11 +31,11 @@ def vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
-    # So that VMIs and launcher pods match the pool's scale selector as well.
-    inner = spec.setdefault("template", {})
-    inner["metadata"] = _labelled(inner.get("metadata") or {}, {meta.POOL: pool.name})
-    _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
+    # So that VMIs and launcher pods match the pool's scale selector as well, and a run tells what it was started from.
+    inner = spec.setdefault("template", {})
+    inner["metadata"] = _labelled(inner.get("metadata") or {}, labels)
+    _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",

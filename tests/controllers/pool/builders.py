@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controllers.pool.guest import Guest
 from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.naming import ordinal_of
@@ -15,7 +16,10 @@ from controllers.pool.state import Pool, State, pool
 Json = dict[str, Any]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-REVISION = Revision("web-r1", "u-web", 1, "meaning")
+REVISION = Revision("web-r1", "u-web", 1, "meaning", "guest")
+OLD = Revision("web-r0", "u-web", 0, "old meaning", "old guest")
+LIGHT = Revision("web-light", "u-web", 0, "light meaning", "guest")
+"""another template, whose guests are the same"""
 
 
 def ago(seconds: float) -> str:
@@ -70,7 +74,9 @@ def machine(ordinal: int | str, **given: Any) -> Machine:
         "disks": (f"root-{ordinal}",),
         **given,
     }
-    return Machine(**facts)
+    if "guest" not in facts and facts["exists"]:
+        facts = {**facts, "guest": Guest("default", name, f"run-{name}", facts["uid"], facts["revision"])}
+    return Machine(**{"strategy": "Always" if facts.get("meant_to_run", True) else "Halted", **facts})
 
 
 def halted(ordinal: int, **given: Any) -> Machine:
@@ -91,6 +97,7 @@ def state(of: Pool | int, *machines: Machine, **given: Any) -> State:
     own = {ordinal for m in machines if (ordinal := ordinal_of("web", m.name)) is not None}
     facts = {
         "revision": REVISION,
+        "revisions": (OLD, LIGHT, REVISION),
         "waiting": tuple(m for m in machines if m.deleting and m.keeping),
         **given,
         "taken": frozenset(own | set(given.get("taken", ()))),

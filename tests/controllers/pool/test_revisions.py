@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.revisions import Revision, current, document, meaning, revision
-from tests.controllers.pool.builders import template
+from controllers.pool.revisions import content as contents
+from controllers.pool.revisions import current, document, meaning, read, revision
+from tests.controllers.pool.builders import a_pool, template
 
+INNER = template()["spec"]["template"]["spec"]
 OWNER = {"namespace": "default", "name": "web", "owner": {"uid": "u-web", "controller": True}}
 
 
@@ -30,33 +32,73 @@ def test_what_templates_mean(one: dict[str, Any], other: dict[str, Any], same: b
     assert (meaning(one) == meaning(other)) is same
 
 
+def content(**spec: Any) -> dict[str, Any]:
+    return {"template": template(**spec), "nameGeneration": {}}
+
+
 def test_a_new_template_gets_the_next_number_and_an_old_one_is_found_again() -> None:
-    first, saved = current("web", "u-web", template(), [])
+    first, saved = current("web", "u-web", content(), [])
     assert not saved
     assert first.number == 1
-    second, saved = current("web", "u-web", template(running=False), [first])
+    second, saved = current("web", "u-web", content(running=False), [first])
     assert not saved
     assert second.number == 2
-    assert current("web", "u-web", template(), [first, second]) == (first, True)
+    assert current("web", "u-web", content(), [first, second]) == (first, True)
 
 
 def test_what_is_written_down_is_read_as_the_same() -> None:
-    made, _ = current("web", "u-web", template(), [])
-    assert revision(document(made, OWNER, template())) == made
+    made, _ = current("web", "u-web", content(), [])
+    assert revision(document(made, OWNER, content())) == made
 
 
 def test_a_pool_of_the_same_name_before_is_another_pool() -> None:
-    old, _ = current("web", "u-old", template(), [])
-    new, saved = current("web", "u-web", template(), [old])
+    old, _ = current("web", "u-old", content(), [])
+    new, saved = current("web", "u-web", content(), [old])
     assert not saved
     assert new.name != old.name
 
 
 def test_a_label_fits_whatever_the_pools_name() -> None:
-    made, _ = current("w" * 60, "u-web", template(), [])
+    made, _ = current("w" * 60, "u-web", content(), [])
     assert len(made.label) == 10
     assert made.name.endswith(f"-{made.label}")
 
 
 def test_a_revision_without_an_owner_is_nobodys() -> None:
-    assert revision({"metadata": {"name": "x"}}) == Revision("x", "", 0, meaning({}))
+    assert revision({"metadata": {"name": "x"}}).owner == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "same"),
+    [
+        pytest.param({"replicas": 7, "maxUnavailable": 3}, True, id="what a pool does is not what its VMs are"),
+        pytest.param({"nameGeneration": {"appendPostfixToSecretReferences": False}}, True, id="what is so anyway"),
+        pytest.param({"nameGeneration": {"appendPostfixToSecretReferences": True}}, False, id="names inside VMs"),
+        pytest.param({"template": template(running=False)}, False, id="the template"),
+    ],
+)
+def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
+    one, other = (meaning(contents(a_pool(**each).spec)) for each in ({"replicas": 3}, {"replicas": 3, **spec}))
+    assert (one == other) is same
+
+
+@pytest.mark.parametrize(
+    ("changed", "restarts"),
+    [
+        pytest.param({"running": False}, False, id="whether it runs"),
+        pytest.param({"dataVolumeTemplates": []}, False, id="how disks are made"),
+        pytest.param({"template": {"metadata": {"labels": {"a": "b"}}, "spec": INNER}}, False, id="labels of the run"),
+        pytest.param({"template": {"spec": {**INNER, "hostname": "x"}}}, True, id="what runs"),
+    ],
+)
+def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
+    one, _ = current("web", "u-web", content(), [])
+    other, _ = current("web", "u-web", content(**changed), [one])
+    assert one.meaning != other.meaning
+    assert (one.guest != other.guest) is restarts
+
+
+def test_what_was_written_down_is_a_pools_spec_again() -> None:
+    spec = a_pool(nameGeneration={"appendPostfixToSecretReferences": True}).spec
+    made, _ = current("web", "u-web", contents(spec), [])
+    assert spec.model_copy(update=read(document(made, OWNER, contents(spec)))) == spec

@@ -43,7 +43,8 @@ def test_labels_and_annotations_are_inherited_by_vm_and_vmi_and_ours_win() -> No
     assert machine["metadata"]["annotations"] == {"b": "2"}
     assert machine["metadata"]["name"] == "web-1"
     inner = machine["spec"]["template"]["metadata"]
-    assert inner == {"labels": {"c": "3", "poolhouse.dev/pool": "web"}, "annotations": {"d": "4"}}
+    assert inner["labels"] == {"c": "3", "poolhouse.dev/pool": "web", "poolhouse.dev/revision": "r1"}
+    assert inner["annotations"] == {"d": "4"}
 
 
 def test_the_template_itself_is_left_as_it_is() -> None:

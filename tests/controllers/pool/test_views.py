@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from controllers.pool.guest import Guest, guest
 from controllers.pool.kept import Kept, kept
 from controllers.pool.machine import by_owner, by_stem, machine
 from controllers.pool.state import Misfit, Pool, pool, tolerated
@@ -65,7 +67,10 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     assert machine(vm(spec={"running": False})).available
     assert not machine(vm(spec={"running": False}, status={"created": True})).available
     assert not machine(vm(spec={"running": True})).available
-    assert machine(vm(spec={"running": True}, status={"created": True, "ready": True})).available
+    found = machine(vm(spec={"running": True}, status={"created": True, "ready": True}))
+    assert not found.available, "its run is not seen"
+    assert replace(found, guest=Guest("default", "web-1", "run")).available
+    assert not replace(found, guest=Guest("default", "web-1", "run", deleting=True)).available
 
 
 @pytest.mark.parametrize(
@@ -123,3 +128,18 @@ def test_a_kept_disk() -> None:
     labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
     given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
     assert kept(given) == Kept("default", "root-3", "u-web", "web-3")
+
+
+def test_a_guest() -> None:
+    given = {
+        "metadata": {
+            "namespace": "default",
+            "name": "web-1",
+            "uid": "run",
+            "labels": {"poolhouse.dev/revision": "r1"},
+            "ownerReferences": [{"uid": "u", "controller": True}],
+            "deletionTimestamp": "2026-03-01T12:00:00Z",
+        },
+        "status": {"phase": "Running"},
+    }
+    assert guest(given) == Guest("default", "web-1", "run", "u", "r1", True, "Running")

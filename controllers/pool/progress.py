@@ -1,0 +1,70 @@
+"""Whether a pool gets on, and what is said when it doesn't."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from controllers.pool.state import State
+from kinds.pool import PoolStatus
+from kinds.strategy import UpdateProactive
+
+NAMES_SAID = 5
+
+
+def behind(state: State) -> int:
+    """How many VMs are not up to date though the pool is to see to it."""
+    if not isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive):
+        return 0
+    return sum(state.outdated(m) or state.stale(m) for m in state.alive)
+
+
+def under_way(state: State) -> bool:
+    """The pool is on its way to what its spec says: VMs are missing, not up to date, or not available."""
+    return bool(state.missing or behind(state) or not all(m.available for m in state.alive))
+
+
+def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
+    """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal."""
+    before = state.pool.status
+    goal = (fresh.update_revision, fresh.observed_generation)
+    nearer = (
+        before.last_progress_time is None
+        or goal != (before.update_revision, before.observed_generation)
+        or fresh.replicas > before.replicas
+        or fresh.updated_replicas > before.updated_replicas
+        or fresh.available_replicas > before.available_replicas
+        or _was_paused(before)
+    )
+    return now if nearer else before.last_progress_time
+
+
+def deadline(state: State) -> datetime | None:
+    status = state.pool.status
+    known = status.update_revision == state.revision.name and status.observed_generation == state.pool.generation
+    if state.pool.spec.paused or not known or status.last_progress_time is None or _was_paused(status):
+        return None
+    seconds = timedelta(seconds=state.pool.spec.progress_deadline_seconds)
+    return datetime.fromisoformat(status.last_progress_time) + seconds
+
+
+def stuck(state: State, now: datetime) -> str:
+    """Why no more VMs are updated or restarted, or nothing."""
+    end = deadline(state)
+    failing = [m for m in state.alive if m.meant_to_run and not state.outdated(m) and not m.available]
+    if end is None or now < end or not (failing or state.missing):
+        return ""
+    names = ", ".join(f"{m.name} ({m.state or 'no state'})" for m in failing[:NAMES_SAID])
+    more = f" and {len(failing) - NAMES_SAID} more" if len(failing) > NAMES_SAID else ""
+    what = f"not available: {names}{more}" if failing else f"{state.missing} VMs are missing"
+    return f"no progress for {state.pool.spec.progress_deadline_seconds} s; {what}"
+
+
+def seconds_until_stuck(state: State, now: datetime) -> float | None:
+    end = deadline(state)
+    if end is None or now >= end or not under_way(state):
+        return None
+    return (end - now).total_seconds()
+
+
+def _was_paused(status: PoolStatus) -> bool:
+    return any(c.type == "Paused" and c.status == "True" for c in status.conditions)

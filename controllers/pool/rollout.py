@@ -1,0 +1,125 @@
+"""VMs that have an old template: which are brought up to date, and which must wait.
+
+Two limits hold at any time. No VM that is available is taken while fewer than `replicas - maxUnavailable` others are.
+And no more than `maxUnavailable` VMs may be on their way (missing, or of the new template and not available yet): a
+template that doesn't start stops there, even where the old VMs weren't available either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from controllers.pool.actions import Action, Restart, SaveRevision, Update
+from controllers.pool.machine import Machine
+from controllers.pool.naming import ordinal_of
+from controllers.pool.progress import stuck
+from controllers.pool.select import ordered
+from controllers.pool.state import State
+from kinds.strategy import SelectionPolicy, UpdateProactive
+
+# KubeVirt starts VMs of these again by itself when their run is deleted.
+RESTARTED = frozenset({"Always"})
+ASKED = frozenset({"Manual", "RerunOnFailure"})
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A VM that would be acted on, and why it isn't yet."""
+
+    name: str
+    reason: str
+
+
+def machines_are_outdated(state: State, now: datetime) -> Iterator[Action]:
+    found = [each for each in _considered(state, now) if not isinstance(each, Wait)][: state.burst]
+    if any(isinstance(each, Update) for each in found) and not state.saved:
+        yield SaveRevision(state.revision.name, state.revision.number, "the template has changed")
+    yield from found
+
+
+def waits(state: State, now: datetime) -> tuple[Wait, ...]:
+    return tuple(each for each in _considered(state, now) if isinstance(each, Wait))
+
+
+def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait]:
+    """Every VM that isn't as the template says, in the order in which they are taken."""
+    behind = [m for m in state.alive if state.outdated(m) or state.stale(m)]
+    if not behind:
+        return
+    strategy = state.pool.spec.update_strategy
+    if strategy.unmanaged is not None:
+        yield from (Wait(m.name, "the update strategy is unmanaged") for m in behind)
+        return
+    proactive = strategy.chosen if isinstance(strategy.chosen, UpdateProactive) else None
+    room = Room.of(state)
+    reason_to_stop = stuck(state, now)
+    # Those whose update was begun come first: they are counted as under way already.
+    begun = [m for m in behind if not state.outdated(m)]
+    for m in begun + ordered([m for m in behind if state.outdated(m)], _policy(proactive)):
+        if ordinal_of(state.pool.name, m.name) is None:
+            yield Wait(m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it")
+        elif m.halted and state.outdated(m):
+            yield _update(state, m, "it is halted")
+        elif proactive is None:
+            yield Wait(m.name, "the update strategy is opportunistic, and it is not halted")
+        elif not state.stale(m):
+            yield _update(state, m, "the change needs no restart" if m.guest else "it is not running yet")
+        elif reason_to_stop:
+            yield Wait(m.name, reason_to_stop)
+        elif refusal := room.refusal(m, begun=not state.outdated(m)):
+            yield Wait(m.name, refusal)
+        else:
+            room = room.without(m, begun=not state.outdated(m))
+            yield _update(state, m, "the template has changed") if state.outdated(m) else _restart(m)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What may still be taken away from the pool."""
+
+    available: int
+    floor: int
+    under_way: int
+    most: int
+
+    @classmethod
+    def of(cls, state: State) -> Room:
+        under_way = sum(
+            not state.outdated(m) and (state.stale(m) or not m.available) for m in state.alive if m.meant_to_run
+        )
+        return cls(
+            available=sum(m.available for m in state.alive),
+            floor=max(0, state.pool.spec.replicas - state.pool.tolerated),
+            under_way=state.missing + under_way,
+            most=state.pool.tolerated,
+        )
+
+    def refusal(self, m: Machine, begun: bool = False) -> str:
+        """Why this VM may not be stopped now, or nothing. One whose update was `begun` is under way already."""
+        if not begun and self.under_way >= self.most:
+            return f"{self.under_way} VMs are on their way already, {self.most} may be"
+        if m.available and self.available - 1 < self.floor:
+            return f"{self.available} VMs are available, {self.floor} must stay so"
+        return ""
+
+    def without(self, m: Machine, begun: bool = False) -> Room:
+        return replace(self, available=self.available - m.available, under_way=self.under_way + (not begun))
+
+
+def _restart(m: Machine) -> Restart | Wait:
+    assert m.guest is not None
+    if m.strategy in RESTARTED | ASKED:
+        return Restart(m.name, m.guest.uid, m.strategy in ASKED, "the template has changed")
+    return Wait(m.name, f"its run strategy is {m.strategy}: it gets the new template when it is started again")
+
+
+def _update(state: State, m: Machine, reason: str) -> Update:
+    ordinal = ordinal_of(state.pool.name, m.name)
+    assert ordinal is not None
+    return Update(m.name, m.uid, ordinal, m.revision, state.revision.label, reason)
+
+
+def _policy(strategy: UpdateProactive | None) -> SelectionPolicy:
+    return strategy.selection_policy if strategy else SelectionPolicy()

@@ -1,0 +1,195 @@
+"""VMs that have an old template: which are brought up to date. Each row is a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Restart, SaveRevision, Update
+from controllers.pool.guest import Guest
+from controllers.pool.machine import Machine
+from controllers.pool.plan import plan
+from controllers.pool.state import State
+from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, machine, state
+
+OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
+UNMANAGED: dict[str, Any] = {"unmanaged": {}}
+
+
+def old(ordinal: int, **given: Any) -> Machine:
+    return machine(ordinal, **{"revision": "r0", "born": f"2026-01-{ordinal:02}", **given})
+
+
+def begun(ordinal: int, **given: Any) -> Machine:
+    """It has the new template, and runs the old one."""
+    run = Guest("default", f"web-{ordinal}", f"run-{ordinal}", f"u-web-{ordinal}", "r0")
+    return machine(ordinal, guest=run, **given)
+
+
+def four(*machines: Machine, limit: int = 1, **given: Any) -> State:
+    return state(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
+
+
+def done(observed: State) -> list[tuple[str, str]]:
+    actions = plan(observed, NOW).actions
+    assert all(isinstance(each, Update | Restart | SaveRevision) for each in actions), actions
+    return [(each.verb, each.name) for each in actions]
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(four(*map(machine, range(1, 5))), [], id="nothing to do"),
+        pytest.param(four(*map(old, range(1, 5))), [("Update", "web-1")], id="one at a time, the oldest first"),
+        pytest.param(
+            four(*map(old, range(1, 5)), limit=2), [("Update", "web-1"), ("Update", "web-2")], id="as many as may"
+        ),
+        pytest.param(four(begun(1), old(2), old(3), old(4)), [("Restart", "web-1")], id="updated, then restarted"),
+        pytest.param(
+            four(begun(1), begun(2), old(3), old(4)), [("Restart", "web-1")], id="two that were begun go one by one"
+        ),
+        pytest.param(
+            four(machine(1, ready=False), old(2), old(3), old(4)), [], id="the next waits until the last is available"
+        ),
+        pytest.param(four(machine(1), old(2), old(3), old(4)), [("Update", "web-2")], id="and then goes on"),
+        pytest.param(
+            four(old(1), old(2), old(3), old(4, ready=False)),
+            [("Update", "web-4")],
+            id="one that is down anyway costs nothing, and nobody else may go",
+        ),
+        pytest.param(
+            four(*(old(n, ready=False) for n in range(1, 5))),
+            [("Update", "web-1")],
+            id="where all are down, a bad template still takes no more than may be down",
+        ),
+        pytest.param(
+            four(*(old(n, guest=None, exists=False, ready=False) for n in range(1, 3)), old(3), old(4)),
+            [("Update", "web-1"), ("Update", "web-2")],
+            id="VMs that don't run yet just get it",
+        ),
+        pytest.param(
+            state(a_pool(2, updateStrategy=OLDEST), *(machine(n, revision="light") for n in (1, 2))),
+            [("Update", "web-1"), ("Update", "web-2")],
+            id="a change that needs no restart is made everywhere at once, and restarts nothing",
+        ),
+        pytest.param(
+            state(a_pool(2, updateStrategy=OLDEST), *(halted(n, revision="r0") for n in (1, 2))),
+            [("Update", "web-1"), ("Update", "web-2")],
+            id="halted VMs cost nothing",
+        ),
+        pytest.param(
+            state(a_pool(2, updateStrategy=OPPORTUNISTIC), old(1), halted(2, revision="r0")),
+            [("Update", "web-2")],
+            id="opportunistic takes the halted only",
+        ),
+        pytest.param(
+            state(a_pool(2, updateStrategy=OPPORTUNISTIC), begun(1), machine(2)), [], id="opportunistic restarts nobody"
+        ),
+        pytest.param(
+            state(a_pool(2, updateStrategy=UNMANAGED), old(1), halted(2, revision="r0")), [], id="unmanaged: nobody"
+        ),
+        pytest.param(state(a_pool(2, paused=True), old(1), old(2)), [], id="paused touches nobody"),
+        pytest.param(
+            state(a_pool(1), old(1, revision="never-seen")), [("Update", "web-1")], id="an unknown one is old"
+        ),
+        pytest.param(
+            state(a_pool(1), old(1), saved=False),
+            [("SaveRevision", "web-r1"), ("Update", "web-1")],
+            id="the new template is saved first",
+        ),
+        pytest.param(
+            state(a_pool(2, maxUnavailable=2, updateStrategy=OLDEST), old(1), old(2), burst=1),
+            [("Update", "web-1")],
+            id="the burst holds",
+        ),
+        pytest.param(
+            four(old(1), old(2), old(3), machine("db-7", revision="r0")),
+            [("Update", "web-1")],
+            id="a VM of a strange name is left alone and holds nobody up",
+        ),
+        pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
+    ],
+)
+def test_an_update(observed: State, expected: list[tuple[str, str]]) -> None:
+    assert done(observed) == expected
+
+
+def test_a_missing_vm_is_one_that_is_down() -> None:
+    observed = four(old(1), old(2), old(3), leaving(4))
+    assert done(observed) == []
+    assert {each.reason for each in plan(observed, NOW).waits} == {"1 VMs are on their way already, 1 may be"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "asks"),
+    [
+        pytest.param("Always", False, id="KubeVirt starts it again by itself"),
+        pytest.param("Manual", True, id="nobody would start it again"),
+        pytest.param("RerunOnFailure", True, id="a run that was ended is no failure"),
+    ],
+)
+def test_how_a_vm_is_restarted(strategy: str, asks: bool) -> None:
+    (restart,) = plan(state(1, begun(1, strategy=strategy)), NOW).actions
+    assert isinstance(restart, Restart)
+    assert restart.asks is asks
+    assert restart.guest == "run-1"
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason"),
+    [
+        pytest.param(state(a_pool(1, updateStrategy=UNMANAGED), old(1)), "the update strategy is unmanaged", id="mine"),
+        pytest.param(four(machine(1, ready=False), old(2)), "3 VMs are on their way already, 1 may be", id="under way"),
+        pytest.param(
+            four(begun(1), begun(2), machine(3), machine(4)), "3 VMs are available, 3 must stay so", id="available"
+        ),
+    ],
+)
+def test_why_a_vm_waits(observed: State, reason: str) -> None:
+    assert [each.reason for each in plan(observed, NOW).waits] == [reason]
+
+
+def after(seconds: float, *machines: Machine, **given: Any) -> State:
+    """A pool that last got on so many seconds ago."""
+    status = {"observedGeneration": 1, "updateRevision": "web-r1", "lastProgressTime": ago(seconds), "replicas": 4}
+    return four(*machines, status=status, progressDeadlineSeconds=600, **given)
+
+
+def test_a_rollout_that_does_not_get_on_stops_and_says_why() -> None:
+    machines = machine(1, ready=False, state="CrashLoopBackOff"), old(2), old(3), old(4)
+    assert plan(after(500, *machines), NOW).again_seconds == 100
+    observed = after(601, *machines, limit=4)
+    assert done(observed) == []
+    assert {each.reason for each in plan(observed, NOW).waits} == {
+        "no progress for 600 s; not available: web-1 (CrashLoopBackOff)"
+    }
+
+
+def test_a_rollout_that_was_stuck_goes_on_when_what_held_it_is_available() -> None:
+    assert done(after(601, machine(1), old(2), old(3), old(4))) == [("Update", "web-2")]
+
+
+def test_a_whole_rollout_never_goes_below_the_limit() -> None:
+    """Followed step by step, as KubeVirt would: an update shows, a deleted run comes back."""
+    machines = {n: old(n) for n in range(1, 9)}
+    limit = 2
+    for _ in range(100):
+        observed = state(a_pool(8, maxUnavailable=limit), *machines.values())
+        actions = plan(observed, NOW).actions
+        down = {n for n, m in machines.items() if not m.available}
+        for n in down:
+            machines[n] = machine(n)
+        for each in actions:
+            n = int(each.name.split("-")[1])
+            if isinstance(each, Update):
+                machines[n] = begun(n) if machines[n].available else machine(n)
+            else:
+                assert isinstance(each, Restart)
+                machines[n] = machine(n, ready=False, exists=False, guest=None)
+        assert sum(not m.available for m in machines.values()) <= limit
+        if not actions and not down:
+            break
+    assert {m.revision for m in machines.values()} == {"r1"}
+    assert all(m.available for m in machines.values())

@@ -1,0 +1,216 @@
+"""`poolhouse up`, `down` and `status`: the embedded stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.output import Failed, Unreachable, output_option, print_json
+from local.down import down as end_stack
+from local.lock import holder
+from local.logs import tail
+from local.parts import Broken
+from local.places import Places
+from local.report import Report
+from local.services import SERVICES
+
+DETACHED_LOG = "supervisor"
+
+directory = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".poolhouse"),
+    show_default=True,
+    help="Where the stack keeps all its state.",
+)
+
+
+@click.command()
+@directory
+@click.option(
+    "--engine",
+    type=click.Choice(["qemu", "simulated"]),
+    default="qemu",
+    show_default=True,
+    help="Boot real guests, or only pretend to (for thousands of VMs).",
+)
+@click.option("--detach", is_flag=True, help="Return when everything is ready, and leave it running.")
+@click.option("--without", multiple=True, type=click.Choice(SERVICES), help="Leave a service out; repeatable.")
+@click.option(
+    "--apply",
+    "manifests",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Apply a manifest once everything is ready, and show what becomes of it; repeatable.",
+)
+@click.option(
+    "--certificate-hours",
+    type=click.FloatRange(min=0.001),
+    envvar="POOLHOUSE_CERT_HOURS",
+    default=168.0,
+    show_default=True,
+    help="How long a serving certificate lives.",
+)
+@output_option("text")
+def up(
+    directory: Path,
+    engine: str,
+    detach: bool,
+    without: tuple[str, ...],
+    manifests: tuple[Path, ...],
+    certificate_hours: float,
+    output: str,
+) -> None:
+    """Start the embedded stack and run it until Ctrl-C: a real API server, the webhook, the defaulter with a real
+    libvirt, the controllers, and the engine that stands in for KubeVirt."""
+    places = Places.of(directory)
+    if (pid := holder(places.lock)) is not None:
+        raise Failed(f"a stack is already running in {places.dir} (pid {pid}); `poolhouse down` ends it")
+    if detach:
+        _detach(places, quiet=output == "json")
+        if output == "json":
+            print_json(_status(places))
+        return
+    from local.show import Show
+    from local.stack import Wanted, run
+
+    wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
+    say = (lambda text: None) if output == "json" else click.echo
+    try:
+        run(wanted, say, Show(manifests, say).run if manifests else None)
+    except Broken as broken:
+        raise Failed(str(broken)) from None
+
+
+@click.command()
+@directory
+@output_option("text")
+def down(directory: Path, output: str) -> None:
+    """End the stack of a directory, also one whose supervisor was killed. Its state stays."""
+    places = Places.of(directory)
+    if not places.dir.is_dir():
+        raise Failed(f"there is no stack in {places.dir}")
+    ended = end_stack(places)
+    if output == "json":
+        print_json({"dir": str(places.dir), "ended": ended})
+    else:
+        click.echo(f"the stack in {places.dir} has ended" if ended else f"nothing was running in {places.dir}")
+
+
+@click.command()
+@directory
+@output_option("text")
+def status(directory: Path, output: str) -> None:
+    """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
+    places = Places.of(directory)
+    found = _status(places)
+    if output == "json":
+        print_json(found)
+    else:
+        click.echo(_table(found))
+    if not found["running"]:
+        raise SystemExit(Unreachable.exit_code)
+
+
+def _detach(places: Places, *, quiet: bool) -> None:
+    """Start ourselves again without a terminal, and wait until that says it is ready."""
+    places.logs.mkdir(parents=True, exist_ok=True)
+    log = places.log(DETACHED_LOG)
+    arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    with log.open("ab") as file:
+        shown = file.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-u", "-m", "cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        while child.poll() is None:
+            shown = _echo_from(log, shown, quiet)
+            report = Report.read(places.status)
+            if report is not None and report.pid == child.pid and report.phase == "ready":
+                return
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        raise
+    report = Report.read(places.status)
+    said = report.message if report is not None and report.pid == child.pid else ""
+    raise Failed(said or f"the stack did not start; the last words of {log}:\n{tail(log)}")
+
+
+def _echo_from(log: Path, position: int, quiet: bool) -> int:
+    with log.open("rb") as file:
+        file.seek(position)
+        text = file.read()
+    if text and not quiet:
+        click.echo(text.decode("utf-8", "replace"), nl=False)
+    return position + len(text)
+
+
+def _status(places: Places) -> dict[str, Any]:
+    running = holder(places.lock) is not None
+    report = Report.read(places.status)
+    found: dict[str, Any] = {"dir": str(places.dir), "running": running}
+    if report is not None:
+        found |= report.json()
+        if not running:
+            found |= {"phase": "broken" if report.phase == "broken" else "ended", "parts": [], "pid": None}
+    if running:
+        found["kubeconfig"] = str(places.kubeconfig)
+        found["endpoints"] = _endpoints(places)
+        found["pools"] = _pools(places)
+    return found
+
+
+def _endpoints(places: Places) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(places.endpoints.read_text())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def _pools(places: Places) -> list[dict[str, Any]] | None:
+    """None: the API server does not answer."""
+    from local.show import pools
+
+    try:
+        return asyncio.run(pools(places.kubeconfig))
+    except OSError:
+        return None
+
+
+def _table(found: dict[str, Any]) -> str:
+    if not found["running"]:
+        why = f": {found['message']}" if found.get("message") else ""
+        return f"no stack is running in {found['dir']}{why}"
+    lines = [f"{found['dir']}: {found.get('phase')} (pid {found.get('pid')}, engine {found.get('engine')})", ""]
+    lines.append(f"{'PART':26}{'PID':>8}  {'READY':7}{'RESTARTS':>8}")
+    for part in found.get("parts", []):
+        ready = "yes" if part["ready"] else "no"
+        lines.append(f"{part['name']:26}{part['pid'] or '-':>8}  {ready:7}{part['restarts']:>8}")
+    lines += ["", *(f"{name:26}{where}" for name, where in found["endpoints"].items())]
+    pools = found["pools"]
+    if pools is None:
+        lines += ["", "the API server does not answer"]
+    elif pools:
+        lines += ["", f"{'POOL':34}{'DESIRED':>8}{'CURRENT':>8}{'READY':>8}"]
+        for pool in pools:
+            name = f"{pool['namespace']}/{pool['name']}"
+            lines.append(f"{name:34}{pool['desired']:>8}{pool['current']:>8}{pool['ready']:>8}")
+    lines += ["", f"export KUBECONFIG={os.fspath(found['kubeconfig'])}"]
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""The control plane from the releases of Kubernetes and etcd, each file checked against its published hash."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.binaries import Say, architecture, etcd_version, kubernetes_version
+
+KUBERNETES = "https://dl.k8s.io/release"
+ETCD = "https://github.com/etcd-io/etcd/releases/download"
+# A machine without the internet must lose seconds, not minutes: the first answer decides.
+CONNECT_SECONDS = 4.0
+READ_SECONDS = 30.0
+
+
+class Unfetched(Exception):
+    """It can't be had from there."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Where the two are published."""
+
+    kubernetes: str = KUBERNETES
+    etcd: str = ETCD
+
+    def download(self, directory: Path, say: Say) -> bool:
+        """All programs into the directory, or none; whether it worked."""
+        if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
+            return False
+        version = kubernetes_version()
+        base = f"{self.kubernetes}/{version}/bin/linux/{architecture()}"
+        try:
+            _fetch(f"{base}/kube-apiserver.sha256", CONNECT_SECONDS)
+        except Unfetched as reason:
+            say(f"Kubernetes' releases are out of reach ({reason})")
+            return False
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".download-") as temporary:
+            try:
+                for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
+                    say(f"downloading {name} {version}")
+                    _write(Path(temporary) / name, _checked(f"{base}/{name}", _first_word(f"{base}/{name}.sha256")))
+                self._etcd(Path(temporary), say)
+            except Unfetched as reason:
+                say(f"the download failed: {reason}")
+                return False
+            shutil.copytree(temporary, directory, dirs_exist_ok=True)
+        return True
+
+    def _etcd(self, directory: Path, say: Say) -> None:
+        version = etcd_version()
+        name = f"etcd-{version}-linux-{architecture()}"
+        base = f"{self.etcd}/{version}"
+        say(f"downloading etcd {version}")
+        sums = dict(line.split()[::-1] for line in _fetch(f"{base}/SHA256SUMS").decode().splitlines() if line.strip())
+        if f"{name}.tar.gz" not in sums:
+            raise Unfetched(f"{base}/SHA256SUMS does not name {name}.tar.gz")
+        archive = _checked(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            member = tar.extractfile(f"{name}/etcd")
+            if member is None:
+                raise Unfetched(f"{name}.tar.gz holds no etcd")
+            _write(directory / "etcd", member.read())
+
+
+def _first_word(url: str) -> str:
+    return _fetch(url).decode().split()[0]
+
+
+def _checked(url: str, sha256: str) -> bytes:
+    content = _fetch(url)
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise Unfetched(f"{url} has the hash {found}, and {sha256} was published")
+    return content
+
+
+def _fetch(url: str, seconds: float = READ_SECONDS) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=seconds) as answer:
+            content: bytes = answer.read()
+            return content
+    except urllib.error.URLError as error:
+        raise Unfetched(f"{url}: {error.reason}") from error
+    except OSError as error:
+        raise Unfetched(f"{url}: {error}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o755)

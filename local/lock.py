@@ -1,0 +1,48 @@
+"""One supervisor for each DIR. The kernel releases the lock with its holder, however that one ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from local.parts import Broken
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Hold the lock, with our pid inside. Raises `Broken` when another has it."""
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Broken(f"a stack is already running in {lock.parent} (pid {_pid(lock)})") from None
+        os.truncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def holder(lock: Path) -> int | None:
+    """The pid of who holds the lock now."""
+    try:
+        fd = os.open(lock, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _pid(lock)
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _pid(lock: Path) -> int | None:
+    text = lock.read_text().strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,154 @@
+"""Processes by their own handle: started, waited for, found by the stack they belong to, and ended.
+
+A pid may be given to a stranger once its process has gone, so every signal goes through a pidfd or to a process that
+we have not yet reaped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.places import MARKER
+
+KILL_SECONDS = 5.0
+"""how long the kernel may take over a SIGKILL (a process in the middle of a disk write)"""
+
+
+class Child:
+    """A process of ours in a session of its own, so that a terminal's Ctrl-C reaches only the supervisor."""
+
+    def __init__(
+        self, command: tuple[str, ...], *, env: Mapping[str, str], cwd: Path, log: Path, uid: int | None
+    ) -> None:
+        # The log is a file and not a pipe: a part must outlive a supervisor that was killed.
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=uid,
+                group=None if uid is None else _group_of(uid),
+                extra_groups=None if uid is None else [],
+                umask=0o022,
+            )
+        self.pid = self._process.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    async def wait(self) -> int:
+        """Its exit code (negative: the signal), when it has gone and its group with it."""
+        return await asyncio.shield(self._exit)
+
+    async def end(self, grace_seconds: float) -> int:
+        """SIGTERM, and SIGKILL when the grace is over; its exit code."""
+        self._send(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                return await self.wait()
+        self._send(signal.SIGKILL)
+        return await self.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self._exit.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        # Before it is reaped, because until then nobody else can have its number as a group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        code = self._process.wait()
+        os.close(self._pidfd)
+        self._exit.set_result(code)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A process that carries a stack's mark."""
+
+    pid: int
+    command: str
+
+
+def belonging(directory: Path, proc: Path = Path("/proc")) -> Iterator[Found]:
+    """Processes whose environment says that they belong to the stack of `directory`, but for ourselves and those who
+    started us (a person may have the mark in the shell's environment)."""
+    mark = f"{MARKER}={directory}".encode()
+    spared = set(_ancestry(os.getpid(), proc))
+    for entry in proc.iterdir():
+        if not entry.name.isdigit() or int(entry.name) in spared:
+            continue
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                yield Found(int(entry.name), command)
+        except OSError:
+            continue  # gone, or another user's
+
+
+def end_belonging(directory: Path, grace_seconds: float) -> list[Found]:
+    """End every process of the stack, in rounds, because what is being ended may still start another; returns those
+    there were. SIGKILL when the grace is over."""
+    ended: dict[int, Found] = {}
+    deadline = time.monotonic() + grace_seconds
+    while found := list(belonging(directory)):
+        ended |= {process.pid: process for process in found}
+        late = time.monotonic() >= deadline
+        _end(found, signal.SIGKILL if late else signal.SIGTERM, KILL_SECONDS if late else deadline - time.monotonic())
+        if late and time.monotonic() > deadline + KILL_SECONDS:
+            break
+    return list(ended.values())
+
+
+def _end(processes: Iterable[Found], number: signal.Signals, wait_seconds: float) -> None:
+    poll = select.poll()
+    waiting = set()
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            fd = os.pidfd_open(process.pid)
+            waiting.add(fd)
+            poll.register(fd, select.POLLIN)
+            signal.pidfd_send_signal(fd, number)
+    deadline = time.monotonic() + wait_seconds
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for fd, _ in poll.poll(left * 1000):
+            poll.unregister(fd)
+            os.close(fd)
+            waiting.discard(fd)
+    for fd in waiting:
+        os.close(fd)
+
+
+def _ancestry(pid: int, proc: Path) -> Iterator[int]:
+    while pid > 0:
+        yield pid
+        try:
+            status = (proc / str(pid) / "stat").read_text()
+        except OSError:
+            return
+        pid = int(status.rpartition(")")[2].split()[1])
+
+
+def _group_of(uid: int) -> int:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid

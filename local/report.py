@@ -1,0 +1,85 @@
+"""What the supervisor tells of itself, in DIR/status.json, and what others read there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from local.supervisor import State
+
+Phase = Literal["starting", "ready", "ending", "ended", "broken"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One stack, as of a moment."""
+
+    phase: Phase
+    pid: int
+    engine: str
+    without: tuple[str, ...]
+    parts: tuple[State, ...]
+    since: str
+    """when the phase began"""
+    message: str = ""
+
+    def json(self) -> dict[str, Any]:
+        parts = [
+            {"name": p.name, "pid": p.pid, "ready": p.ready, "restarts": p.restarts, "exitCode": p.exit_code}
+            for p in self.parts
+        ]
+        return {
+            "phase": self.phase,
+            "pid": self.pid,
+            "since": self.since,
+            "engine": self.engine,
+            "without": list(self.without),
+            "message": self.message,
+            "parts": parts,
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Report | None:
+        try:
+            found = json.loads(path.read_text())
+            parts = tuple(State(p["name"], p["pid"], p["ready"], p["restarts"], p["exitCode"]) for p in found["parts"])
+            without = tuple(found["without"])
+            return cls(found["phase"], found["pid"], found["engine"], without, parts, found["since"], found["message"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+class Reporter:
+    """Keeps the file."""
+
+    def __init__(self, path: Path, engine: str, without: Iterable[str]) -> None:
+        self._path, self._engine, self._without = path, engine, tuple(sorted(without))
+        self._phase: Phase = "starting"
+        self._since = _now()
+        self._message = ""
+        self.states: dict[str, State] = {}
+        self._write()
+
+    def phase(self, phase: Phase, message: str = "") -> None:
+        self._phase, self._message, self._since = phase, message, _now()
+        self._write()
+
+    def part(self, state: State) -> None:
+        self.states[state.name] = state
+        self._write()
+
+    def _write(self) -> None:
+        parts = tuple(self.states.values())
+        report = Report(self._phase, os.getpid(), self._engine, self._without, parts, self._since, self._message)
+        draft = self._path.with_suffix(".new")
+        draft.write_text(json.dumps(report.json(), indent=2) + "\n")
+        draft.replace(self._path)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,93 @@
+"""The parts that are Poolhouse: each service as its container starts it, and the engine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Mapping
+
+from local.parts import HttpProbe, Part
+from local.places import UNPRIVILEGED, Places
+
+SERVICES = ("webhook", "defaulter", "controllers", "engine")
+"""what `--without` knows"""
+ACCOUNTS = ("webhook", "controllers", "engine")
+"""services that call the API server"""
+PORTS = ("apiserver", "kube-controller-manager", *SERVICES)
+HOSTS: Mapping[str, tuple[str, ...]] = {
+    "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
+    "engine": ("poolhouse-engine.poolhouse-system.svc",),
+}
+"""servers over https, and the names beside loopback's by which the API server calls them"""
+
+
+def worker_uid() -> int | None:
+    """As whom guests and libvirt run when we are root; None: as ourselves."""
+    return pwd.getpwnam(UNPRIVILEGED).pw_uid if os.geteuid() == 0 else None
+
+
+def url(name: str, ports: Mapping[str, int]) -> str:
+    scheme = "https" if name in HOSTS or name == "apiserver" else "http"
+    return f"{scheme}://127.0.0.1:{ports[name]}"
+
+
+def endpoints(places: Places, ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, str]:
+    """What endpoints.json says: those who are there, and the file that verifies them."""
+    there = ["apiserver", *(name for name in ("webhook", "defaulter", "controllers") if name in wanted)]
+    return {**{name: url(name, ports) for name in there}, "ca": str(places.ca)}
+
+
+def services(
+    places: Places, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Part, ...]
+) -> tuple[Part, ...]:
+    """The wanted ones, in the order in which they need each other."""
+    parts = {
+        "defaulter": _service("defaulter", places, ports, {"POOLHOUSE_STATE_DIR": str(places.defaulter)}),
+        "webhook": _service("webhook", places, ports, _defaulting(ports, wanted), "kinds", "defaulter"),
+        "engine": _service(
+            "engine", places, ports, _engine(places, engine, wanted), "kinds", *(node.name for node in nodes)
+        ),
+        # After the admission of what they would make at once from what is stored.
+        "controllers": _service("controllers", places, ports, _defaulting(ports, wanted), "admission", "engine"),
+    }
+    return (*nodes, *(part for name, part in parts.items() if name in wanted))
+
+
+def _service(name: str, places: Places, ports: Mapping[str, int], env: Mapping[str, str], *after: str) -> Part:
+    common = {"POOLHOUSE_LISTEN": f"127.0.0.1:{ports[name]}", "POOLHOUSE_IDENTITY_SEED": str(places.dir)}
+    if name in ACCOUNTS:
+        common["KUBECONFIG"] = str(places.kubeconfig_of(name))
+    if name in HOSTS:
+        common["POOLHOUSE_TLS_DIR"] = str(places.tls_of(name))
+    if (uid := worker_uid()) is not None:
+        common["POOLHOUSE_WORKER_UID"] = str(uid)
+    return Part(
+        name,
+        # -P: what lies in the working directory is nobody's module.
+        (sys.executable, "-P", "-m", "cli.main", name),
+        env={**common, **env},
+        ready=HttpProbe(f"{url(name, ports)}/readyz", places.ca),
+        after=after,
+        stop_seconds=20,
+    )
+
+
+def _defaulting(ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, str]:
+    env = {}
+    if "defaulter" in wanted:
+        env["POOLHOUSE_DEFAULTER_URL"] = url("defaulter", ports)
+    if "controllers" in wanted:
+        env["POOLHOUSE_CONTROLLERS_URL"] = url("controllers", ports)
+    return env
+
+
+def _engine(places: Places, engine: str, wanted: tuple[str, ...]) -> dict[str, str]:
+    # Completion is the controllers' work and needs the defaulter: without both there is nothing to wait for.
+    completed = "defaulter" in wanted and ("webhook" in wanted or "controllers" in wanted)
+    return {
+        "POOLHOUSE_ENGINE": engine,
+        "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if completed else "0",
+        "POOLHOUSE_RUNTIME_DIR": str(places.runtime),
+        "POOLHOUSE_DISKS_DIR": str(places.disks),
+    }

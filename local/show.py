@@ -1,0 +1,138 @@
+"""What becomes of a manifest, shown while it happens; and the pools of a stack at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kinds import KINDS
+from local.binaries import Say
+from local.parts import Broken
+from runtime.api import Api, ApiError, Resource
+
+Document = dict[str, Any]
+
+POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Line:
+    """One VM as a person sees it."""
+
+    name: str
+    state: str
+    node: str
+    hardware: str
+
+    def __str__(self) -> str:
+        return f"{self.name:28}{self.state:20}{self.node:10}{self.hardware}"
+
+
+class Show:
+    """Applies manifests, then says each change of their pools' VMs."""
+
+    def __init__(self, manifests: Sequence[Path], say: Say) -> None:
+        self._manifests, self._say = manifests, say
+
+    async def run(self, api: Api) -> None:
+        for document in _documents(self._manifests):
+            await self._apply(api, document)
+        shown: dict[str, Line] = {}
+        while True:
+            try:
+                now = {line.name: line for line in await lines(api)}
+            except ApiError:
+                now = shown  # the API server is being started again; the supervisor says so
+            for name, line in now.items():
+                if shown.get(name) != line:
+                    self._say(str(line))
+            for name in shown.keys() - now.keys():
+                self._say(f"{name:28}gone")
+            shown = now
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _apply(self, api: Api, document: Document) -> None:
+        resource = _resource(document)
+        metadata = document["metadata"]
+        namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
+        try:
+            await api.patch(
+                resource, namespace, metadata["name"], document, kind="apply", field_manager="poolhouse-up", force=True
+            )
+        except ApiError as error:
+            raise Broken(f"{document['kind']} {metadata['name']} was refused: {error.message}") from error
+        self._say(f"applied {document['kind']} {metadata['name']}")
+
+
+async def lines(api: Api) -> list[Line]:
+    machines, _ = await api.list(MACHINES)
+    instances = {_key(instance): instance for instance in (await api.list(INSTANCES))[0]}
+    return sorted((line(machine, instances.get(_key(machine))) for machine in machines), key=lambda one: one.name)
+
+
+def line(machine: Document, instance: Document | None) -> Line:
+    status = (instance or {}).get("status") or {}
+    spec = machine.get("spec", {}).get("template", {}).get("spec", {})
+    state = (machine.get("status") or {}).get("printableStatus") or "new"
+    return Line(machine["metadata"]["name"], state, status.get("nodeName") or "-", hardware(spec))
+
+
+def hardware(spec: dict[str, Any]) -> str:
+    """What was decided for a VM, in a few words."""
+    domain = spec.get("domain") or {}
+    devices = domain.get("devices") or {}
+    found = [
+        (domain.get("machine") or {}).get("type"),
+        *(interface.get("macAddress") for interface in devices.get("interfaces") or []),
+        *((disk.get("disk") or {}).get("pciAddress") for disk in devices.get("disks") or []),
+    ]
+    return " ".join(text for text in found if text) or "hardware undecided"
+
+
+async def pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
+    """Every pool with its numbers; None when the API server does not answer."""
+    try:
+        async with await Api.connect(kubeconfig, user_agent="poolhouse-status", timeout_seconds=5) as api:
+            found, _ = await api.list(POOLS)
+    except ApiError:
+        return None
+    return [_summary(pool) for pool in found]
+
+
+def _summary(pool: Document) -> dict[str, Any]:
+    status = pool.get("status") or {}
+    return {
+        "namespace": pool["metadata"]["namespace"],
+        "name": pool["metadata"]["name"],
+        "desired": pool.get("spec", {}).get("replicas", 0),
+        "current": status.get("replicas", 0),
+        "ready": status.get("readyReplicas", 0),
+    }
+
+
+def _documents(manifests: Iterable[Path]) -> list[Document]:
+    return [document for path in manifests for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def _resource(document: Document) -> Resource:
+    """Kinds of ours, and the VM they are made of: this is for examples, kubectl for everything else."""
+    api_version, kind = document.get("apiVersion"), document.get("kind")
+    for known in KINDS:
+        if kind == known.kind and api_version in known.api_versions:
+            group, _, version = str(api_version).partition("/")
+            return Resource(group, version, known.plural, known.kind, known.namespaced)
+    if kind == MACHINES.kind:
+        return MACHINES
+    raise Broken(f"{kind} of {api_version} is no kind that `up --apply` knows; use kubectl")
+
+
+def _key(document: Document) -> tuple[str, str]:
+    return document["metadata"]["namespace"], document["metadata"]["name"]

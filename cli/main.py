@@ -30,6 +30,8 @@ COMMANDS = {
     "down": Entry("cli.up:down", "End the embedded stack; its state stays for the next `up`."),
     "status": Entry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
     "default": Entry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
+    "plan": Entry("cli.plan:plan", "Print what a change of a pool would do to which VM, without doing it."),
+    "why": Entry("cli.why:why", "Say what was and will be done to a VM of a pool, and why."),
     "rollout": Entry("cli.rollout:rollout", "Follow, pause, resume and undo the changes of a pool."),
     "detach": Entry("cli.membership:detach", "Take a VM out of its pool, to look at it in peace."),
     "attach": Entry("cli.membership:attach", "Put a VM back into a pool."),

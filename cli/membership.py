@@ -8,14 +8,12 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.output import Failed, answer, output_option
-from cli.pooled import controller_of, machine_named, machines_of, pool_named
+from cli.pooled import KIND, controller_of, machine_named, machines_of, pool_named
 
 if TYPE_CHECKING:
     from runtime.api import Api
 
 Json = dict[str, Any]
-
-KIND = "VirtualMachinePool"
 
 
 @click.command()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+KIND = "VirtualMachinePool"
+
 
 def controller_of(document: Json) -> Json | None:
     """The owner reference of whoever controls an object."""

@@ -26,6 +26,7 @@ from runtime.api import Api
 from runtime.events import Events
 from runtime.lease import Lease, LeaseLost
 from runtime.metrics import Metrics
+from runtime.questions import answering
 from runtime.serve import health_app, serve
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,8 @@ async def run(settings: Settings) -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
-            health = health_app(missing, registry)
+            answers = {path: answer for part in parts for path, answer in part.answers.items()}
+            health = answering(health_app(missing, registry), answers)
             group.create_task(serve(health, settings.host, settings.port, settings.tls), name="health")
             for informer in informers:
                 group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")

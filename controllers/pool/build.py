@@ -9,7 +9,7 @@ from time import monotonic
 from prometheus_client import CollectorRegistry
 
 from controllers.part import Part
-from controllers.pool import disks, guest, kept, machine, observe, revisions, state
+from controllers.pool import ask, disks, guest, kept, machine, observe, revisions, state
 from controllers.pool.apply import Apply
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
@@ -44,9 +44,10 @@ def build(
         api, disks.CLAIMS, kept.kept, label_selector=meta.KEPT_BY, indexes={"namespace": kept.by_namespace}
     )
     guests = Informer(api, observe.GUESTS, guest.guest)
+    stores = observe.Stores(pools.store, machines.store, templates.store, guests.store, kept_disks.store)
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     pooling = PoolController(
-        stores=observe.Stores(pools.store, machines.store, templates.store, guests.store, kept_disks.store),
+        stores=stores,
         apply=Apply(
             api, events, expectations, Prepare(api, observe.MACHINES, defaulter, seed, monotonic), clock=monotonic
         ),
@@ -61,4 +62,5 @@ def build(
     machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
     guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
     kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
-    return Part("pool", (pools, machines, templates, guests, kept_disks), controller.run)
+    answers = {ask.PATH: ask.Ask(stores, burst, pooling.now)}
+    return Part("pool", (pools, machines, templates, guests, kept_disks), controller.run, answers)

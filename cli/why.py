@@ -1,0 +1,163 @@
+"""`poolhouse why`: what was done to a VM of a pool, what will be, and the reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, output_option, print_json
+from cli.pooled import KIND, controller_of
+
+if TYPE_CHECKING:
+    from controllers.pool.state import State
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+EVENTS_SHOWN = 10
+STEPS_SEEN = 50
+
+
+@click.command()
+@click.argument("vm")
+@output_option("text")
+@cluster_options
+def why(cluster: Cluster, vm: str, output: str) -> None:
+    """Say what was done to a VM and why, what it waits for, and what comes next.
+
+    The past is told from the events of the VM and of its pool, which the cluster keeps for an hour; what comes next
+    is decided here as the controllers would, from what is there now.
+    """
+    found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
+    if output == "json":
+        print_json(found)
+        return
+    for line in _lines(found):
+        click.echo(line)
+
+
+async def _found(api: Api, namespace: str, vm: str) -> Json:
+    from controllers.pool.observe import MACHINES
+    from runtime.api import NotFound
+
+    try:
+        document: Json | None = await api.get(MACHINES, namespace, vm)
+    except NotFound:
+        document = None
+    pool = _pool(document, vm)
+    past = await _past(api, namespace, vm, pool)
+    if document is None and not past:
+        raise Failed(f"there is no VM {vm}, and no event speaks of one")
+    owned = document is not None and (controller_of(document) or {}).get("kind") == KIND
+    now, then = await _present(api, namespace, vm, pool) if owned else ([], [])
+    return {
+        "vm": vm,
+        "pool": pool,
+        "exists": document is not None,
+        "member": owned,
+        "past": past,
+        "present": now,
+        "next": then,
+    }
+
+
+def _pool(document: Json | None, vm: str) -> str:
+    """Its pool's name, or that of the pool which it was in by the looks of its name."""
+    from controllers.pool.naming import split
+    from kinds import meta
+
+    if document is None:
+        return split(vm)[0]
+    owner = controller_of(document)
+    if owner is not None and owner["kind"] == KIND:
+        return str(owner["name"])
+    return str((document["metadata"].get("labels") or {}).get(meta.POOL, ""))
+
+
+async def _past(api: Api, namespace: str, vm: str, pool: str) -> list[Json]:
+    from runtime.events import EVENTS
+
+    spoken_of = re.compile(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])")
+    found = []
+    for name in dict.fromkeys((vm, pool)):
+        if not name:
+            continue
+        items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
+        for event in items:
+            if event["regarding"].get("name") == vm or spoken_of.search(event.get("note") or ""):
+                found.append(
+                    {
+                        "time": (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime"),
+                        "reason": event.get("reason"),
+                        "note": event.get("note"),
+                    }
+                )
+    return sorted(found, key=lambda each: str(each["time"]))[-EVENTS_SHOWN:]
+
+
+async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:
+    from controllers.pool.foresee import foresee, rows
+    from controllers.pool.look import look
+    from controllers.pool.observe import observe
+    from controllers.pool.state import State
+
+    state = observe(await look(api, namespace), (namespace, pool), settled=True, failure=None, burst=250)
+    if not isinstance(state, State):
+        return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
+    found = foresee(state, datetime.now(UTC), STEPS_SEEN)
+    return list(_facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
+
+
+def _facts(state: State, vm: str) -> Iterator[str]:
+    from controllers.pool.plan import plan
+
+    m = next((each for each in state.machines if each.name == vm), None)
+    if m is None:
+        return
+    pool = state.pool
+    if m.deleting:
+        yield "it is being deleted" + (", and its disks are kept" if m.keeping else "")
+    if m.meant_to_run:
+        yield "it is ready" if m.available else f"it is meant to run and is not ready ({m.state or 'no state yet'})"
+    else:
+        yield "it is meant to be halted"
+    if m.failures:
+        yield f"{m.failures} starts in a row have failed"
+    yield "its template is an old one" if state.outdated(m) else "it has the pool's template"
+    if not state.outdated(m) and state.stale(m):
+        yield "it has run since before its template was changed, and must be restarted"
+    if m.scale_in:
+        yield f"poolhouse.dev/scale-in says {m.scale_in}"
+    if pool.spec.paused:
+        yield "its pool is paused"
+    decided = plan(state, datetime.now(UTC))
+    for wait in decided.waits:
+        if wait.name == vm:
+            yield f"it waits: {wait.reason}"
+    if decided.blocked:
+        yield f"scale-in is blocked: {decided.blocked}"
+    for healed in pool.status.healing.machines if pool.status.healing else ():
+        if healed.name == vm:
+            yield f"it was replaced {healed.attempts} times, and will not be again before {healed.not_before}"
+
+
+def _lines(found: Json) -> Iterator[str]:
+    vm = found["vm"]
+    if not found["exists"]:
+        yield f"{vm} does not exist"
+    elif not found["member"]:
+        was = f"; it was in {found['pool']}" if found["pool"] else ""
+        yield f"{vm} is in no pool{was}"
+    else:
+        yield f"{vm} is in {found['pool']}"
+    for fact in found["present"]:
+        yield f"  now   {fact}"
+    for each in found["past"]:
+        yield f"  {str(each['time'])[:19]}  {each['reason']}: {each['note']}"
+    for each in found["next"]:
+        yield f"  next  {each['action']}: {each['reason']}"

@@ -1,0 +1,57 @@
+"""What would be done with a pool that is as a document says: asked of the stores, by people and by the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from controllers.pool import observe
+from controllers.pool.foresee import foresee, rows
+from controllers.pool.observe import Stores
+from controllers.pool.state import Misfit, Pool, State, pool
+from runtime.store import Store
+
+Json = dict[str, Any]
+
+PATH = "/apis/pools/plan"
+MOST_STEPS = 50
+"""of an answer over HTTP, which others wait for"""
+
+
+def imagined(stores: Stores, document: Json, burst: int) -> State | Misfit:
+    """The state of a pool that is as the document says, among the VMs that there are."""
+    metadata = {"uid": "", **document["metadata"]}
+    known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
+    if known is not None:
+        metadata["uid"] = known.uid
+        document = {**document, "status": known.status.json()}
+    view = pool({**document, "metadata": metadata})
+    only: Store[Pool | Misfit] = Store()
+    only.put(view.key, view)
+    found = observe.observe(replace(stores, pools=only), view.key, settled=True, failure=None, burst=burst)
+    assert found is not None  # it has just been put there
+    return found
+
+
+@dataclass
+class Ask:
+    """Answers the webhook's question from the informers' stores. Nothing is written."""
+
+    stores: Stores
+    burst: int
+    now: Callable[[], datetime]
+
+    async def __call__(self, document: Json) -> tuple[int, Json]:
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            return 422, {"problems": [{"path": "metadata.name", "message": "is missing; give the pool's name"}]}
+        state = imagined(self.stores, document, self.burst)
+        if isinstance(state, Misfit):
+            return 422, {"problems": [{"path": "spec", "message": state.problem}]}
+        # In a thread: it may take a second for thousands of VMs, and the controllers have other work.
+        found = await asyncio.to_thread(foresee, state, self.now(), MOST_STEPS)
+        plan = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
+        return 200, {"plan": plan, "complete": found.complete, "blocked": found.blocked}

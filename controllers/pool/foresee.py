@@ -1,0 +1,156 @@
+"""What would become of a pool if all went well: one plan after the other, each carried out in the mind only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import singledispatch
+from typing import Any
+
+from controllers.pool import template
+from controllers.pool.actions import (
+    Create,
+    Delete,
+    PruneRevision,
+    ReleaseDisks,
+    Restart,
+    ReturnDisk,
+    SaveRevision,
+    Unmark,
+    Update,
+)
+from controllers.pool.guest import Guest
+from controllers.pool.kept import Kept
+from controllers.pool.machine import Machine, machine
+from controllers.pool.naming import split
+from controllers.pool.plan import Plan, plan
+from controllers.pool.rollout import Wait
+from controllers.pool.state import State
+
+Json = dict[str, Any]
+
+MOST_STEPS = 200
+BETWEEN = timedelta(minutes=10)
+"""from one step to the next: as long as everything takes that goes well"""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    steps: tuple[Plan, ...]
+    """each one once the one before is done"""
+    complete: bool
+    """nothing is left to do after them"""
+    blocked: str = ""
+    """why scale-in can't go on after them"""
+    waits: tuple[Wait, ...] = ()
+    """what else stays undone"""
+
+
+def foresee(state: State, now: datetime, most_steps: int = MOST_STEPS) -> Foresight:
+    steps: list[Plan] = []
+    state = replace(state, settled=True)
+    for step in range(most_steps):
+        decided = plan(state, now + step * BETWEEN)
+        if not decided.actions:
+            return Foresight(tuple(steps), True, decided.blocked, decided.waits)
+        steps.append(decided)
+        for action in decided.actions:
+            state = after(action, state)
+    return Foresight(tuple(steps), False)
+
+
+def rows(foresight: Foresight) -> Iterator[Json]:
+    """For people and programs: `step`, `action`, `vm` and `reason`, of those actions that are about a VM."""
+    for number, step in enumerate(foresight.steps, start=1):
+        for action in step.actions:
+            if not isinstance(action, SaveRevision | PruneRevision):
+                yield {"step": number, "action": action.verb, "vm": action.name, "reason": action.reason}
+
+
+# How an action that went well leaves the pool
+
+
+@singledispatch
+def after(action: object, state: State) -> State:
+    raise NotImplementedError(f"what {type(action).__name__} leads to")
+
+
+@after.register
+def _(action: SaveRevision, state: State) -> State:
+    return replace(state, saved=True, revisions=(*state.revisions, state.revision))
+
+
+@after.register
+def _(action: Create, state: State) -> State:
+    document = template.vm(state.pool, action.ordinal, state.revision)
+    document["metadata"]["uid"] = f"{action.name} to be"
+    born = running(machine(document))
+    return replace(state, machines=(*state.machines, born), taken=state.taken | {action.ordinal})
+
+
+@after.register
+def _(action: Delete, state: State) -> State:
+    gone = next((m for m in state.machines if m.uid == action.uid), None)
+    if gone is None:
+        return state
+    kept = tuple(Kept(gone.namespace, disk, state.pool.uid, gone.name) for disk in gone.disks if action.keep_disks)
+    return replace(without(gone, state), kept=(*state.kept, *kept))
+
+
+@after.register
+def _(action: ReleaseDisks, state: State) -> State:
+    gone = next((m for m in state.waiting if m.uid == action.uid), None)
+    return state if gone is None else without(gone, state)
+
+
+@after.register
+def _(action: ReturnDisk, state: State) -> State:
+    return replace(state, kept=tuple(disk for disk in state.kept if disk.name != action.disk))
+
+
+@after.register
+def _(action: Unmark, state: State) -> State:
+    return changed(action.uid, state, keeping=False)
+
+
+@after.register
+def _(action: Update, state: State) -> State:
+    return changed(action.uid, state, revision=action.revision)
+
+
+@after.register
+def _(action: Restart, state: State) -> State:
+    restarted = next((m for m in state.machines if m.guest is not None and m.guest.uid == action.guest), None)
+    if restarted is None:
+        return state
+    others = tuple(m for m in state.machines if m is not restarted)
+    return replace(state, machines=(*others, running(restarted)))
+
+
+@after.register
+def _(action: PruneRevision, state: State) -> State:
+    return replace(state, revisions=tuple(each for each in state.revisions if each.name != action.name))
+
+
+def running(m: Machine) -> Machine:
+    """As it will be once it has started, if it is meant to run."""
+    if not m.meant_to_run:
+        return m
+    guest = Guest(m.namespace, m.name, f"{m.name} to run", owner=m.uid, revision=m.revision, phase="Running")
+    return replace(m, exists=True, ready=True, failures=0, guest=guest)
+
+
+def changed(uid: str, state: State, **facts: Any) -> State:
+    return replace(state, machines=tuple(replace(m, **facts) if m.uid == uid else m for m in state.machines))
+
+
+def without(gone: Machine, state: State) -> State:
+    stem, ordinal = split(gone.name)
+    taken = state.taken - {ordinal} if stem == state.pool.name and ordinal is not None else state.taken
+    return replace(
+        state,
+        machines=tuple(m for m in state.machines if m.uid != gone.uid),
+        waiting=tuple(m for m in state.waiting if m.uid != gone.uid),
+        taken=taken,
+    )

@@ -99,7 +99,9 @@ def _stop(machine: Machine, instance: Instance | None, options: Json) -> tuple[C
     live = instance is not None and not instance.final
     hurry: tuple[Change, ...] = (Hurry(int(grace)),) if live and isinstance(grace, int) and grace >= 0 else ()
     if machine.strategy in ("Always", "Once"):
-        return (*hurry, SetRunning(False))
+        # A start that still waits, of a restart that is under way, would start the VM again.
+        forget = (Queue((), replace=True),) if machine.status.get("stateChangeRequests") else ()
+        return (*hurry, *forget, SetRunning(False))
     if instance is None or not live:
         return _conflict(machine.name, "VM is not running")
     if machine.strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < instance.grace_seconds):

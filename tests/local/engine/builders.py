@@ -1,0 +1,82 @@
+"""Views with everything that a row does not care about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from local.engine.resources import INSTANCE_FINALIZER, MACHINE_FINALIZER
+from local.engine.views import Claim, Disk, Instance, Machine, Node
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+RAN = {"phaseTransitionTimestamps": [{"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T11:59:00Z"}]}
+"""of a VMI that has run, whatever became of it"""
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def machine(strategy: str = "Always", **changes: Any) -> Machine:
+    given: dict[str, Any] = {
+        "namespace": "default",
+        "name": "vm",
+        "uid": "vm-uid",
+        "created": ago(60),
+        "finalizers": (MACHINE_FINALIZER,),
+        "generation": 1,
+        "strategy": strategy,
+        "template": "t1",
+    }
+    return Machine(**(given | changes))
+
+
+def instance(phase: str = "Running", **changes: Any) -> Instance:
+    phases = ("Pending", "Scheduling", "Scheduled", "Running")
+    passed = phases[: phases.index(phase) + 1] if phase in phases else ()
+    status: dict[str, Any] = {
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": str(phase == "Running")}],
+        "phaseTransitionTimestamps": [
+            {"phase": each, "phaseTransitionTimestamp": "2026-01-01T11:59:00Z"} for each in passed
+        ],
+    }
+    if phase in ("Scheduled", "Running"):
+        status["nodeName"] = "node-1"
+    given: dict[str, Any] = {
+        "namespace": "default",
+        "name": "vm",
+        "uid": "vmi-uid",
+        "created": ago(60),
+        "finalizers": (INSTANCE_FINALIZER,),
+        "owner": "vm-uid",
+        "template": "t1",
+        "grace_seconds": 30.0,
+        "status": status | changes.pop("status", {}),
+    }
+    return Instance(**(given | changes))
+
+
+def node(name: str = "node-1", **changes: Any) -> Node:
+    given: dict[str, Any] = {"namespace": "", "name": name, "uid": name, "memory": 1 << 40}
+    return Node(**(given | changes))
+
+
+def disk(name: str = "disk", phase: str = "Succeeded", **changes: Any) -> Disk:
+    given: dict[str, Any] = {"namespace": "default", "name": name, "uid": f"{name}-uid", "status": {"phase": phase}}
+    return Disk(**(given | changes))
+
+
+def claim(name: str = "disk", phase: str = "Bound", **changes: Any) -> Claim:
+    given: dict[str, Any] = {"namespace": "default", "name": name, "uid": f"{name}-claim", "phase": phase}
+    return Claim(**(given | changes))
+
+
+def asked(action: str, uid: str | None = None) -> dict[str, Any]:
+    return {"stateChangeRequests": [{"action": action, **({"uid": uid} if uid else {})}]}
+
+
+def failed(count: int = 1, uid: str = "vmi-uid", retry: str = "2026-01-01T12:00:30Z") -> dict[str, Any]:
+    failure = {"consecutiveFailCount": count, "lastFailedVMIUID": uid, "retryAfterTimestamp": retry}
+    return {"startFailure": failure, "runStrategy": "Always"}

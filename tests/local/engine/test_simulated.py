@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from local.engine.domain import ABSENT
+from local.engine.faults import KEYS, KINDS, Faults, read
+from local.engine.simulated import domain_of
+from tests.local.engine.builders import NOW, ago, instance
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "faults", "failures", "state", "trouble"),
+    [
+        pytest.param("", 0, Faults(), 0, "starting", "", id="a start takes its time"),
+        pytest.param("", 2, Faults(), 0, "running", "", id="and is over in a second or two"),
+        pytest.param("", 5, Faults(start_seconds=10), 0, "starting", "", id="or longer"),
+        pytest.param("", 99, Faults(fail="Stuck"), 0, "starting", "", id="or never"),
+        pytest.param("", 99, Faults(fail="CrashLoopBackOff"), 0, "crashed", "", id="or fails"),
+        pytest.param("", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 1, "crashed", "", id="so many times"),
+        pytest.param("", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 2, "running", "", id="and no more"),
+        pytest.param("", 99, Faults(fail_rate=1.0), 0, "crashed", "", id="a rate alone is of crashes"),
+        pytest.param("", 99, Faults(fail_rate=0.0, fail="Stuck"), 0, "running", "", id="a rate of nought is none"),
+        pytest.param("", 9, Faults(fail="ErrImagePull"), 0, "absent", "ErrImagePull", id="no image"),
+        pytest.param("", 9, Faults(fail="ErrorUnschedulable"), 0, "absent", "Unschedulable", id="no room"),
+        pytest.param("", 9, Faults(fail="ErrImagePull", fail_times=2), 0, "running", "", id="an image that comes late"),
+        pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="what runs goes on"),
+    ],
+)
+def test_what_a_domain_would_be(
+    phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str
+) -> None:
+    found = domain_of(instance(phase, created=ago(age)), faults, "x", failures, NOW)
+    assert (found.state, found.trouble) == (state, trouble)
+
+
+def test_a_stop_takes_its_time_but_no_longer_than_its_grace() -> None:
+    ending = instance(deleted=ago(1))
+    assert domain_of(ending, Faults(stop_seconds=3), "x", 0, NOW).change_seconds == 2
+    assert domain_of(instance(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+    assert domain_of(instance(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+
+
+def test_a_seed_repeats_and_rates_are_met() -> None:
+    faults = Faults(fail_rate=0.3, seed="s")
+    outcomes = [faults.outcome(f"vm-{number}", 0) for number in range(1000)]
+    assert outcomes == [faults.outcome(f"vm-{number}", 0) for number in range(1000)]
+    assert 250 < sum(outcome is not None for outcome in outcomes) < 350
+    assert outcomes != [Faults(fail_rate=0.3, seed="t").outcome(f"vm-{number}", 0) for number in range(1000)]
+
+
+def test_nearer_settings_win() -> None:
+    faults, problems = read([[("fail", "Stuck"), ("start-seconds", "3")], [("fail", "ErrImagePull")]])
+    assert (faults.fail, faults.start_seconds, problems) == ("ErrImagePull", 3.0, ())
+
+
+@pytest.mark.parametrize("key", sorted(set(KEYS) - {"seed"}))
+def test_a_bad_value_is_named_and_changes_nothing(key: str) -> None:
+    faults, problems = read([[(key, "certainly not")]])
+    assert faults == Faults()
+    assert key in problems[0]
+    assert "certainly not" in problems[0]
+
+
+def test_unknown_settings_are_named() -> None:
+    assert "no such setting" in read([[("fail-often", "1")]])[1][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_can_be_asked_for(kind: str) -> None:
+    assert read([[("fail", kind)]])[0].outcome("x", 0) == kind

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Installs those of the named Debian packages that are missing. Says what to install where it can't.
+set -eu
+command -v dpkg-query >/dev/null || { echo "not a Debian machine: install libvirt, QEMU, gcc and Python's headers yourself ($*)"; exit 0; }
+missing=""
+for each in "$@"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$each" 2>/dev/null)" = installed ] || missing="$missing $each"
+done
+[ -n "$missing" ] || exit 0
+as_root=""
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null || { echo "missing system packages; as root: apt-get install --no-install-recommends$missing" >&2; exit 1; }
+  as_root=sudo
+fi
+echo "installing system packages:$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+$as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null

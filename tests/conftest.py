@@ -1,32 +1,77 @@
-"""What tests of several rooms share: a real control plane, started once and ended with the last test."""
+"""What tests of several rooms need: a real control plane, for those that ask for it."""
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from local.logs import tail
 from local.places import Places
+from local.report import Report
 from local.services import SERVICES
 
-POOLHOUSE = (sys.executable, "-P", "-m", "cli.main")
+START_SECONDS = 1500.0
+"""from an empty cache the control plane is built first"""
+STOP_SECONDS = 60.0
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    """A real etcd, kube-apiserver and kube-controller-manager on free ports, with our kinds and KubeVirt's installed
-    and none of our services. Its supervisor starts again what a test kills."""
+    """A real etcd, API server and controller manager with every kind of ours and none of our services.
+
+    `control_plane.kubeconfig` is cluster-admin. It is shared by all tests of a run: each works in a namespace of its
+    own, and takes back what is cluster-wide.
+    """
     places = Places.of(tmp_path_factory.mktemp("control-plane"))
-    left_out = [word for name in SERVICES for word in ("--without", name)]
-    poolhouse("up", "--detach", "--engine", "simulated", "--dir", str(places.dir), *left_out)
-    try:
+    with stack(places, *(option for name in SERVICES for option in ("--without", name))):
         yield places
-    finally:
-        poolhouse("down", "--dir", str(places.dir))
 
 
-def poolhouse(*arguments: str) -> None:
-    done = subprocess.run([*POOLHOUSE, *arguments], check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+class stack:
+    """`with stack(places, "--engine", "simulated"):` runs `poolhouse up` until the block ends, however it ends."""
+
+    def __init__(self, places: Places, *options: str) -> None:
+        self._places, self._options = places, options
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        places = self._places
+        places.logs.mkdir(parents=True, exist_ok=True)
+        log = places.log("supervisor")
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-u", "-m", "cli.main", "up", "--dir", str(places.dir), *self._options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_the_tests,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            report = Report.read(places.status)
+            if report is not None and report.pid == self.process.pid and report.phase == "ready":
+                return self.process
+            time.sleep(0.1)
+        self.__exit__()
+        raise AssertionError(f"the stack did not start:\n{tail(log, lines=30)}")
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _end_with_the_tests() -> None:
+    """A run of tests that is killed takes its stack along: the kernel sends the supervisor a SIGTERM."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from controllers.completion.build import build as completion
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
-from defaulter.contract import Defaulter
+from defaulter.contract import Defaulter, Macs, macs_policy
 from kinds import meta
 from runtime import logs, stop
 from runtime.api import Api
@@ -43,6 +43,7 @@ class Settings:
     tls: Path | None
     defaulter_url: str
     identity_seed: str
+    macs: Macs
     burst: int
     leader_election: bool
     log_format: logs.Format
@@ -70,6 +71,7 @@ class Settings:
             tls=Path(tls) if tls else None,
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
+            macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
             log_format="json" if log_format == "json" else "text",
@@ -96,7 +98,7 @@ async def run(settings: Settings) -> None:
             policy(api, events, registry),
         ]
         if defaulter is not None:
-            parts.append(completion(api, events, defaulter, settings.identity_seed))
+            parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
         informers = [informer for part in parts for informer in part.informers]
 
         def missing() -> Mapping[str, str] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,12 +29,14 @@ __all__ = [
     "Defaulter",
     "DefaultingRequest",
     "DefaultingResponse",
+    "Macs",
     "Overreached",
     "Problem",
     "Problems",
     "Refused",
     "Version",
     "kept",
+    "macs_policy",
     "overreach",
     "undefaulted",
 ]
@@ -120,6 +122,14 @@ class Overreached(Away):
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
         super().__init__(f"the answer changed {paths[0]}, which is not the defaulter's to change")
+
+
+def macs_policy(text: str) -> Macs:
+    """Of the setting POOLHOUSE_MACS, which the service and its clients share. Raises ValueError."""
+    found: Macs | None = next((policy for policy in get_args(Macs) if policy == text), None)
+    if found is None:
+        raise ValueError(f"POOLHOUSE_MACS: must be {', '.join(get_args(Macs))}, not {text!r}")
+    return found
 
 
 def kept(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

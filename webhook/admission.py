@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
+from defaulter.contract import Macs
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.look import at
@@ -24,8 +26,9 @@ class Judge(Protocol):
 class Admission:
     """`judges` are for kinds of ours, and asked only about an object without a problem of its own."""
 
-    def __init__(self, *, ask: Judge, judges: Sequence[Judge]) -> None:
+    def __init__(self, *, ask: Judge, judges: Sequence[Judge], macs: Macs = "deterministic") -> None:
         self._ask = ask
+        self._macs = macs
         self._judges = judges
 
     async def mutate(self, request: Request) -> Verdict:
@@ -44,7 +47,7 @@ class Admission:
         if left_alone(request):
             return Verdict(news=SKIPPED)
         if (request.api_version, request.kind) in defaulting.KINDS:
-            return defaulting.checked(request)
+            return defaulting.checked(request, self._macs)
         kind = by_gvk(request.api_version, request.kind)
         return _unknown(request) if kind is None else replace(declared.examined(request, kind), object=None)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from defaulter.contract import Away, DefaultingResponse, Overreached, Refused
+from defaulter.contract import Away, DefaultingResponse, Macs, Overreached, Refused
 from kinds.problem import Problem
 from runtime.breaker import Breaker
 from webhook import defaulting
 from webhook.review import SKIPPED, Request, Verdict, judged
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -27,29 +30,41 @@ class Ask:
     """`budget_seconds` is for the whole of a request, and well inside the webhook's own timeout."""
 
     def __init__(
-        self, defaulter: Completes, *, seed: str, budget_seconds: float, now: Callable[[], float], breaker: Breaker
+        self,
+        defaulter: Completes,
+        *,
+        seed: str,
+        budget_seconds: float,
+        now: Callable[[], float],
+        breaker: Breaker,
+        macs: Macs = "deterministic",
     ) -> None:
         self._defaulter = defaulter
         self._seed = seed
         self._budget_seconds = budget_seconds
         self._now = now
+        self._macs = macs
         self.breaker = breaker
 
     async def verdict(self, request: Request) -> Verdict:
         """On a VirtualMachine or VirtualMachineInstance that is created or whose spec changes. Never raises."""
+        if defaulting.waits_for_stop(request, self._macs):
+            return Verdict(news=SKIPPED)
         self.breaker, may = self.breaker.asked(self._now())
         if not may:
-            return defaulting.passed(request, "the defaulter failed just now and is given a pause", defaulting.RESTING)
+            return defaulting.passed(request, defaulting.RESTING, self._macs)
         deadline = self._now() + self._budget_seconds
         try:
             async with asyncio.timeout(self._budget_seconds):
                 answer = await self._complete(request, request.object or {}, request.old)
         except Overreached as answered:
             self.breaker = self.breaker.succeeded()
-            return defaulting.passed(request, answered.reason, defaulting.OVERREACH)
+            log.error("the defaulter's answer was not taken: %s", answered.reason)
+            return defaulting.passed(request, defaulting.OVERREACH, self._macs)
         except (Away, TimeoutError) as away:
             self.breaker = self.breaker.failed(self._now())
-            return defaulting.passed(request, str(away) or "the defaulter did not answer in time")
+            log.warning("the defaulter is away: %s", away or f"no answer within {self._budget_seconds:g} s")
+            return defaulting.passed(request, defaulting.AWAY, self._macs)
         except Refused as refusal:
             self.breaker = self.breaker.succeeded()
             before = await self._stored(request, deadline - self._now()) if request.old is not None else ()

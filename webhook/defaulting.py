@@ -7,10 +7,11 @@ on the node, later, where nobody is looking.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from defaulter.contract import kept, undefaulted
+from defaulter.contract import Macs, kept, undefaulted
+from kinds.look import at
 from kinds.meta import UNDEFAULTED
 from webhook.review import Request, Verdict
 from webhook.scope import metadata, notes
@@ -21,34 +22,48 @@ AWAY = "DefaulterAway"
 RESTING = "DefaulterResting"
 OVERREACH = "AnswerNotTaken"
 
+FAIL_OPEN: Mapping[str, str] = {
+    AWAY: "the defaulter gave no answer",
+    RESTING: "the defaulter gave no answers just now and is not asked for a moment",
+    OVERREACH: "the defaulter's answer changed what it must not and was not taken",
+}
+"""reasons for letting a VM through: in annotations and metrics, and as sentences"""
+
 KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
+def waits_for_stop(request: Request, macs: Macs) -> bool:
+    """A VM that runs undecided stays so until it stops: hardware that is written under it would only say that it must
+    be restarted."""
+    runs = at(request.object, "status", "created") is True
+    return runs and request.old is not None and bool(undefaulted(request.old, macs=macs))
+
+
 def completed(answer: Json, warnings: Iterable[str]) -> Verdict:
-    """The defaulter answered."""
-    if UNDEFAULTED in notes(answer) and not undefaulted(answer):
+    """The defaulter answered. What it left open now, its settings leave open."""
+    if UNDEFAULTED in notes(answer):
         answer = _annotated(answer, None)
     return Verdict(object=answer, warnings=tuple(warnings))
 
 
-def passed(request: Request, told: str, reason: str = AWAY) -> Verdict:
+def passed(request: Request, reason: str, macs: Macs) -> Verdict:
     """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it. On
     UPDATE with what the stored object had decided: a bare manifest applied again must not cost a VM its addresses."""
     asked = request.object or {}
     if request.old is not None:
         asked = kept(asked, request.old)
-    paths = undefaulted(asked)
+    paths = undefaulted(asked, macs=macs)
     if not paths:
         return Verdict(object=asked, news=reason)
-    warning = f"stored with {len(paths)} hardware fields undecided, to be completed before its next start: {told}"
+    warning = f"{FAIL_OPEN[reason]}: {len(paths)} hardware fields are undecided and will be before the next start"
     return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
 
 
-def checked(request: Request) -> Verdict:
+def checked(request: Request, macs: Macs) -> Verdict:
     """After every other webhook: whether one of them put in hardware that nobody decided. Nothing is denied for it, as
     it is completed before its next start."""
     asked = request.object or {}
-    paths = [] if UNDEFAULTED in notes(asked) else undefaulted(asked)
+    paths = [] if UNDEFAULTED in notes(asked) else undefaulted(asked, macs=macs)
     if not paths:
         return Verdict()
     return Verdict(warnings=(f"{paths[0]} was left open after hardware was decided; is another webhook asked later?",))

@@ -14,7 +14,7 @@ from time import monotonic
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import Defaulter
+from defaulter.contract import Defaulter, Macs, macs_policy
 from kinds import KINDS
 from runtime import logs, stop
 from runtime.api import Api
@@ -44,6 +44,8 @@ class Settings:
     defaulter_url: str
     """empty: VMs are stored as they come"""
     identity_seed: str
+    macs: Macs = "deterministic"
+    """as the defaulter has it"""
     controllers_url: str = ""
     """where plans are asked for; empty: nowhere, and dry runs have none"""
     defaulter_seconds: float = 2.0
@@ -70,6 +72,7 @@ class Settings:
             tls=Path(tls) if tls else None,
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
+            macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
             log_format="json" if log_format == "json" else "text",
             log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
@@ -94,12 +97,13 @@ async def run(settings: Settings) -> None:
                 budget_seconds=settings.defaulter_seconds,
                 now=monotonic,
                 breaker=Breaker(),
+                macs=settings.macs,
             )
             metrics.breaker(lambda: ask.breaker.state)
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=judge, judges=(author,)),
+            admission=Admission(ask=judge, judges=(author,), macs=settings.macs),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             metrics=metrics,
         )

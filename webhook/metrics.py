@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.breaker import State
-from webhook import defaulting
+from webhook.defaulting import FAIL_OPEN
 from webhook.review import SKIPPED, Request, Verdict
 
 PREFIX = "kubevirt_poolhouse_admission_"
 # The webhook's own timeout is 3 s; what matters lies between a few milliseconds and that.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5)
 
-FAIL_OPEN = (defaulting.AWAY, defaulting.RESTING, defaulting.OVERREACH)
 STATES: dict[State, int] = {"closed": 0, "probing": 1, "open": 2}
 
 

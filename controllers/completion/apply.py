@@ -38,11 +38,10 @@ class Apply:
         except (Refused, Overreached) as error:
             self._undecided(document, str(error))
             return None
-        completed = answer.object if undefaulted(answer.object) else without_note(answer.object)
-        if completed == document:
+        if answer.object == document:
             self._undecided(document, f"the defaulter leaves {', '.join(undefaulted(document)[:3])} as it is")
             return None
-        return completed
+        return without_note(answer.object)
 
     async def write(self, document: Json, completed: Json, reason: str) -> None:
         """Raises `Conflict` when the VM is not any more what it was when it was read."""

@@ -7,11 +7,11 @@ from time import monotonic
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
 from controllers.part import Part
-from defaulter.contract import Defaulter
+from defaulter.contract import Defaulter, Macs
 from runtime.api import Api
 from runtime.events import Events
 
 
-def build(api: Api, events: Events, defaulter: Defaulter, seed: str) -> Part:
-    completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic)
+def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: Macs = "deterministic") -> Part:
+    completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic, macs=macs)
     return Part("completion", (completion.machines,), completion.controller.run)

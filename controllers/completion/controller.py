@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from controllers.completion.apply import Apply, Json
 from controllers.completion.observe import MACHINES, Machine, machine, observe
 from controllers.completion.plan import Complete, DropNote, Wait, plan
-from defaulter.contract import Away
+from defaulter.contract import Away, Macs
 from runtime.api import Api
 from runtime.backoff import fraction
 from runtime.breaker import Breaker
@@ -26,8 +27,17 @@ SPREAD_SECONDS = 2.0
 class Completion:
     """At rest, which is while every VM's hardware is decided, it reads nothing but the watch and writes nothing."""
 
-    def __init__(self, api: Api, apply: Apply, *, now: Callable[[], float], workers: int = 2) -> None:
-        self.machines: Informer[Machine] = Informer(api, MACHINES, machine)
+    def __init__(
+        self,
+        api: Api,
+        apply: Apply,
+        *,
+        now: Callable[[], float],
+        macs: Macs = "deterministic",
+        workers: int = 2,
+    ) -> None:
+        """`macs` as the defaulter has it: what it leaves open on purpose is not undecided."""
+        self.machines: Informer[Machine] = Informer(api, MACHINES, partial(machine, macs=macs))
         self.controller: Controller[Key] = Controller(
             "completion", self.reconcile, workers=workers, metrics=api.metrics
         )
@@ -35,6 +45,7 @@ class Completion:
         self._api = api
         self._apply = apply
         self._now = now
+        self._macs = macs
         self.machines.subscribe(self._changed)
 
     async def run(self) -> None:
@@ -52,7 +63,7 @@ class Completion:
             return None
         if known.undefaulted and (pause := self._pause(key)):
             return pause
-        observed = await observe(self._api, key)
+        observed = await observe(self._api, key, self._macs)
         if observed is None:
             return None
         state, document = observed

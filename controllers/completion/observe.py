@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from defaulter.contract import undefaulted
+from defaulter.contract import Macs, undefaulted
 from kinds.look import at
 from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
 from kinds.webhooks import LEFT_ALONE
@@ -53,10 +53,10 @@ class State:
     """by its namespace; a VM that opted out by itself is not undefaulted"""
 
 
-def machine(document: Json) -> Machine:
+def machine(document: Json, macs: Macs = "deterministic") -> Machine:
     metadata = document["metadata"]
     # A VM without anything pending is the usual one. What it does is no news then, and makes no change to its view.
-    empty, noted = bool(undefaulted(document)), UNDEFAULTED in (metadata.get("annotations") or {})
+    empty, noted = bool(undefaulted(document, macs=macs)), UNDEFAULTED in (metadata.get("annotations") or {})
     pending = empty or noted
     return Machine(
         namespace=metadata.get("namespace", ""),
@@ -70,14 +70,14 @@ def machine(document: Json) -> Machine:
     )
 
 
-async def observe(api: Api, key: Key) -> tuple[State, Json] | None:
+async def observe(api: Api, key: Key, macs: Macs) -> tuple[State, Json] | None:
     """The VM as it is now, not as it was last heard of, and its document; None where there is none."""
     namespace, name = key
     try:
         document = await api.get(MACHINES, namespace, name)
     except NotFound:
         return None
-    found = machine(document)
+    found = machine(document, macs)
     if not found.pending:
         return State(found, "none", opted_out=False), document
     opted_out = namespace in LEFT_ALONE or await _opted_out(api, namespace)

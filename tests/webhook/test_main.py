@@ -29,6 +29,7 @@ def test_settings_of_a_container() -> None:
         ("POOLHOUSE_LISTEN", "8443:"),
         ("POOLHOUSE_LISTEN", "127.0.0.1:http"),
         ("POOLHOUSE_LOG_FORMAT", "xml"),
+        ("POOLHOUSE_MACS", "random"),
     ],
 )
 def test_a_bad_setting_is_named(name: str, value: str) -> None:

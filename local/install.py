@@ -19,8 +19,6 @@ from runtime.api import Api, ApiError, NotFound, Resource
 
 Document = dict[str, Any]
 
-Document = dict[str, Any]
-
 REGISTRATION = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io"
 RESOURCES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
@@ -55,7 +54,7 @@ def build(
         metrics=PoolMetrics(registry),
         burst=burst,
         clock=monotonic,
-        now=lambda: datetime.now(UTC),
+        now=now,
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))

@@ -103,6 +103,7 @@ class PoolController:
     def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
+            self.apply.forget(old.uid)
             self._failures.pop(old.uid, None)
             self._written.pop(old.uid, None)
         for each in (old, new):
@@ -111,14 +112,22 @@ class PoolController:
 
     def machine_changed(self, enqueue: Enqueue, old: Machine | None, new: Machine | None) -> None:
         self.metrics.machine(old, new)
+        owners = {m.owner for m in (old, new) if m is not None and m.owner_name}
+        waited = self._waiting(owners)
         if new is not None and new.owner_name:
             self.expectations.saw_create(new.owner, new.name)
             self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
             self.expectations.saw_delete(leaving.owner, leaving.uid)
+        # The last that was waited for is worth a look at once: the next burst begins with it.
+        pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
         for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
-            enqueue(key, GATHER_SECONDS)
+            enqueue(key, pause)
+
+    def _waiting(self, owners: set[str]) -> set[str]:
+        """Those for which something is expected to be seen."""
+        return {owner for owner in owners if any(self.expectations.open(owner))}
 
     def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
@@ -138,4 +147,4 @@ class PoolController:
 def _concerned(m: Machine) -> set[Key]:
     owner = {(m.namespace, m.owner_name)} if m.owner_name else set()
     # Whoever owns it by now: by this name its disks were kept.
-    return owner | {(m.namespace, split(m.name)[0])} if m.keeping else owner
+    return owner | {(m.namespace, m.stem)} if m.keeping else owner

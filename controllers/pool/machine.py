@@ -25,6 +25,9 @@ class Machine:
     namespace: str
     name: str
     uid: str
+    stem: str = ""
+    """the pool's name in `NAME-3`, whoever owns it"""
+    ordinal: int | None = None
     resource_version: str = ""
     owner: str = ""
     """UID of its controller"""
@@ -89,9 +92,12 @@ def machine(document: Json) -> Machine:
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     annotations = metadata.get("annotations") or {}
     wish = annotations.get(SCALE_IN, labels.get(SCALE_IN, ""))
+    stem, ordinal = split(metadata["name"])
     return Machine(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
+        stem=stem,
+        ordinal=ordinal,
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
         owner=owner.get("uid", ""),
@@ -133,6 +139,5 @@ def by_owner(m: Machine) -> Iterator[Hashable]:
 
 def by_stem(m: Machine) -> Iterator[Hashable]:
     """Index of the names that a pool could give: (namespace, `web`) for `web-3`, whoever owns it."""
-    stem, ordinal = split(m.name)
-    if ordinal is not None:
-        yield m.namespace, stem
+    if m.ordinal is not None:
+        yield m.namespace, m.stem

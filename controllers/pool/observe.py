@@ -72,8 +72,7 @@ def _joined(stores: Stores, m: Machine) -> Machine:
 
 
 def _machines_names(stores: Stores, key: Key) -> frozenset[int]:
-    named = stores.machines.by("stem", key)
-    return frozenset(ordinal for m in named if (ordinal := split(m.name)[1]) is not None)
+    return frozenset(m.ordinal for m in stores.machines.by("stem", key) if m.ordinal is not None)
 
 
 def _strangers_disks(pool: Pool, kept: list[Kept]) -> frozenset[int]:

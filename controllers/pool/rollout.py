@@ -13,7 +13,6 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Restart, SaveRevision, Update
 from controllers.pool.machine import Machine
-from controllers.pool.naming import ordinal_of
 from controllers.pool.progress import stuck
 from controllers.pool.select import ordered
 from controllers.pool.state import State
@@ -58,7 +57,7 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
     # Those whose update was begun come first: they are counted as under way already.
     begun = [m for m in behind if not state.outdated(m)]
     for m in begun + ordered([m for m in behind if state.outdated(m)], _policy(proactive)):
-        if ordinal_of(state.pool.name, m.name) is None:
+        if m.ordinal is None or m.stem != state.pool.name:
             yield Wait(m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it")
         elif m.halted and state.outdated(m):
             yield _update(state, m, "it is halted")
@@ -116,9 +115,8 @@ def _restart(m: Machine) -> Restart | Wait:
 
 
 def _update(state: State, m: Machine, reason: str) -> Update:
-    ordinal = ordinal_of(state.pool.name, m.name)
-    assert ordinal is not None
-    return Update(m.name, m.uid, ordinal, m.revision, state.revision.label, reason)
+    assert m.ordinal is not None
+    return Update(m.name, m.uid, m.ordinal, m.revision, state.revision.label, reason)
 
 
 def _policy(strategy: UpdateProactive | None) -> SelectionPolicy:

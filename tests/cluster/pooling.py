@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from runtime.metrics import PREFIX, Metrics
 Json = dict[str, Any]
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_SECONDS = 60.0
 
 
@@ -155,7 +158,8 @@ class Place:
 def template(**spec: Any) -> Json:
     devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
     inner = {"domain": {"devices": devices}, "volumes": [{"name": "root", "dataVolume": {"name": "root"}}]}
-    disk = {"metadata": {"name": "root"}, "spec": {"pvc": {}}}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    disk = {"metadata": {"name": "root"}, "spec": {"source": {"blank": {}}, "pvc": claim}}
     return {"spec": {"running": True, "dataVolumeTemplates": [disk], "template": {"spec": inner}, **spec}}
 
 
@@ -168,3 +172,24 @@ async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: 
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise AssertionError(f"expected {expected!r}, after {seconds} s it is {answer!r}") from None
+
+
+@asynccontextmanager
+async def engine(kubeconfig: Path, directory: Path) -> AsyncIterator[None]:
+    """What stands in for KubeVirt and CDI, with simulated guests, as a process of its own."""
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "POOLHOUSE_DIR": str(directory),
+        "POOLHOUSE_ENGINE": "simulated",
+        "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "0",
+    }
+    with open(directory / "engine.log", "w") as log:  # noqa: ASYNC230
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "local.engine.main", cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            await process.wait()

@@ -9,7 +9,7 @@ from typing import Any
 from controllers.pool.guest import Guest
 from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
-from controllers.pool.naming import ordinal_of
+from controllers.pool.naming import ordinal_of, split
 from controllers.pool.revisions import Revision
 from controllers.pool.state import Pool, State, pool
 
@@ -64,6 +64,8 @@ def machine(ordinal: int | str, **given: Any) -> Machine:
         "namespace": "default",
         "name": name,
         "uid": f"u-{name}",
+        "stem": split(name)[0],
+        "ordinal": split(name)[1],
         "resource_version": "7",
         "owner": "u-web",
         "owner_name": "web",

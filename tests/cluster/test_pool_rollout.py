@@ -1,0 +1,128 @@
+"""A pool whose template changes, with guests that start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from controllers.pool.observe import GUESTS, MACHINES, REVISIONS
+from tests.cluster.pooling import Place, controller, engine, template, until
+from tests.cluster.test_pool import condition, place, status, web
+
+__all__ = ["place"]
+
+Json = dict[str, Any]
+
+
+@pytest_asyncio.fixture
+async def running(control_plane: Any, place: Place, tmp_path: Path) -> AsyncIterator[Place]:
+    async with engine(control_plane.kubeconfig, tmp_path), controller(control_plane.kubeconfig):
+        yield place
+
+
+def bigger(**inner: Any) -> Json:
+    found = template()
+    found["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 4}
+    found["spec"]["template"]["spec"].update(inner)
+    return found
+
+
+async def runs(place: Place) -> dict[str, str]:
+    items, _ = await place.api.list(GUESTS, place.namespace)
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in items}
+
+
+async def complete(place: Place) -> None:
+    async def answer() -> Any:
+        found = await place.seen()
+        if found.get("status", {}).get("observedGeneration") != found["metadata"]["generation"]:
+            return "not looked at yet"
+        return await condition(place, "Progressing")
+
+    await until(answer, ("True", "Complete"), 40)
+
+
+async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_theirs(running: Place) -> None:
+    await running.pool(4, maxUnavailable=1)
+    await complete(running)
+    await running.meta("web-2", labels={"team": "blue"})
+    await running.api.patch(
+        *machine(running, "web-2"),
+        {"spec": {"template": {"spec": {"domain": {"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}}}}},
+    )
+    before = await runs(running)
+    least = 4
+
+    async def look() -> None:
+        nonlocal least
+        while True:
+            least = min(least, await status(running, "availableReplicas") or 0)
+            await asyncio.sleep(0.2)
+
+    looking = asyncio.create_task(look())
+    await running.change(template=bigger())
+    await complete(running)
+    looking.cancel()
+    assert least >= 3
+    after = await runs(running)
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values()), "each was restarted"
+    machines = await running.machines()
+    assert {vm["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] for vm in machines.values()} == {4}
+    assert machines["web-2"]["metadata"]["labels"]["team"] == "blue"
+    assert machines["web-2"]["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"].startswith("5d307ca9")
+    found = (await running.seen())["status"]
+    assert found["updatedReplicas"] == 4
+    assert found["currentRevision"] == found["updateRevision"]
+    revisions, _ = await running.api.list(REVISIONS, running.namespace)
+    assert len(revisions) == 2
+
+
+async def test_a_change_that_needs_no_restart_restarts_nothing(running: Place) -> None:
+    await running.pool(3)
+    await complete(running)
+    before = await runs(running)
+    await running.change(template={"metadata": {"labels": {"tier": "a"}}})
+    await complete(running)
+    assert {vm["metadata"]["labels"]["tier"] for vm in (await running.machines()).values()} == {"a"}
+    assert await runs(running) == before
+
+
+async def test_a_template_that_does_not_start_takes_no_more_than_the_limit_and_can_be_taken_back(
+    running: Place,
+) -> None:
+    await running.pool(4, maxUnavailable=1, progressDeadlineSeconds=5)
+    await complete(running)
+    bad = bigger()
+    bad["spec"]["template"]["metadata"] = {"annotations": {"sim.poolhouse.dev/fail": "CrashLoopBackOff"}}
+    await running.change(template=bad)
+    await until(lambda: condition(running, "Progressing"), ("False", "ProgressDeadlineExceeded"), 90)
+    assert "CrashLoopBackOff" in (await running.condition("Progressing"))["message"]
+    assert await status(running, "availableReplicas") == 3
+    good = template()
+    good["spec"]["template"]["metadata"] = None
+    good["spec"]["template"]["spec"]["domain"]["cpu"] = None
+    await running.change(template=good)
+    await complete(running)
+    assert await running.names() == web(1, 2, 3, 4)
+
+
+async def test_a_paused_pool_waits(running: Place) -> None:
+    await running.pool(2)
+    await complete(running)
+    before = await runs(running)
+    await running.change(paused=True, template=bigger(), replicas=3)
+    await until(lambda: condition(running, "Progressing"), ("False", "Paused"))
+    await asyncio.sleep(1)
+    assert await runs(running) == before
+    await running.change(paused=False)
+    await complete(running)
+    assert await running.names() == web(1, 2, 3)
+
+
+def machine(place: Place, name: str) -> tuple[Any, str, str]:
+    return MACHINES, place.namespace, name

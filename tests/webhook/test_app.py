@@ -96,6 +96,13 @@ async def test_a_good_pool_passes_both_entries(webhook: Running) -> None:
         assert (await webhook.review(review(POOL), path))["allowed"]
 
 
+async def test_a_vm_that_another_webhook_opened_again_is_warned_of(webhook: Running) -> None:
+    complete = filled(VM, "s")
+    assert "warnings" not in await webhook.review(review(complete), "/validate")
+    (warning,) = (await webhook.review(review(VM), "/validate"))["warnings"]
+    assert "was left open after hardware was decided" in warning
+
+
 FIVE_MISTAKES = {
     **POOL,
     "spec": {

@@ -1,0 +1,59 @@
+"""The plan in a dry run's answer, and its absence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.runtime.misbehaving import Request, Server
+from webhook.plans import Plans
+
+POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web"}}
+STEPS = [{"action": "Create", "vm": "web-1", "reason": "0 of 1 VMs exist"}]
+
+
+@pytest.fixture
+async def controllers() -> AsyncIterator[Server]:
+    async with Server() as server:
+        yield server
+
+
+@pytest.fixture
+async def plans(controllers: Server) -> AsyncIterator[Plans]:
+    async with aiohttp.ClientSession() as session:
+        yield Plans(controllers.url, session, seconds=0.2)
+
+
+async def test_the_controllers_are_asked_about_the_object_as_it_would_be(controllers: Server, plans: Plans) -> None:
+    async def script(request: Request) -> None:
+        assert (request.method, request.path, request.document) == ("POST", "/apis/pools/plan", POOL)
+        await request.answer(200, {"plan": STEPS})
+
+    controllers.script = script
+    assert await plans.of(POOL) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("code", "body"), [(503, {"plan": STEPS}), (200, {"plan": "no"}), (200, []), (200, b"<html>"), (404, {})]
+)
+async def test_any_other_answer_is_none(controllers: Server, plans: Plans, code: int, body: Any) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(code, body)
+
+    controllers.script = script
+    assert await plans.of(POOL) is None
+
+
+async def test_controllers_that_hang_are_not_waited_for(plans: Plans) -> None:
+    assert await plans.of(POOL) is None
+
+
+async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Plans) -> None:
+    async def script(request: Request) -> None:
+        request.reset()
+
+    controllers.script = script
+    assert await plans.of(POOL) is None

@@ -62,4 +62,9 @@ def build(
     guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
     kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
     answers = {ask.PATH: ask.Ask(stores, burst, pooling.now)}
-    return Part("pool", (pools, machines, templates, guests, kept_disks), controller.run, answers)
+    informers = (pools, machines, templates, guests, kept_disks)
+    return Part("pool", informers, controller.run, answers={ask.PATH: ask.Ask(stores, burst, now)})
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,276 @@
+"""The engine on a real stack of its own: VMs as a user of KubeVirt meets them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES
+from local.places import Places
+from runtime.api import Api, ApiError, NotFound
+
+Json = dict[str, Any]
+
+PATIENCE_SECONDS = 60.0
+ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
+
+
+@contextmanager
+def stack(places: Places, *options: str) -> Iterator[None]:
+    """A stack of a test's own, from `up` to `down`."""
+    poolhouse("up", "--detach", "--dir", str(places.dir), *options)
+    try:
+        yield
+    finally:
+        poolhouse("down", "--dir", str(places.dir))
+
+
+def poolhouse(*arguments: str) -> None:
+    command = [sys.executable, "-P", "-m", "cli.main", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    places = Places.of(tmp_path_factory.mktemp("simulated"))
+    with stack(places, "--engine", "simulated", *ALONE):
+        yield places
+
+
+@pytest_asyncio.fixture
+async def api(simulated: Places) -> AsyncIterator[Api]:
+    async with await Api.connect(simulated.kubeconfig, user_agent="tests") as api:
+        yield api
+        machines, _ = await api.list(MACHINES, "default")
+        for machine in machines:
+            await api.delete(MACHINES, "default", machine["metadata"]["name"])
+        await eventually(lambda: nothing_left(api))
+
+
+async def nothing_left(api: Api) -> bool:
+    lists = [await api.list(resource, "default") for resource in (MACHINES, INSTANCES, DATA_VOLUMES, CLAIMS)]
+    return not any(items for items, _ in lists)
+
+
+async def eventually(holds: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (found := await holds()):
+            await asyncio.sleep(0.1)
+    return found
+
+
+def vm(name: str, *, annotations: Json | None = None, **spec: Any) -> Json:
+    template = {"spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "terminationGracePeriodSeconds": 1}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {"template": template} | ({"runStrategy": "Always"} | spec),
+    }
+
+
+def with_disk(document: Json, source: Json) -> Json:
+    name = document["metadata"]["name"] + "-disk"
+    pvc = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}
+    document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": name}, "spec": {"pvc": pvc, "source": source}}]
+    spec = document["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "root", "dataVolume": {"name": name}}]
+    spec["domain"]["devices"]["disks"] = [{"name": "root", "disk": {"bus": "virtio"}}]
+    return document
+
+
+async def says(api: Api, name: str, word: str) -> Json:
+    async def said() -> Json | None:
+        document = await api.get(MACHINES, "default", name)
+        return document if (document.get("status") or {}).get("printableStatus") == word else None
+
+    found = await eventually(said)
+    assert isinstance(found, dict)
+    return found
+
+
+async def ask(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> None:
+    await api.request("PUT", f"/apis/subresources.kubevirt.io/v1/namespaces/default/{resource}/{name}/{verb}", body={})
+
+
+def pid_of(places: Places, part: str) -> int:
+    status = json.loads(places.status.read_text())
+    return int(next(each["pid"] for each in status["parts"] if each["name"] == part))
+
+
+async def test_a_vm_runs_with_its_disk_and_leaves_nothing(api: Api) -> None:
+    await api.create(MACHINES, with_disk(vm("a"), {"blank": {}}))
+    machine = await says(api, "a", "Running")
+    assert machine["status"]["ready"] is True
+    instance = await api.get(INSTANCES, "default", "a")
+    assert instance["metadata"]["ownerReferences"][0]["uid"] == machine["metadata"]["uid"]
+    assert instance["metadata"]["labels"]["kubevirt.io/nodeName"] == instance["status"]["nodeName"]
+    assert (await api.get(CLAIMS, "default", "a-disk"))["status"]["phase"] == "Bound"
+    await api.delete(MACHINES, "default", "a")
+    await eventually(lambda: nothing_left(api))
+
+
+async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
+    await api.create(MACHINES, vm("a"))
+    await says(api, "a", "Running")
+    first = (await api.get(INSTANCES, "default", "a"))["metadata"]["uid"]
+    await api.delete(INSTANCES, "default", "a")
+
+    async def another() -> bool:
+        try:
+            found = await api.get(INSTANCES, "default", "a")
+        except NotFound:
+            return False
+        return bool(found["metadata"]["uid"] != first and (found.get("status") or {}).get("phase") == "Running")
+
+    await eventually(another)
+
+
+async def test_requests_go_through_the_api_server(api: Api) -> None:
+    await api.create(MACHINES, vm("a", runStrategy="Manual"))
+    await says(api, "a", "Stopped")
+    await ask(api, "a", "start")
+    await says(api, "a", "Running")
+    await ask(api, "a", "pause", "virtualmachineinstances")
+    await says(api, "a", "Paused")
+    await ask(api, "a", "unpause", "virtualmachineinstances")
+    await says(api, "a", "Running")
+    await ask(api, "a", "stop")
+    await says(api, "a", "Stopped")
+    with pytest.raises(ApiError) as refused:
+        await ask(api, "a", "stop")
+    assert (refused.value.status, "VM is not running" in refused.value.message) == (409, True)
+
+
+async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
+    await api.create(MACHINES, vm("a"))
+    await says(api, "a", "Running")
+    await ask(api, "a", "stop")
+    machine = await says(api, "a", "Stopped")
+    assert machine["spec"]["runStrategy"] == "Halted"
+    await ask(api, "a", "start")
+    await says(api, "a", "Running")
+
+
+@pytest.mark.parametrize("kind", ["ErrImagePull", "ErrorUnschedulable", "DataVolumeError", "CrashLoopBackOff"])
+async def test_faults_look_as_kubevirts_do(api: Api, kind: str) -> None:
+    asked = vm("a", annotations={"sim.poolhouse.dev/fail": kind})
+    await api.create(MACHINES, with_disk(asked, {"http": {"url": "http://nowhere.invalid/x"}}))
+    machine = await says(api, "a", kind)
+    if kind == "CrashLoopBackOff":
+        assert machine["status"]["startFailure"]["consecutiveFailCount"] >= 1
+
+
+async def test_a_vm_that_fails_twice_runs_the_third_time(api: Api) -> None:
+    faults = {"fail": "CrashLoopBackOff", "fail-times": "2", "retry-seconds": "0.2", "start-seconds": "0.1"}
+    await api.create(MACHINES, vm("a", annotations={f"sim.poolhouse.dev/{key}": text for key, text in faults.items()}))
+    machine = await says(api, "a", "Running")
+    assert "startFailure" not in machine["status"]
+
+
+async def test_settings_for_all_are_read_while_it_runs(api: Api) -> None:
+    settings = {"metadata": {"name": "simulation", "namespace": "poolhouse-system"}, "data": {"fail": "Stuck"}}
+    await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **settings})
+    try:
+        await api.create(MACHINES, vm("a"))
+        await says(api, "a", "Starting")
+    finally:
+        await api.delete(CONFIG_MAPS, "poolhouse-system", "simulation")
+    await says(api, "a", "Running")
+
+
+async def test_a_cordon_closes_and_a_lost_node_is_left(api: Api) -> None:
+    await api.patch(NODES, None, "node-1", {"spec": {"unschedulable": True}})
+    try:
+        await api.create(MACHINES, vm("a", annotations={"sim.poolhouse.dev/node-lost-seconds": "1"}))
+        await says(api, "a", "Running")
+        first = await api.get(INSTANCES, "default", "a")
+        assert first["status"]["nodeName"] == "node-2"
+        await api.patch(NODES, None, "node-1", {"spec": {"unschedulable": None}})
+        await api.patch(NODES, None, "node-2", {"metadata": {"annotations": {"sim.poolhouse.dev/lost": "true"}}})
+
+        async def moved() -> bool:
+            try:
+                found = await api.get(INSTANCES, "default", "a")
+            except NotFound:
+                return False
+            status = found.get("status") or {}
+            return (status.get("nodeName"), status.get("phase")) == ("node-1", "Running")
+
+        await eventually(moved)
+    finally:
+        await api.patch(NODES, None, "node-1", {"spec": {"unschedulable": None}})
+        await api.patch(NODES, None, "node-2", {"metadata": {"annotations": {"sim.poolhouse.dev/lost": None}}})
+
+
+async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulated: Places) -> None:
+    names = [f"vm-{number}" for number in range(40)]
+    await asyncio.gather(*(api.create(MACHINES, vm(name)) for name in names))
+    await asyncio.sleep(0.5)
+    os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
+    await asyncio.gather(*(says(api, name, "Running") for name in names))
+    instances, _ = await api.list(INSTANCES, "default")
+    assert sorted(each["metadata"]["name"] for each in instances) == sorted(names)
+
+
+async def test_at_rest_nothing_is_written(api: Api) -> None:
+    await api.create(MACHINES, vm("a"))
+    await says(api, "a", "Running")
+    await asyncio.sleep(3)
+
+    async def versions() -> list[str]:
+        kinds = (MACHINES, INSTANCES, NODES)
+        return [each["metadata"]["resourceVersion"] for kind in kinds for each in (await api.list(kind))[0]]
+
+    before = await versions()
+    await asyncio.sleep(5)
+    assert await versions() == before
+
+
+@pytest.mark.libvirt
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None or not Path("/usr/sbin/libvirtd").exists(),
+    reason="needs QEMU and libvirt",
+)
+async def test_a_real_guest_boots_is_found_again_and_ends_in_order(tmp_path: Path) -> None:
+    places = Places.of(tmp_path / "stack")
+    with stack(places, "--engine", "qemu", *ALONE):
+        async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
+            await api.create(MACHINES, with_disk(vm("a"), {"http": {"url": "http://nowhere.invalid/alpine.iso"}}))
+            await says(api, "a", "Running")
+            console = places.disks / "consoles" / "default_a.log"
+            await eventually(lambda: _has(console, "second 2"))
+            first = await api.get(INSTANCES, "default", "a")
+            os.kill(pid_of(places, "engine"), signal.SIGKILL)
+            os.kill(pid_of(places, first["status"]["nodeName"]), signal.SIGKILL)
+            seconds = console.read_text().count("second ")
+            await eventually(lambda: _counted(console, seconds + 3))
+            await says(api, "a", "Running")
+            again = await api.get(INSTANCES, "default", "a")
+            assert again["metadata"]["uid"] == first["metadata"]["uid"]
+            assert console.read_text().count("guest is up") == 1
+            await api.delete(MACHINES, "default", "a")
+            await eventually(lambda: nothing_left(api))
+            assert not list(places.disks.glob("*.qcow2"))
+
+
+async def _has(file: Path, text: str) -> bool:
+    return await asyncio.to_thread(lambda: file.exists() and text in file.read_text())
+
+
+async def _counted(file: Path, seconds: int) -> bool:
+    return await asyncio.to_thread(lambda: file.read_text().count("second ") >= seconds)

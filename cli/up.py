@@ -147,6 +147,9 @@ def _detach(places: Places, *, quiet: bool) -> None:
         child.terminate()
         child.wait()
         raise
+    _echo_from(log, shown, quiet)
+    if not quiet:
+        raise SystemExit(Failed.exit_code)  # it has said why
     report = Report.read(places.status)
     said = report.message if report is not None and report.pid == child.pid else ""
     raise Failed(said or f"the stack did not start; the last words of {log}:\n{tail(log)}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local.logs import tail, trim
-from local.parts import Broken, Gate, Part
+from local.parts import Broken, Gate, HttpProbe, Part
 from local.probes import passes
 from local.processes import Child
 from runtime.backoff import Backoff
@@ -152,7 +152,8 @@ class Supervisor:
             await asyncio.sleep(CHECK_SECONDS)
             for part in self._parts.values():
                 trim(self._log(part.name))
-                if part.ready is not None and self._reached[part.name].is_set():
+                # A socket only says that the process lives, and libvirtd complains of everyone who hangs up.
+                if isinstance(part.ready, HttpProbe) and self._reached[part.name].is_set():
                     pid = self.states[part.name].pid
                     well = await passes(part.ready)
                     if pid is not None and pid == self.states[part.name].pid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
@@ -61,7 +62,6 @@ def build(
     machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
     guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
     kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
-    answers = {ask.PATH: ask.Ask(stores, burst, pooling.now)}
     informers = (pools, machines, templates, guests, kept_disks)
     return Part("pool", informers, controller.run, answers={ask.PATH: ask.Ask(stores, burst, now)})
 

@@ -48,7 +48,7 @@ class Ask:
 
     async def verdict(self, request: Request) -> Verdict:
         """On a VirtualMachine or VirtualMachineInstance that is created or whose spec changes. Never raises."""
-        if defaulting.waits_for_stop(request, self._macs):
+        if defaulting.waits_for_stop(request, self._macs) or defaulting.comes_decided(request, self._macs):
             return Verdict(news=SKIPPED)
         self.breaker, may = self.breaker.asked(self._now())
         if not may:

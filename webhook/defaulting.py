@@ -39,6 +39,17 @@ def waits_for_stop(request: Request, macs: Macs) -> bool:
     return runs and request.old is not None and bool(undefaulted(request.old, macs=macs))
 
 
+def comes_decided(request: Request, macs: Macs) -> bool:
+    """An instance that a VirtualMachine starts, as complete as that VM: it was judged when the VM was stored, and every
+    start of every VM would cost libvirt a second time."""
+    owners = at(request.object, "metadata", "ownerReferences")
+    started = request.kind == "VirtualMachineInstance" and any(
+        at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True
+        for owner in (owners if isinstance(owners, list) else ())
+    )
+    return started and request.operation == "CREATE" and not undefaulted(request.object or {}, macs=macs)
+
+
 def completed(answer: Json, warnings: Iterable[str]) -> Verdict:
     """The defaulter answered. What it left open now, its settings leave open."""
     if UNDEFAULTED in notes(answer):

@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -99,8 +99,13 @@ class Admission:
     port: int
     defaulter_port: int
     tls: Path
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    serving: asyncio.Task[None] | None = None
     defaulting: asyncio.Task[None] | None = None
+
+    async def webhook_ends(self) -> None:
+        assert self.serving is not None
+        self.serving.cancel()
+        await asyncio.gather(self.serving, return_exceptions=True)
 
     async def defaulter_starts(self) -> None:
         started = asyncio.Event()
@@ -184,16 +189,15 @@ async def admission(
     found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
     settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
     await found.defaulter_starts()
-    serving = asyncio.create_task(run(settings))
+    found.serving = asyncio.create_task(run(settings))
     try:
         async with configured(api, namespace, tmp_path, found.port):
             found.defaulter.asked.clear()
             yield found
     finally:
-        serving.cancel()
         if found.defaulting is not None:
-            found.defaulting.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+            await found.defaulter_ends()
+        await found.webhook_ends()
 
 
 # Virtual machines
@@ -357,6 +361,20 @@ async def test_a_vm_that_cannot_be_completed_is_not_written_again_and_again(
         assert len(asked) == 1
 
 
+async def test_without_a_webhook_a_vm_is_stored_and_completed_all_the_same(
+    admission: Admission, namespace: str
+) -> None:
+    await admission.webhook_ends()
+    made = await admission.api.create(MACHINES, vm(namespace))
+    assert made["spec"] == vm(namespace)["spec"]
+    async with completing(admission):
+
+        async def complete() -> bool:
+            return not undefaulted(await admission.api.get(MACHINES, namespace, "web"))
+
+        await eventually(complete)
+
+
 async def test_many_vms_that_passed_are_all_completed(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     async with completing(admission):
@@ -393,6 +411,19 @@ async def test_a_pool_gets_all_its_problems_in_one_answer(admission: Admission, 
         "spec.autohealing.startupFailureThreshold",
         "spec.paused",
     }
+
+
+async def test_without_a_webhook_a_pool_is_refused_but_may_go(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    stored = await api.create(POOLS, pool(namespace))
+    await api.patch(POOLS, namespace, "web", {"metadata": {"finalizers": ["test.dev/stay"]}})
+    await admission.webhook_ends()
+    with pytest.raises(ApiError):
+        await api.create(POOLS, pool(namespace, "other"))
+    await api.delete(POOLS, namespace, "web", uid=stored["metadata"]["uid"])
+    await api.patch(POOLS, namespace, "web", {"metadata": {"finalizers": None}})
+    with pytest.raises(NotFound):
+        await api.get(POOLS, namespace, "web")
 
 
 async def test_a_pool_whose_vms_would_be_refused_is_refused(admission: Admission, namespace: str) -> None:

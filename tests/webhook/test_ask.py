@@ -210,3 +210,28 @@ async def test_a_vm_that_runs_undecided_waits_for_its_stop(created: bool, old: d
     defaulter = StandIn()
     await ask(defaulter).verdict(request({**VM, "status": {"created": created}}, old))
     assert bool(defaulter.asked) == asked
+
+
+OWNED = {"ownerReferences": [{"kind": "VirtualMachine", "name": "web", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "complete", "asked"),
+    [
+        pytest.param(OWNED, True, False, id="started by a VM that was judged"),
+        pytest.param(OWNED, False, True, id="started by a VM that passed undecided: a second chance"),
+        pytest.param({}, True, True, id="of its own"),
+        pytest.param({"ownerReferences": "x"}, True, True, id="with nonsense for an owner"),
+    ],
+)
+async def test_an_instance_is_judged_once(metadata: dict[str, Any], complete: bool, asked: bool) -> None:
+    template = (filled(VM, "s") if complete else VM)["spec"]["template"]
+    instance = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "namespace": "shop", **metadata},
+        "spec": template["spec"],
+    }
+    defaulter = StandIn()
+    await ask(defaulter).verdict(request(instance))
+    assert bool(defaulter.asked) == asked

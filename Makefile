@@ -1,18 +1,26 @@
 # `make run` and `make test` need nothing but this file, Python 3.11 and, where system packages are missing, root or sudo.
 
+SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-PACKAGES := $(shell cat requirements/debian.txt)
+# A step is done when there is a stamp that names what it was made from, whatever the files' times say.
+stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
+PACKAGES := $(call stamp,packages,requirements/debian.txt)
+INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
+CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
 
-.PHONY: run test setup lint bench lock clean
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
+
+.PHONY: run test lint bench setup lock clean
 
 run: setup
-	@$(BIN)/poolhouse up --apply examples/pool.yaml
+	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
 
 test: setup
-	@$(BIN)/python -m pytest
+	@exec $(BIN)/python -m pytest
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -20,29 +28,33 @@ lint: setup
 	@$(BIN)/mypy
 
 bench: setup
-	@set -e; for each in bench/*.py; do case $$each in */__init__.py) ;; *) echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py);; esac; done
+	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
+	  echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py); done
 
-# Each step leaves a stamp that is older than what it was made from when it has to be done again.
-setup: $(VENV)/.packages $(VENV)/.installed $(VENV)/.control-plane
+setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE)
 
-$(VENV)/.packages: requirements/debian.txt
-	@sh requirements/system.sh $(PACKAGES)
-	@mkdir -p $(VENV) && touch $@
+$(PACKAGES):
+	@sh requirements/system.sh $$(cat requirements/debian.txt)
+	@mkdir -p $(VENV) && rm -f $(VENV)/.packages-* && touch $@
 
-$(VENV)/.installed: requirements/all.lock pyproject.toml | $(VENV)/.packages
+$(INSTALLED): | $(PACKAGES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing Python packages"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+	@echo "installing Python packages into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/all.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-* && touch $@
 
-$(VENV)/.control-plane: local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum | $(VENV)/.installed
-	@$(BIN)/python -m local.binaries
-	@touch $@
+$(CONTROL_PLANE): | $(INSTALLED)
+	@$(BIN)/python -m local.prepare
+	@rm -f $(VENV)/.control-plane-* && touch $@
 
+# One file for people and CI, and one for each image, which has only what its service imports.
 lock:
-	@for extra in webhook defaulter controllers; do $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
-	@$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url --no-emit-find-links --extra local --extra test --extra lint --extra build -o requirements/all.lock pyproject.toml
+	@for extra in webhook defaulter controllers; do \
+	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
+	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers \
+	  --extra test --extra lint --extra build -o requirements/all.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

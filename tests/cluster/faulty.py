@@ -1,0 +1,135 @@
+"""A way to the API server on which things go wrong, as often as is asked for and by a seed that can be repeated.
+
+It stands in front of a real API server: what is not refused on the way is done, and answered by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+Json = dict[str, Any]
+
+HOP = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding"}
+
+
+class Faulty:
+    def __init__(self, kubeconfig: Path, chance: Random) -> None:
+        document = yaml.safe_load(kubeconfig.read_text())
+        context = next(c["context"] for c in document["contexts"] if c["name"] == document["current-context"])
+        cluster = next(c["cluster"] for c in document["clusters"] if c["name"] == context["cluster"])
+        self._url = cluster["server"]
+        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._document = document
+        self._chance = chance
+        self.rate = 0.0
+        """share of the requests that go wrong"""
+        self.away = False
+        """nothing is answered at all"""
+        self.done: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def serve(self, kubeconfig: Path) -> AsyncIterator[None]:
+        """Writes a kubeconfig with the same credentials that leads here."""
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        document = json.loads(json.dumps(self._document))
+        for each in document["clusters"]:
+            each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+        kubeconfig.write_text(yaml.safe_dump(document))  # noqa: ASYNC240
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
+            try:
+                yield
+            finally:
+                await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        watching = "watch" in request.query
+        fault = self._fault(request, watching)
+        if fault:
+            self.done[fault] += 1
+        match fault:
+            case "reset":
+                return _cut(request)
+            case "throttled":
+                return _status(429, "TooManyRequests", {"Retry-After": "1"})
+            case "conflict":
+                return _status(409, "Conflict")
+            case "error":
+                return _status(500, "InternalError")
+            case "unavailable":
+                return _status(503, "ServiceUnavailable")
+            case "expired":
+                return _status(410, "Expired")
+        return await self._forward(request, watching, fault)
+
+    def _fault(self, request: web.Request, watching: bool) -> str:
+        if self.away:
+            return "reset"
+        if self._chance.random() >= self.rate:
+            return ""
+        faults = ["reset", "throttled", "error", "unavailable"]
+        if watching:
+            return self._chance.choice(["reset", "expired", "short", "throttled"])
+        if request.method in ("PATCH", "DELETE", "PUT"):
+            faults += ["conflict", "lost"]
+        if request.method == "POST":
+            faults += ["lost", "lost"]
+        return self._chance.choice(faults)
+
+    async def _forward(self, request: web.Request, watching: bool, fault: str) -> web.StreamResponse:
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        body = await request.read()
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.request(
+            request.method, self._url + request.path_qs, headers=headers, data=body, timeout=timeout
+        ) as answer:
+            if fault == "lost":  # it was done, and nobody hears of it
+                await answer.read()
+                return _cut(request)
+            response = web.StreamResponse(status=answer.status)
+            for name in ("Content-Type", "Retry-After", "Warning"):
+                if name in answer.headers:
+                    response.headers[name] = answer.headers[name]
+            await response.prepare(request)
+            end = asyncio.get_running_loop().time() + self._chance.uniform(0.2, 2.0) if fault == "short" else None
+            try:
+                async with asyncio.timeout_at(end):
+                    async for chunk in answer.content.iter_any():
+                        if self.away and watching:
+                            return _cut(request)
+                        await response.write(chunk)
+                await response.write_eof()
+            except TimeoutError:
+                return _cut(request)
+            except ConnectionError:  # who asked has gone
+                pass
+            return response
+
+
+def _cut(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def _status(code: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "a fault of the test"}
+    return web.json_response(body, status=code, headers=headers)

@@ -1,0 +1,118 @@
+"""A pool among people, faults and crashes in random order, with simulated guests on a real API server.
+
+    POOLHOUSE_CHAOS_SEED=7 POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_pool_chaos.py
+
+A run that fails prints its seed; the same seed makes the same choices again, though not at the same moments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+import pytest_asyncio
+
+from runtime.api import Api, Resource
+from tests.cluster.chaos import People, insisted, sized, witnessed
+from tests.cluster.faulty import Faulty
+from tests.cluster.pooling import Place, Running, controller, engine, install
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
+SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 25)
+PEACE_SECONDS = 120.0
+
+
+@pytest_asyncio.fixture
+async def place(control_plane: Any) -> AsyncIterator[Place]:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        await install(api)
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "chaos-"}})
+        name = made["metadata"]["name"]
+        yield Place(api, name)
+        await api.delete(NAMESPACES, None, name)
+
+
+async def test_whatever_happens_nothing_is_doubled_or_lost_and_peace_returns(
+    control_plane: Any, place: Place, tmp_path: Path
+) -> None:
+    chance = Random(SEED)
+    made = await place.pool(5, template=sized("64Mi"), maxUnavailable=2)
+    async with AsyncExitStack() as stack:
+        faulty = Faulty(control_plane.kubeconfig, chance)
+        kubeconfig = tmp_path / "faulty.kubeconfig"
+        await stack.enter_async_context(faulty.serve(kubeconfig))
+        await stack.enter_async_context(engine(control_plane.kubeconfig, tmp_path))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        witness = await witnessed(place, chance, made["metadata"]["uid"], 5, group)
+        people = People(place, chance, witness, 5)
+        try:
+            await trouble(kubeconfig, faulty, people, chance)
+            await people.make_peace()
+            async with controller(kubeconfig) as running:
+                await settled(place, running)
+            assert not witness.wrong
+        except Exception as error:
+            tail = "; ".join(people.log[-25:])
+            raise AssertionError(f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}; at last: {tail}") from error
+        finally:
+            for task in group._tasks:  # the witness watches for ever
+                task.cancel()
+    assert len(people.log) > 5, "nothing happened"
+
+
+async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Random) -> None:
+    """One controller, two at once or none, each for a while, on a line with faults, while people do as they like."""
+    end = asyncio.get_running_loop().time() + SECONDS
+
+    async def act_on() -> None:
+        while asyncio.get_running_loop().time() < end:
+            await people.act()
+            await asyncio.sleep(chance.uniform(0.05, 0.8))
+
+    acting = asyncio.create_task(act_on())
+    while not acting.done():
+        faulty.rate = chance.choice([0.0, 0.02, 0.1])
+        async with AsyncExitStack() as stack:
+            for _ in range(chance.choice([1, 1, 1, 2])):
+                faulty.rate, rate = 0.0, faulty.rate
+                await stack.enter_async_context(controller(kubeconfig, burst=chance.choice([2, 250])))
+                faulty.rate = rate
+            await asyncio.sleep(chance.uniform(0.3, 5))
+            if chance.random() < 0.2:
+                faulty.away = True
+                await asyncio.sleep(chance.uniform(0.5, 2))
+                faulty.away = False
+    await acting
+    faulty.rate = 0.0
+
+
+async def settled(place: Place, running: Running) -> None:
+    """All is as it should be, and then nothing is written any more."""
+    try:
+        async with asyncio.timeout(PEACE_SECONDS):
+            while complaint := complaints(await insisted(place.seen)):  # noqa: ASYNC110
+                await asyncio.sleep(0.3)
+    except TimeoutError:
+        raise AssertionError(f"no peace after {PEACE_SECONDS} s: {complaint}") from None
+    await asyncio.sleep(3)
+    before = running.writes()
+    await asyncio.sleep(3)
+    assert running.writes() == before, "it goes on writing at rest"
+
+
+def complaints(pool: Json) -> str:
+    wanted, status = pool["spec"]["replicas"], pool.get("status") or {}
+    if status.get("observedGeneration") != pool["metadata"]["generation"]:
+        return "the last change was not looked at"
+    for count in ("replicas", "updatedReplicas", "readyReplicas"):
+        if status.get(count) != wanted:
+            return f"{count} is {status.get(count)}, not {wanted}; {status.get('conditions')}"
+    return f"{status['terminatingReplicas']} are terminating" if status.get("terminatingReplicas") else ""

@@ -101,7 +101,7 @@ def mutate() -> Any:
     ask = Ask(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
     metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
     nobody: Any = None
-    return app(Service(Admission(ask=ask, judges=()), nobody, metrics))
+    return app(Service(Admission(ask=ask, judges=()), nobody, nobody, metrics))
 
 
 class Canned(asyncio.Protocol):

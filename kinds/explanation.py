@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kinds import meta
@@ -27,6 +27,8 @@ class Surroundings:
     """KubeVirt's own object; empty where there is none"""
     upstream: tuple[Json, ...] = ()
     """KubeVirt's own migration policies, those that enforce ours among them"""
+    unread: tuple[str, ...] = ()
+    """what the asker may not read, in words"""
 
     def having(self, policies: Iterable[Json]) -> Surroundings:
         """The same with these policies in it: new ones, and others in the place of those of the same name."""
@@ -35,11 +37,11 @@ class Surroundings:
             name = at(each, "metadata", "name")
             created = at(by_name.get(name), "metadata", "creationTimestamp")
             by_name[name] = {**each, "metadata": {**each["metadata"], "creationTimestamp": created}}
-        return Surroundings(tuple(by_name.values()), self.kubevirt, self.upstream)
+        return replace(self, policies=tuple(by_name.values()))
 
     def without(self, *names: str) -> Surroundings:
         left = tuple(each for each in self.policies if at(each, "metadata", "name") not in names)
-        return Surroundings(left, self.kubevirt, self.upstream)
+        return replace(self, policies=left)
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def explain(instance: Labels, namespace: Labels, there: Surroundings) -> Json:
             for name, each in settings.items()
         },
         "notes": [
+            *(f"{what} could not be read, and is not counted here" for what in there.unread),
             *_obeyed_instead(winner, instance, namespace, there),
             *(
                 f"policy {winner.name} says {name}: {_said(each.unheeded)}, which KubeVirt can do for the whole "

@@ -10,7 +10,9 @@ Begin with `review` (a request and a verdict as values) and `app` (the routes). 
     declared   the verdict on our own kinds (fails closed)
     defaulting the verdict on VirtualMachines, with the defaulter's help (fails open)
     template   a pool's template, tried as the VM it will become
+    rivals     policies with the same selectors, compared with what is there
     dryrun     every step of admission, on demand and with the asker's own rights
+    explain    which migration policy a VM obeys and why, with the asker's own rights
 
 It keeps nothing: any replica gives the same answer to the same request, and no request writes anything.
 """

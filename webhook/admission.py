@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 

@@ -21,6 +21,7 @@ from runtime.serve import health
 from webhook.admission import Admission
 from webhook.body import Unreadable
 from webhook.dryrun import Answer, DryRun, Operation
+from webhook.explain import Explain
 from webhook.intake import Intake
 from webhook.limits import Callers
 from webhook.metrics import Metrics
@@ -53,6 +54,7 @@ class Service:
 
     admission: Admission
     dry_run: DryRun
+    explain: Explain
     metrics: Metrics
     intake: Intake = field(default_factory=Intake)
     callers: Callers = field(default_factory=lambda: Callers(per_second=20, burst=60))
@@ -70,10 +72,14 @@ def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda
     async def dry_run(http: Http, document: Json, token: str) -> Answer:
         return await service.dry_run.answer(document, token, _operation(http))
 
+    async def explain(http: Http, document: Json, token: str) -> Telling:
+        return await service.explain.answer(document, token)
+
     # Plain routes: what a request is, we know better than a signature can say, and each one saved is a VM sooner.
     api.add_route("/mutate", routes.review("mutate", service.admission.mutate), methods=["POST"])
     api.add_route("/validate", routes.review("validate", validate), methods=["POST"])
     api.add_route("/apis/vms/dryrun", routes.asked("dryrun", dry_run), methods=["POST"])
+    api.add_route("/apis/policies/explain", routes.asked("explain", explain), methods=["POST"])
 
     async def state(request: Http) -> Response:
         status, kind, body = health(request.url.path, ready, service.metrics.registry)

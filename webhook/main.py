@@ -27,8 +27,10 @@ from webhook.app import Service, app
 from webhook.ask import Ask, Completes, Nobody
 from webhook.author import Author
 from webhook.dryrun import DryRun
+from webhook.explain import Explain
 from webhook.metrics import Metrics
 from webhook.plans import Plans
+from webhook.rivals import Rivals
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +104,11 @@ async def run(settings: Settings) -> None:
             metrics.breaker(lambda: ask.breaker.state)
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
+        rivals = Rivals(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=judge, judges=(author,), macs=settings.macs),
+            admission=Admission(ask=judge, judges=(author, rivals), macs=settings.macs),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
+            explain=Explain(api),
             metrics=metrics,
         )
         log.info("serving admission on %s:%d", settings.host, settings.port)

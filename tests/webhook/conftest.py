@@ -21,9 +21,11 @@ from webhook.app import Service, app
 from webhook.ask import Ask
 from webhook.author import Author
 from webhook.dryrun import DryRun
+from webhook.explain import Explain
 from webhook.intake import Intake
 from webhook.limits import Callers
 from webhook.metrics import Metrics
+from webhook.rivals import Rivals
 
 
 @dataclass
@@ -54,7 +56,8 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = Service(
-            admission=Admission(ask=ask, judges=(Author(api, budget_seconds=2),)),
+            admission=Admission(ask=ask, judges=(Author(api, budget_seconds=2), Rivals(api, budget_seconds=2))),
+            explain=Explain(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
             intake=Intake(seconds=0.3, held_bytes=8 * 1024 * 1024),

@@ -1,0 +1,223 @@
+"""Questions about policies: who may ask, what may be supposed, and policies that stand in each other's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kinds.policies import policy, upstream
+from tests.runtime.misbehaving import Request, Script, status
+from tests.webhook.builders import review
+from tests.webhook.conftest import Running
+from webhook.explain import Unanswerable, question
+
+Json = dict[str, Any]
+
+VMI = {
+    "metadata": {"name": "web", "namespace": "shop", "labels": {"gpu": "nvidia", "poolhouse.dev/migration-policy": "a"}}
+}
+ASKED = {"namespace": "shop", "name": "web"}
+BOTH = [policy("gpu", {"gpu": ""}, created="1"), policy("shop", {"gpu": ""}, {"tier": "gold"}, created="2")]
+
+
+def api_server(policies: list[Json] = BOTH, **answers: tuple[int, Any]) -> Script:
+    """One VMI in one namespace, these policies, and by the end of its path any other answer."""
+
+    async def script(request: Request) -> None:
+        for end, (code, body) in answers.items():
+            if request.path.endswith(end):
+                return await request.answer(code, body)
+        match request.path.split("/")[2:]:
+            case ["migrations.kubevirt.io", *_]:
+                return await request.answer(404, status(404, "NotFound"))
+            case [*_, "kubevirts"]:
+                return await request.answer(200, {"items": []})
+            case [*_, "migrationpolicies"]:
+                return await request.answer(200, {"metadata": {"resourceVersion": "1"}, "items": policies})
+            case [*_, "virtualmachineinstances", "web"]:
+                return await request.answer(200, VMI)
+            case [*_, "namespaces", "shop"]:
+                return await request.answer(200, {"metadata": {"labels": {"tier": "gold"}}})
+        return await request.answer(404, status(404, "NotFound"))
+
+    return script
+
+
+async def ask(webhook: Running, document: Any, token: str | None = "jane") -> tuple[int, Json]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    told = await webhook.client.post("/apis/policies/explain", json=document, headers=headers)
+    return told.status_code, told.json()
+
+
+async def test_the_winner_the_runner_up_and_every_setting(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    code, told = await ask(webhook, ASKED)
+    assert code == 200
+    assert told["policy"] == "shop"
+    assert [each["name"] for each in told["candidates"]] == ["shop", "gpu"]
+    assert told["stamped"] == "a"
+    assert told["supposed"] is False
+    assert set(told["settings"]) == {
+        "allowAutoConverge", "bandwidthPerMigration", "completionTimeoutPerGiB", "allowPostCopy", "disableTLS",
+    }  # fmt: skip
+
+
+async def test_everything_is_read_with_the_askers_token_and_nothing_is_written(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    await ask(webhook, ASKED, "janes-token")
+    assert {each.headers["authorization"] for each in webhook.api_server.requests} == {"Bearer janes-token"}
+    assert {each.method for each in webhook.api_server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("document", "winner"),
+    [
+        pytest.param({**ASKED, "withLabels": {"gpu": None}}, None, id="a label less"),
+        pytest.param({**ASKED, "withLabels": {"os": "fedora"}}, "shop", id="a label more"),
+        pytest.param(
+            {**ASKED, "withPolicies": [policy("new", {"gpu": ""}, {"tier": "gold", "x": ""})]}, "shop", id="no match"
+        ),
+        pytest.param(
+            {
+                **ASKED,
+                "withLabels": {"os": "f"},
+                "withPolicies": [policy("new", {"gpu": "", "os": ""}, {"tier": True})],
+            },
+            "shop",
+            id="a boolean is the text it means, which is another value here",
+        ),
+        pytest.param(
+            {**ASKED, "withLabels": {"os": "f"}, "withPolicies": [policy("new", {"gpu": "", "os": ""}, {"tier": ""})]},
+            "new",
+            id="a new policy",
+        ),
+        pytest.param({**ASKED, "withPolicies": [policy("shop", {"no": ""})]}, "gpu", id="a changed policy"),
+        pytest.param({"kind": "VirtualMachineInstance", **VMI}, "shop", id="a VMI as it is written"),
+        pytest.param(
+            {
+                "kind": "VirtualMachine",
+                "metadata": {"name": "new", "namespace": "shop"},
+                "spec": {"template": {"metadata": {"labels": {"gpu": "amd"}}}},
+            },
+            "shop",
+            id="a VM that does not exist",
+        ),
+    ],
+)
+async def test_what_would_be(webhook: Running, document: Json, winner: str | None) -> None:
+    webhook.api_server.script = api_server()
+    code, told = await ask(webhook, document)
+    assert (code, told["policy"]) == (200, winner)
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        pytest.param({}, "name", id="no name"),
+        pytest.param({"name": "../../secrets/x"}, "name", id="a path for a name"),
+        pytest.param({"name": "web", "namespace": "a/b"}, "namespace", id="a path for a namespace"),
+        pytest.param({"name": ["web"]}, "name", id="a list for a name"),
+        pytest.param({"name": "web", "labels": {}}, "labels", id="an unknown field"),
+        pytest.param({"name": "web", "withLabels": {"a b": "x"}}, 'withLabels["a b"]', id="no label key"),
+        pytest.param({"name": "web", "withLabels": {"a": 1}}, "withLabels.a", id="no label value"),
+        pytest.param({"name": "web", "withLabels": ["a"]}, "withLabels", id="no labels"),
+        pytest.param({"name": "web", "withPolicies": {}}, None, id="an empty object is as good as no policies"),
+        pytest.param({"name": "web", "withPolicies": {"a": 1}}, "withPolicies", id="no list of policies"),
+        pytest.param({"name": "web", "withPolicies": ["x"]}, "withPolicies[0]", id="no policy"),
+        pytest.param(
+            {"name": "web", "withPolicies": [policy("p", {"a": "1"}, completionTimeoutPerGiB=-1)]},
+            "withPolicies[0].spec.completionTimeoutPerGiB",
+            id="a policy that is wrong",
+        ),
+        pytest.param({"kind": "VirtualMachineInstance", "metadata": {"labels": "x"}}, "metadata.labels", id="VMI"),
+    ],
+)
+def test_a_question_that_is_none_is_refused_at_its_path(document: Json, path: str | None) -> None:
+    if path is None:
+        question(document)
+        return
+    with pytest.raises(Unanswerable) as refused:
+        question(document)
+    assert [problem.path for problem in refused.value.problems] == [path]
+
+
+async def test_no_token_is_401_and_asks_nobody(webhook: Running) -> None:
+    assert (await ask(webhook, ASKED, None))[0] == 401
+    assert webhook.api_server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [
+        pytest.param("web", 403, 403, id="the VMI may not be read"),
+        pytest.param("migrationpolicies", 403, 403, id="policies may not be read"),
+        pytest.param("shop", 401, 401, id="an unknown token"),
+        pytest.param("web", 404, 404, id="there is no such VM"),
+        pytest.param("shop", 404, 404, id="there is no such namespace"),
+        pytest.param("migrationpolicies", 500, 503, id="the API server fails"),
+    ],
+)
+async def test_the_api_servers_refusal_is_the_answer(webhook: Running, end: str, code: int, told: int) -> None:
+    webhook.api_server.script = api_server(**{end: (code, status(code, "Refused"))})
+    found, body = await ask(webhook, ASKED)
+    assert found == told
+    assert body["problems"][0]["message"]
+
+
+async def test_what_may_not_be_read_of_kubevirt_is_told(webhook: Running) -> None:
+    webhook.api_server.script = api_server(kubevirts=(403, status(403, "Forbidden")))
+    code, told = await ask(webhook, ASKED)
+    assert code == 200
+    assert told["notes"] == ["KubeVirt's configuration could not be read, and is not counted here"]
+
+
+async def test_the_same_selectors_are_refused_at_admission(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    told = await webhook.review(review(policy("new", {"gpu": ""})))
+    assert told["allowed"] is False
+    (cause,) = told["status"]["details"]["causes"]
+    assert cause["field"] == "spec.selectors"
+    assert '"gpu"' in cause["message"]
+
+
+async def test_an_overlap_that_only_the_tie_break_decides_is_a_warning(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    told = await webhook.review(review(policy("new", {"os": ""})))
+    assert told["allowed"] is True
+    assert any("comes before" in warning for warning in told["warnings"])
+
+
+async def test_a_policy_whose_selectors_stay_is_not_compared(webhook: Running) -> None:
+    webhook.api_server.script = api_server()
+    old = policy("late", {"gpu": ""}, created="3")
+    told = await webhook.review(review(policy("late", {"gpu": ""}, created="3", allowPostCopy=True), old))
+    assert told["allowed"] is True
+    assert webhook.api_server.requests == []
+
+
+async def test_policies_that_cannot_be_listed_leave_the_controller_to_judge(webhook: Running) -> None:
+    webhook.api_server.script = api_server(migrationpolicies=(500, status(500, "InternalError")))
+    told = await webhook.review(review(policy("new", {"gpu": ""})))
+    assert told["allowed"] is True
+    assert "could not be compared" in told["warnings"][0]
+
+
+async def test_a_policy_that_is_going_is_no_rival(webhook: Running) -> None:
+    going = policy("gpu", {"gpu": ""}, created="1")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    webhook.api_server.script = api_server([going])
+    assert (await webhook.review(review(policy("new", {"gpu": ""}))))["allowed"] is True
+
+
+async def test_kubevirts_own_policy_that_it_would_prefer_is_told(webhook: Running) -> None:
+    script = api_server()
+
+    async def with_theirs(request: Request) -> None:
+        if request.path.startswith("/apis/migrations.kubevirt.io"):
+            return await request.answer(200, {"items": [upstream("theirs", {"gpu": "nvidia"}, {"tier": "gold"})]})
+        return await script(request)
+
+    webhook.api_server.script = with_theirs
+    _, told = await ask(webhook, ASKED)
+    assert any("theirs" in note for note in told["notes"])

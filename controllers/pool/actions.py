@@ -26,6 +26,8 @@ class Create:
     ordinal: int
     revision: str
     reason: str
+    anew: bool = False
+    """it replaces one that failed: none of that one's disks may be there any more"""
     verb: ClassVar[str] = "Create"
     past: ClassVar[str] = "created VM"
 
@@ -109,6 +111,18 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Heal:
+    """Deletes a VM that fails, with its disks. It is made again under the same name."""
+
+    name: str
+    uid: str
+    resource_version: str
+    reason: str
+    verb: ClassVar[str] = "Heal"
+    past: ClassVar[str] = "is replacing VM"
+
+
+@dataclass(frozen=True)
 class PruneRevision:
     name: str
     reason: str
@@ -116,4 +130,4 @@ class PruneRevision:
     past: ClassVar[str] = "forgot revision"
 
 
-Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk | Update | Restart | PruneRevision
+Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk | Update | Restart | Heal | PruneRevision

@@ -14,6 +14,7 @@ from controllers.pool.actions import (
     Action,
     Create,
     Delete,
+    Heal,
     PruneRevision,
     ReleaseDisks,
     Restart,
@@ -81,6 +82,7 @@ class Apply:
             await self._all(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
             await self._create(state, planned(Create)),
             await self._all(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
+            await self._all(pool, planned(Heal), partial(self._heal, pool), most=state.burst),
             await self._all(pool, planned(Update), partial(self._update, state, {}), most=state.burst),
             await self._all(pool, planned(Restart), partial(self._restart, pool), most=state.burst),
             await self._all(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
@@ -115,6 +117,8 @@ class Apply:
         prepared = dict(zip(actions, documents, strict=True))
 
         async def create(action: Create) -> None:
+            if action.anew:
+                await self._without_disks(prepared[action])
             self.prepare.saw(await self.api.create(MACHINES, prepared[action]))
 
         return await self._all(pool, actions, create, most=state.burst)
@@ -131,6 +135,25 @@ class Apply:
                 resource_version=a.resource_version,
                 propagation="Background",
             )
+
+    async def _without_disks(self, vm: Json) -> None:
+        namespace = vm["metadata"]["namespace"]
+        for disk in template.disk_names(vm):
+            for resource in (disks.DATA_VOLUMES, disks.CLAIMS):
+                with suppress(NotFound):
+                    await self.api.get(resource, namespace, disk)
+                    raise Conflict(f"{resource.kind} {disk} of the VM that failed is still there", status=409)
+
+    async def _heal(self, pool: Pool, a: Heal) -> None:
+        # In the foreground: the name is free only when the disks are gone, so the new VM never gets the old ones.
+        await self.api.delete(
+            MACHINES,
+            pool.namespace,
+            a.name,
+            uid=a.uid,
+            resource_version=a.resource_version,
+            propagation="Foreground",
+        )
 
     async def _update(self, state: State, templates: dict[str, Pool | None], a: Update) -> None:
         pool = state.pool
@@ -248,7 +271,7 @@ def _appears(action: Action) -> list[str]:
 def _goes(action: Action) -> list[str]:
     """UIDs that the store will not show any more, or as being deleted."""
     match action:
-        case Delete():
+        case Delete() | Heal():
             return [action.uid]
         case Restart():
             return [action.guest]

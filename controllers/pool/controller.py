@@ -17,8 +17,8 @@ from controllers.pool.naming import split
 from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.state import Failure, Misfit, Pool, State
-from controllers.pool.status import misfit_status, status
-from kinds.pool import PoolStatus
+from controllers.pool.status import healed, misfit_status, status
+from kinds.pool import Healing, PoolStatus
 from runtime.controller import Unfinished
 from runtime.expectations import Expectations
 from runtime.resource import Key
@@ -43,6 +43,8 @@ class PoolController:
     now: Callable[[], datetime]
     _failures: dict[str, Failure] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
+    _healing: dict[str, Healing | None] = field(default_factory=dict)
+    """what was written before VMs were replaced, which the store may not show yet"""
 
     async def reconcile(self, key: Key) -> float | None:
         state = self._observe(key)
@@ -60,17 +62,29 @@ class PoolController:
     def _observe(self, key: Key) -> State | Misfit | None:
         uid = pool.uid if (pool := self.stores.pools.get(key)) else ""
         settled = self.expectations.satisfied(uid, self.clock())
-        return observe(self.stores, key, settled=settled, failure=self._failures.get(uid), burst=self.burst)
+        state = observe(self.stores, key, settled=settled, failure=self._failures.get(uid), burst=self.burst)
+        return self._with_memory(state) if isinstance(state, State) else state
+
+    def _with_memory(self, state: State) -> State:
+        pool, known = state.pool, self._healing.get(state.pool.uid)
+        if known is None or (pool.status.healing or Healing()).replaced >= known.replaced:
+            return state
+        return replace(state, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
     async def _keep_up(self, state: State) -> float | None:
-        pool = state.pool
-        decided = plan(state, self.now())
+        pool, now = state.pool, self.now()
+        decided = plan(state, now)
+        if healed(decided):
+            # Remembered before it is done: who forgets would replace the same VM again and again.
+            promised = status(state, decided, now)
+            await self.apply.write_status(pool, promised)
+            self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
         outcome = await self.apply(state, decided)
         if outcome.failure:
             self._failures[pool.uid] = outcome.failure
         elif state.settled:
             self._failures.pop(pool.uid, None)
-        fresh = status(replace(state, failure=self._failures.get(pool.uid)), decided, self.now())
+        fresh = status(replace(state, failure=self._failures.get(pool.uid)), decided, now)
         self.metrics.pool(pool, fresh)
         wait = None if pool.deleting else await self._say_status(pool, fresh)
         self._finished(outcome)
@@ -106,6 +120,7 @@ class PoolController:
             self.apply.forget(old.uid)
             self._failures.pop(old.uid, None)
             self._written.pop(old.uid, None)
+            self._healing.pop(old.uid, None)
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0)

@@ -12,6 +12,7 @@ from controllers.pool import template
 from controllers.pool.actions import (
     Create,
     Delete,
+    Heal,
     PruneRevision,
     ReleaseDisks,
     Restart,
@@ -126,6 +127,12 @@ def _(action: Restart, state: State) -> State:
         return state
     others = tuple(m for m in state.machines if m is not restarted)
     return replace(state, machines=(*others, running(restarted)))
+
+
+@after.register
+def _(action: Heal, state: State) -> State:
+    gone = next((m for m in state.machines if m.uid == action.uid), None)
+    return state if gone is None else without(gone, state)
 
 
 @after.register

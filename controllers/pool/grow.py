@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, Create, SaveRevision
+from controllers.pool.heal import healed_before
 from controllers.pool.machine import Machine
 from controllers.pool.naming import free, name_of
 from controllers.pool.state import State
@@ -24,8 +25,11 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
     if not state.saved:
         yield SaveRevision(state.revision.name, state.revision.number, "the template is new")
     reason = f"{len(state.alive)} of {wanted} VMs exist"
+    kept_for = {disk.kept_for for disk in state.kept}
     for ordinal in free(state.taken, min(missing, state.burst)):
-        yield Create(name_of(state.pool.name, ordinal), ordinal, state.revision.name, reason)
+        name = name_of(state.pool.name, ordinal)
+        anew = healed_before(state, name) and name not in kept_for
+        yield Create(name, ordinal, state.revision.name, reason, anew)
 
 
 def seconds_until_a_name_is_given_up(state: State, now: datetime) -> float | None:

@@ -1,7 +1,7 @@
 """What a pool does next: an ordinary function of what was observed and of the time.
 
 Each concern is a module with steps of one signature, `(state, now) -> actions`: `keep`, `grow`, `shrink`,
-`rollout`, `history`.
+`heal`, `rollout`, `history`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.grow import seconds_until_a_name_is_given_up, too_few_machines
+from controllers.pool.heal import machines_keep_failing, seconds_until_healing
 from controllers.pool.history import revisions_are_old
 from controllers.pool.keep import (
     deletions_were_begun_in_vain,
@@ -27,7 +28,7 @@ Step = Callable[[State, datetime], Iterator[Action]]
 
 TIDYING: tuple[Step, ...] = (disks_were_kept_for_machines, deletions_were_begun_in_vain, revisions_are_old)
 """What is done beside anything else."""
-STEPS: tuple[Step, ...] = (too_few_machines, too_many_machines, machines_are_outdated)
+STEPS: tuple[Step, ...] = (too_few_machines, too_many_machines, machines_keep_failing, machines_are_outdated)
 """The first that finds something to do is all that is done; the next look begins from its result."""
 
 
@@ -58,6 +59,10 @@ def plan(state: State, now: datetime) -> Plan:
                 # What was refused the last time must not hold up all that comes after it.
                 if state.failure is None:
                     break
-    times = (seconds_until_a_name_is_given_up(state, now), seconds_until_stuck(state, now))
+    times = (
+        seconds_until_a_name_is_given_up(state, now),
+        seconds_until_stuck(state, now),
+        seconds_until_healing(state, now),
+    )
     again = min((seconds for seconds in times if seconds is not None), default=None)
     return Plan(tuple(actions), blocked(state), waits(state, now), again)

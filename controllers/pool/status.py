@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from controllers.pool.actions import Heal
+from controllers.pool.heal import remembered
 from controllers.pool.plan import Plan
-from controllers.pool.progress import behind, last_progress, stuck, under_way
+from controllers.pool.progress import NAMES_SAID, behind, last_progress, stuck, under_way
 from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
 from kinds.condition import Condition
@@ -34,6 +36,7 @@ def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
             "update_revision": state.revision.name,
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(state.kept),
+            "healing": remembered(state, healed(plan), now),
             "conditions": tuple(_stamped(_conditions(state, plan, now), pool, now)),
         }
     )
@@ -77,7 +80,26 @@ def _conditions(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
     else:
         yield _say("ScaleInBlocked", False, "NotBlocked", "")
 
+    yield from _healing(state, plan, now)
     yield _progressing(state, now)
+
+
+def healed(plan: Plan) -> tuple[str, ...]:
+    return tuple(each.name for each in plan.actions if isinstance(each, Heal))
+
+
+def _healing(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
+    """Left out while there was never anything to heal."""
+    found = remembered(state, healed(plan), now)
+    if found is None:
+        return
+    if found.breaker is not None and found.breaker.open:
+        yield _say("Healing", False, "TooManyFailing", found.breaker.message)
+    elif found.machines:
+        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.machines[:NAMES_SAID])
+        yield _say("Healing", True, "MachinesReplaced", f"{len(found.machines)} VMs, how often each: {names}")
+    else:
+        yield _say("Healing", False, "NothingToHeal", "")
 
 
 def _progressing(state: State, now: datetime) -> Condition:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.build import build
 from controllers.pool.disks import CLAIMS, DATA_VOLUMES
-from controllers.pool.observe import MACHINES, POOLS
+from controllers.pool.observe import GUESTS, MACHINES, POOLS
 from kinds import POOL, kubevirt
 from kinds.crd import crd
 from runtime.api import Api, NotFound, Resource, Throttled
@@ -127,7 +127,15 @@ class Place:
         return await self.api.patch(MACHINES, self.namespace, name, {"metadata": change})
 
     async def is_ready(self, *names: str) -> None:
+        """Runs them, as KubeVirt would."""
+        machines = await self.machines()
         for name in names:
+            vm = machines[name]
+            owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "controller": True}
+            metadata = {"labels": vm["spec"]["template"]["metadata"]["labels"], "name": name}
+            metadata |= {"namespace": self.namespace, "ownerReferences": [{**owner, "uid": vm["metadata"]["uid"]}]}
+            run = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+            await self.api.create(GUESTS, {**run, "spec": vm["spec"]["template"]["spec"]})
             await self.api.patch(
                 MACHINES, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
             )

@@ -1,0 +1,138 @@
+"""VMs that keep failing to start: which are replaced, and when none is. Each row is a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Create, Heal
+from controllers.pool.heal import remembered
+from controllers.pool.machine import Machine
+from controllers.pool.plan import plan
+from controllers.pool.state import State
+from controllers.pool.status import status
+from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
+
+Json = dict[str, Any]
+
+
+def bad(ordinal: int, failures: int = 3, **given: Any) -> Machine:
+    facts = {"ready": False, "failures": failures, "state": "CrashLoopBackOff", **given}
+    return machine(ordinal, **facts)
+
+
+def eight(*machines: Machine, healing: Json | None = None, **given: Any) -> State:
+    """A pool of eight of which two may be down; the rest of them are well."""
+    named = {m.name for m in machines}
+    others = [machine(n) for n in range(1, 9) if f"web-{n}" not in named]
+    spec = {"autohealing": {}, "maxUnavailable": 2, **given}
+    return state(a_pool(8, status={"healing": healing} if healing else {}, **spec), *machines, *others)
+
+
+def memory(name: str, attempts: int, seconds_left: float) -> Json:
+    return {"name": name, "attempts": attempts, "healedAt": ago(60), "notBefore": ago(-seconds_left)}
+
+
+def stopped(seconds_left: float) -> Json:
+    return {"breaker": {"open": True, "since": ago(600), "until": ago(-seconds_left)}}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(eight(bad(1)), ["web-1"], id="one that keeps failing is replaced"),
+        pytest.param(eight(bad(1, failures=2)), [], id="not before it has failed often enough"),
+        pytest.param(eight(bad(1, failures=1), autohealing={"startupFailureThreshold": 1}), ["web-1"], id="as said"),
+        pytest.param(eight(bad(1), autohealing=None), [], id="never unless it is asked for"),
+        pytest.param(eight(bad(1), paused=True), [], id="not while the pool is paused"),
+        pytest.param(eight(bad(1, ready=True)), [], id="not when it runs after all"),
+        pytest.param(eight(bad(1, meant_to_run=False)), [], id="not when it is meant to be halted"),
+        pytest.param(eight(bad(1), bad(2, failures=9)), ["web-2", "web-1"], id="the worst first"),
+        pytest.param(eight(bad(1), machine(2, ready=False), machine(3, ready=False)), [], id="others are on their way"),
+        pytest.param(eight(bad(1), machine(2, ready=False)), ["web-1"], id="within what is left of the limit"),
+        pytest.param(eight(bad(1), leaving(2)), ["web-1"], id="one that is gone for now is down too"),
+        pytest.param(eight(bad(1), bad(2), bad(3)), [], id="when more fail than may be down, it is not the VMs"),
+        pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(60)), [], id="it stays stopped"),
+        pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),
+        pytest.param(eight(bad(1), healing=stopped(60)), ["web-1"], id="and it goes on by itself when fewer fail"),
+        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, 30)]}), [], id="left alone"),
+        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, -1)]}), ["web-1"], id="for a while"),
+    ],
+)
+def test_who_is_replaced(observed: State, expected: list[str]) -> None:
+    actions = [each for each in plan(observed, NOW).actions if not isinstance(each, Create)]
+    assert all(isinstance(each, Heal) for each in actions)
+    assert [each.name for each in actions] == expected
+
+
+def test_a_vm_that_is_no_members_is_never_replaced() -> None:
+    observed = eight()
+    assert not plan(replace(observed, taken=observed.taken | {99}), NOW).actions
+
+
+@pytest.mark.parametrize(
+    ("attempts", "minutes"),
+    [
+        pytest.param(None, 1, id="once"),
+        pytest.param(1, 2, id="again"),
+        pytest.param(3, 8, id="often"),
+        pytest.param(50, 60, id="at most"),
+    ],
+)
+def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | None, minutes: int) -> None:
+    before = {"machines": [memory("web-1", attempts, -1)]} if attempts else None
+    found = remembered(eight(bad(1), healing=before), ("web-1",), NOW)
+    assert found is not None
+    (entry,) = found.machines
+    assert (entry.attempts, entry.not_before) == ((attempts or 0) + 1, ago(-60 * minutes))
+    assert found.replaced == 1
+
+
+def test_a_vm_that_has_run_long_enough_is_forgotten() -> None:
+    found = remembered(eight(healing={"machines": [memory("web-1", 3, -1), memory("web-2", 1, 30)]}), (), NOW)
+    assert found is not None
+    assert [each.name for each in found.machines] == ["web-2"]
+
+
+def test_what_was_replaced_is_made_without_its_old_disks() -> None:
+    healing = {"machines": [memory("web-1", 1, 30)]}
+    pool = a_pool(2, autohealing={}, status={"healing": healing})
+    made = {each.name: each.anew for each in plan(state(pool), NOW).actions if isinstance(each, Create)}
+    assert made == {"web-1": True, "web-2": False}
+    again = plan(state(pool, kept=(kept(1),)), NOW).actions
+    assert not any(each.anew for each in again if isinstance(each, Create)), "what was kept on purpose is wanted"
+
+
+def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
+    observed = eight(*(bad(n, state="ErrImagePull") for n in range(1, 6)))
+    found = status(observed, plan(observed, NOW), NOW)
+    condition = next(each for each in found.conditions if each.type == "Healing")
+    assert (condition.status, condition.reason) == ("False", "TooManyFailing")
+    assert condition.message == "5 VMs fail to start, 5 of them with ErrImagePull; 2 may be down"
+    assert found.healing is not None
+    assert found.healing.breaker is not None
+    assert found.healing.breaker.until == ago(-300)
+
+
+def test_a_try_that_failed_puts_the_next_one_further_away() -> None:
+    observed = eight(bad(1), bad(2), bad(3), healing=stopped(-1))
+    decided = plan(observed, NOW)
+    found = status(observed, decided, NOW).healing
+    assert found is not None
+    assert found.breaker is not None
+    assert found.breaker.until == ago(-600)
+
+
+def test_the_pool_comes_back_when_somebody_need_not_be_left_alone_any_more() -> None:
+    observed = eight(bad(1), healing={"machines": [memory("web-1", 1, 30)]})
+    assert plan(observed, NOW).again_seconds == 30
+    assert plan(observed, NOW + timedelta(seconds=30)).actions
+
+
+def test_a_pool_with_nothing_to_heal_says_nothing() -> None:
+    found = status(eight(), plan(eight(), NOW), NOW)
+    assert found.healing is None
+    assert not any(each.type == "Healing" for each in found.conditions)

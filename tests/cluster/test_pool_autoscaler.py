@@ -1,0 +1,136 @@
+"""A real HorizontalPodAutoscaler scales a pool, by a metric that the test serves through the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from runtime.api import Api, Resource
+from runtime.certificates import new_authority, new_server
+from runtime.serve import serve
+from tests.cluster.pooling import Place, controller, engine, install, until
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service")
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+GROUP = "external.metrics.k8s.io"
+METRIC = "waiting-jobs"
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Gauge:
+    """The metrics API, with one metric."""
+
+    value: int = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        api_version = f"{GROUP}/v1beta1"
+        if scope["path"].endswith(METRIC):
+            item = {"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": str(self.value)}
+            answer: Json = {
+                "kind": "ExternalMetricValueList",
+                "apiVersion": api_version,
+                "metadata": {},
+                "items": [item],
+            }
+        else:
+            answer = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": []}
+        body = json.dumps(answer).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> AsyncIterator[None]:
+    """As the metrics API of the cluster, until the block ends."""
+    now = datetime.now(UTC)
+    pair = new_server(new_authority("tests", now, HOUR), "metrics", ["localhost"], now, HOUR)
+    (directory / "tls.crt").write_bytes(pair.certificate)
+    (directory / "tls.key").write_bytes(pair.key)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(gauge, "127.0.0.1", 0, directory, started=port.set_result, drain_seconds=1))
+    number = await port
+    name = f"v1beta1.{GROUP}"
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": number}]}
+    await api.create(SERVICES, {"metadata": {"namespace": place.namespace, "name": "metrics"}, "spec": spec})
+    service = {"namespace": place.namespace, "name": "metrics", "port": number}
+    terms = {"group": GROUP, "version": "v1beta1", "insecureSkipTLSVerify": True, "service": service}
+    terms |= {"groupPriorityMinimum": 100, "versionPriority": 100}
+    await api.create(API_SERVICES, {"metadata": {"name": name}, "spec": terms})
+    try:
+        yield
+    finally:
+        await api.delete(API_SERVICES, None, name)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest_asyncio.fixture
+async def place(control_plane: Any) -> AsyncIterator[Place]:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        await install(api)
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "autoscaler-"}})
+        name = made["metadata"]["name"]
+        yield Place(api, name)
+        await api.delete(NAMESPACES, None, name)
+
+
+async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_away(
+    control_plane: Any, place: Place, tmp_path: Path
+) -> None:
+    await place.pool(1)
+    gauge = Gauge(10)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(served(place.api, place, gauge, tmp_path))
+        await stack.enter_async_context(engine(control_plane.kubeconfig, tmp_path))
+        await stack.enter_async_context(controller(control_plane.kubeconfig))
+        await place.api.create(AUTOSCALERS, autoscaler(place.namespace))
+        await until(lambda: ready(place), 1)
+
+        gauge.value = 60
+        await until(lambda: ready(place), 6, seconds=120)
+        grown = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
+        await asyncio.sleep(12)  # the autoscaler has looked again, at least twice
+        assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == grown
+
+        gauge.value = 20
+        await until(lambda: ready(place), 2, seconds=120)
+
+
+def autoscaler(namespace: str) -> Json:
+    target = {"type": "AverageValue", "averageValue": "10"}
+    at_once = {"stabilizationWindowSeconds": 0}
+    return {
+        "metadata": {"namespace": namespace, "name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": [{"type": "External", "external": {"metric": {"name": METRIC}, "target": target}}],
+            "behavior": {"scaleDown": at_once, "scaleUp": at_once},
+        },
+    }
+
+
+async def ready(place: Place) -> int:
+    found = ((await place.seen()).get("status") or {}).get("readyReplicas", 0)
+    return int(found) if len(await place.machines()) == found else -1

@@ -6,6 +6,7 @@ quota and policy on the way. Nothing is created. What we can tell alone is told 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ from webhook.template import INSTANCES, MACHINES
 
 Json = dict[str, Any]
 Operation = Literal["create", "update"]
+
+VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": ("get", "update")}
+"""what the sender must be allowed"""
 
 LIBVIRT_SHAPED = ("kubevirt.io/v1alpha1", "VM")
 """of the document "Ahead of Time libvirt Defaulting": it lives in this API only, no API server has it"""
@@ -127,11 +131,12 @@ class DryRun:
 
     async def _rights(self, asked: Target, token: str, operation: Operation) -> Answer | None:
         """Why the sender gets no answer; None when it may do what it asks about."""
-        question = access.of_bearer(operation, asked.resource, asked.namespace)
-        if access.granted(await self.api.request("POST", access.SELF_PATH, body=question, token=token)):
-            return None
-        where = f" in namespace {asked.namespace}" if asked.namespace else ""
-        return Answer(403, (Problem("", f"you may not {operation} {asked.resource.plural}{where}"),))
+        for verb in VERBS[operation]:
+            question = access.of_bearer(verb, asked.resource, asked.namespace)
+            if not access.granted(await self.api.request("POST", access.SELF_PATH, body=question, token=token)):
+                where = f" in namespace {asked.namespace}" if asked.namespace else ""
+                return Answer(403, (Problem("", f"you may not {verb} {asked.resource.plural}{where}"),))
+        return None
 
     async def _completed(self, asked: Target) -> Answer:
         try:
@@ -157,7 +162,7 @@ class DryRun:
         return await self._planned(asked, stored, warnings)
 
     async def _sent(self, asked: Target, token: str, operation: Operation, warnings: list[str]) -> Json:
-        query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "poolhouse-dryrun"}
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
         if operation == "create":
             path = asked.resource.path(asked.namespace)
             return await self.api.request(

@@ -74,6 +74,19 @@ async def test_an_update_is_held_against_what_is_there(webhook: Running) -> None
     assert (last.method, last.query["dryRun"], last.document["metadata"]["resourceVersion"]) == ("PUT", "All", "7")
 
 
+async def test_an_update_asks_for_the_right_to_see_what_is_there(webhook: Running) -> None:
+    async def script(request: Request) -> None:
+        verb = request.document["spec"]["resourceAttributes"]["verb"]
+        await request.answer(201, {"status": {"allowed": verb != "get"}})
+
+    webhook.api_server.script = script
+    told = await webhook.dry_run(VM, operation="update")
+    assert (told.status_code, told.json()["problems"][0]["message"]) == (
+        403,
+        "you may not get virtualmachines in namespace shop",
+    )
+
+
 async def test_local_problems_are_told_all_at_once_without_a_dry_run(webhook: Running) -> None:
     webhook.api_server.script = api_server()
     pool = {

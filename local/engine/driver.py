@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import libvirt
 
 from local.engine.domain import Domain, State
+from local.engine.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -119,18 +120,26 @@ class NodeDriver:
             for uid in found:
                 self._changed(uid)
 
-    async def call(self, act: Callable[[Any], T], seconds: float = CALL_SECONDS) -> T:
-        """`act(connection)` in a thread. Raises Broken when there is no answer in time, Rejected for a refusal."""
-        connection = self._connection
-        if connection is None:
+    @property
+    def connection(self) -> Any:
+        """Raises Broken where there is none."""
+        if self._connection is None:
             raise Broken(f"{self.name}: {self.problem}")
-        return await self._thread(lambda: act(connection), seconds)
+        return self._connection
 
-    async def _thread(self, act: Callable[[], T], seconds: float) -> T:
+    async def call(self, act: Callable[[Any], T], seconds: float = CALL_SECONDS, *, hangs: bool = True) -> T:
+        """`act(connection)` in a thread. Raises Broken when there is no answer in time, Rejected for a refusal; what
+        may well take longer (`hangs` is false) says nothing about libvirt, and raises TimeoutError."""
+        connection = self.connection
+        return await self._thread(lambda: act(connection), seconds, hangs)
+
+    async def _thread(self, act: Callable[[], T], seconds: float, hangs: bool = True) -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, act)
         except TimeoutError:
+            if not hangs:
+                raise
             # The threads that hang in it are left to their call; it gets no others.
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=self.name)
             self._ill(f"libvirt has not answered for {seconds:g} s")
@@ -195,6 +204,10 @@ class NodeDriver:
         """End it and forget it."""
         await self._each(uid, _clear)
 
+    async def abort(self, uid: str) -> None:
+        """Give up what is being done to it, such as a migration."""
+        await self._each(uid, lambda domain: domain.abortJob())
+
     async def _each(self, uid: str, act: Callable[[Any], object]) -> None:
         await self.call(lambda connection: _on(connection, uid, act))
         self._look.set()
@@ -240,6 +253,26 @@ def _clear(domain: Any) -> None:
     domain.undefineFlags(CLEAR_AWAY)
 
 
+def _migrate(here: Any, there: Any, uid: str, socket: Path, terms: Terms) -> None:
+    domain = _find(here, uid)
+    if domain is None:
+        raise libvirt.libvirtError("the domain is not on its node any more")
+    flags = (
+        libvirt.VIR_MIGRATE_LIVE
+        | libvirt.VIR_MIGRATE_PERSIST_DEST
+        | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+        # Both nodes have the same files in the same page cache, which libvirt cannot know.
+        | libvirt.VIR_MIGRATE_UNSAFE
+    )
+    if terms.auto_converge:
+        flags |= libvirt.VIR_MIGRATE_AUTO_CONVERGE
+    wanted: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{socket}"}
+    if terms.bandwidth:
+        # In MiB/s, at least one: nought would mean no limit.
+        wanted[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, terms.bandwidth >> 20)
+    domain.migrate3(there, wanted, flags)
+
+
 class Driver:
     """All nodes. There is one of it in a process, because libvirt has one event loop."""
 
@@ -250,6 +283,20 @@ class Driver:
         libvirt.virEventRegisterDefaultImpl()
         threading.Thread(target=_events, name="libvirt-events", daemon=True).start()
         self.nodes = {name: NodeDriver(name, socket, changed, health) for name, socket in sockets.items()}
+
+    async def migrate(self, uid: str, source: str, target: str, socket: Path, terms: Terms, seconds: float) -> None:
+        """Moves it, live. Raises Broken or Rejected; then it is where it was, or it is seen where it is."""
+        there = self.nodes[target].connection
+        here = self.nodes[source]
+        try:
+            await here.call(lambda connection: _migrate(connection, there, uid, socket, terms), seconds, hangs=False)
+        except (TimeoutError, asyncio.CancelledError):
+            await here.abort(uid)
+            raise
+        finally:
+            for node in (here, self.nodes[target]):
+                with contextlib.suppress(Broken, Rejected):
+                    await node.look()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
@@ -9,9 +10,13 @@ from typing import Any, Protocol
 from local.engine.domain import Domain
 from local.engine.faults import Faults
 from local.engine.simulated import domain_of
+from local.engine.terms import Terms
 from local.engine.views import Instance
 
 Json = dict[str, Any]
+
+
+SIMULATED_BANDWIDTH = 256 << 20
 
 
 class Refused(Exception):
@@ -33,6 +38,9 @@ class Hypervisor(Protocol):
     async def destroy(self, instance: Instance) -> None: ...
 
     async def pause(self, instance: Instance, paused: bool) -> None: ...
+
+    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
+        """Move it, live; raises `Refused`, or TimeoutError when the terms' time is over. Cancelled, it gives up."""
 
     async def clear(self, uid: str) -> None:
         """End the domain of a VMI that is no more."""
@@ -70,6 +78,12 @@ class Simulated:
     async def pause(self, instance: Instance, paused: bool) -> None:
         self._paused[instance.uid] = paused
         self._changed(instance.uid)
+
+    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
+        """Takes as long as copying its memory would."""
+        speed = terms.bandwidth or SIMULATED_BANDWIDTH
+        async with asyncio.timeout(terms.deadline_seconds(instance.size)):
+            await asyncio.sleep(instance.size / speed)
 
     async def clear(self, uid: str) -> None:
         """Nothing is left of it."""

@@ -17,6 +17,7 @@ from local.engine.fleet import Equipment, Fleet
 from local.engine.hypervisor import Hypervisor, Simulated
 from local.engine.instances import Instances
 from local.engine.machines import Machines
+from local.engine.migrations import Migrations
 from local.engine.nodes import NAMES
 from local.engine.peer import Peer
 from local.engine.plan import Pace
@@ -101,10 +102,12 @@ async def serve(settings: Settings) -> None:
             machines = Machines(api, world, pace)
             instances = Instances(api, world, backing.hypervisor, events, pace)
             disks = Disks(api, world, backing.filler)
+            migrations = Migrations(api, world, backing.hypervisor)
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)
             controllers = (machines.controller, instances.controller, instances.orphans, disks.controller)
-            for controller in (*controllers, fleet.controller):
+            moving = (migrations.controller, migrations.evacuations)
+            for controller in (*controllers, *moving, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.clear(), name="clear")
             if settings.listen is not None:
@@ -133,7 +136,8 @@ async def real(
     accelerated = await asyncio.to_thread(kvm.works, guest, cache, uid)
     log.info("guests run %s", "with KVM" if accelerated else "emulated: KVM is not here or does not work")
     images = Images(settings.disks, events, world.claims.store.get, uid)
-    setting = Setting(settings.dir, settings.disks / "consoles", settings.disks / "scratch", guest, accelerated, uid)
+    places = settings.runtime, settings.disks / "consoles", settings.disks / "scratch"
+    setting = Setting(settings.dir, *places, guest, accelerated, uid)
     sockets = {name: find_socket(settings.runtime / name) for name in NAMES}
     qemu = Qemu(setting, images, world.claims.store.get, sockets)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -130,7 +130,9 @@ def _running(seen: Seen, now: datetime) -> Step:
         case "starting":
             return Step(seen.instance.status, again_seconds=domain.change_seconds)
         case _:
-            return Step(_status(seen, now, "Running", _alive(domain)), again_seconds=domain.change_seconds)
+            # Its domain may have moved to another node.
+            here = replace(seen, instance=_placed(seen.instance, domain.node or seen.instance.node))
+            return Step(_status(here, now, "Running", _alive(domain)), again_seconds=domain.change_seconds)
 
 
 def _scheduled(seen: Seen, now: datetime) -> Step:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from local.engine.domain import ABSENT, Domain
-from local.engine.driver import Driver, Rejected
+from local.engine.driver import Broken, Driver, Rejected
 from local.engine.faults import Faults
 from local.engine.guest import Guest
 from local.engine.hypervisor import Refused
 from local.engine.images import Failed, Images
 from local.engine.quantity import bytes_of
+from local.engine.terms import Terms
 from local.engine.views import Claim, Instance
 from local.engine.xml import Host, Malformed, Source, domain_xml
 from runtime.resource import Key
@@ -34,6 +35,8 @@ class Setting:
 
     marker: str
     """DIR"""
+    runtime: Path
+    """below it each node has its own"""
     consoles: Path
     scratch: Path
     """for disks that live as long as their VMI"""
@@ -54,6 +57,7 @@ class Qemu:
         self._images = images
         self._claim = claim
         self._changed: Callable[[str], None] = lambda uid: None
+        self._moving: set[str] = set()
         self._health_changed: Callable[[str], None] = lambda node: None
         self.driver = Driver(sockets, self._tell, self._tell_health)
         for directory in (setting.consoles, setting.scratch):
@@ -84,9 +88,14 @@ class Qemu:
             return ABSENT
         node = self.driver.nodes.get(instance.node)
         # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
-        if node is None or node.problem is not None:
+        if node is None or node.problem is not None or instance.uid in self._moving:
             return UNKNOWN
-        return node.domains.get(instance.uid, ABSENT)
+        found = node.domains.get(instance.uid, ABSENT)
+        # A guest that has moved is where it is, whoever has not yet heard of it.
+        elsewhere = [
+            other.domains[instance.uid] for other in self.driver.nodes.values() if instance.uid in other.domains
+        ]
+        return next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
 
     def orphans(self, known: Callable[[str], bool]) -> list[str]:
         """UIDs of domains whose VMI is no more."""
@@ -106,15 +115,28 @@ class Qemu:
         await self.driver.nodes[instance.node].press_power(instance.uid)
 
     async def destroy(self, instance: Instance) -> None:
-        await self.driver.nodes[instance.node].clear(instance.uid)
-        await asyncio.to_thread(self._forget, instance.uid)
+        await self.clear(instance.uid)
 
     async def clear(self, uid: str) -> None:
-        """End the domain of a VMI that is no more, wherever it is."""
+        """End its domain, wherever it is."""
         for node in self.driver.nodes.values():
             if uid in node.domains:
                 await node.clear(uid)
         await asyncio.to_thread(self._forget, uid)
+
+    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
+        # Below the target's runtime directory: its QEMU makes the socket, and a socket's path must be short.
+        socket = self._setting.runtime / target / f"m-{instance.uid[:8]}"
+        self._moving.add(instance.uid)
+        try:
+            seconds = terms.deadline_seconds(instance.size)
+            await self.driver.migrate(instance.uid, instance.node, target, socket, terms, seconds)
+        except (Rejected, Broken) as error:
+            raise Refused(str(error)) from error
+        finally:
+            self._moving.discard(instance.uid)
+            await asyncio.to_thread(socket.unlink, missing_ok=True)
+            self._changed(instance.uid)
 
     async def pause(self, instance: Instance, paused: bool) -> None:
         await self.driver.nodes[instance.node].pause(instance.uid, paused)

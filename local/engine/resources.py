@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinds.kind import Kind
-from kinds.kubevirt import DATA_VOLUME, INSTANCE, MACHINE, MIGRATION, UPSTREAM_POLICY
+from kinds.kubevirt import DATA_VOLUME, INSTANCE, KUBEVIRT, MACHINE, MIGRATION, UPSTREAM_POLICY
 from runtime.resource import Resource
 
 
@@ -16,6 +16,7 @@ INSTANCES = _served(INSTANCE)
 MIGRATIONS = _served(MIGRATION)
 DATA_VOLUMES = _served(DATA_VOLUME)
 POLICIES = _served(UPSTREAM_POLICY)
+KUBEVIRTS = _served(KUBEVIRT)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

@@ -147,6 +147,24 @@ class Claim(Object):
 
 
 @dataclass(frozen=True)
+class Migration(Object):
+    """A VirtualMachineInstanceMigration."""
+
+    vmi: str = ""
+    selector: Pairs = ()
+    """added to the VMI's own"""
+    status: Json = field(default_factory=dict, hash=False)
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or "")
+
+    @property
+    def final(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
 class Node(Object):
     labels: Pairs = ()
     ready: bool = True
@@ -244,6 +262,16 @@ def claim(document: Json) -> Claim:
         size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
         content=(document["metadata"].get("annotations") or {}).get(CONTENT, ""),
         data_volume=next((o["uid"] for o in owners if o.get("kind") == "DataVolume"), ""),
+    )
+
+
+def migration(document: Json) -> Migration:
+    spec = document.get("spec") or {}
+    return Migration(
+        **_object(document),
+        vmi=str(spec.get("vmiName") or ""),
+        selector=_pairs(spec.get("addedNodeSelector")),
+        status=document.get("status") or {},
     )
 
 

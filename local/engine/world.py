@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from kinds.meta import NAMESPACE, SIMULATION
 from local.engine import views
 from local.engine.faults import Faults, read
-from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES
-from local.engine.views import Claim, Disk, Instance, Machine, Node, Pairs
+from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, MIGRATIONS, NODES
+from local.engine.views import Claim, Disk, Instance, Machine, Migration, Node, Pairs
 from runtime.api import Api
 from runtime.informer import Informer
 
@@ -32,13 +32,16 @@ class World:
         self.disks: Informer[Disk] = Informer(api, DATA_VOLUMES, views.disk)
         self.claims: Informer[Claim] = Informer(api, CLAIMS, views.claim)
         self.nodes: Informer[Node] = Informer(api, NODES, views.node)
+        self.migrations: Informer[Migration] = Informer(
+            api, MIGRATIONS, views.migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
+        )
         self.settings: Informer[Pairs] = Informer(
             api, CONFIG_MAPS, lambda d: views.settings(d, SIMULATION), namespace=NAMESPACE
         )
 
     @property
     def all(self) -> tuple[Informer[object], ...]:
-        return (self.machines, self.instances, self.disks, self.claims, self.nodes, self.settings)  # type: ignore[return-value]
+        return (self.machines, self.instances, self.disks, self.claims, self.nodes, self.migrations, self.settings)  # type: ignore[return-value]
 
     async def synced(self) -> None:
         await asyncio.gather(*(informer.synced() for informer in self.all))

@@ -1,0 +1,65 @@
+"""On what terms a VMI is migrated: the upstream policy that it matches, over KubeVirt's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kinds.effective import configuration, effective
+from local.engine.quantity import bytes_of
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Terms:
+    policy: str = ""
+    """the winner's name"""
+    bandwidth: int = 0
+    """bytes a second; 0 is no limit"""
+    seconds_per_gib: int = 150
+    auto_converge: bool = False
+    post_copy: bool = False
+    said: Json | None = None
+    """the settings as KubeVirt writes them into the VMI's status"""
+
+    def deadline_seconds(self, memory: int) -> float:
+        """When a migration that has not come to an end is given up."""
+        return max(1.0, self.seconds_per_gib * memory / (1 << 30))
+
+
+def terms_of(
+    labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json], kubevirts: Iterable[Json]
+) -> Terms:
+    """For a VMI with these labels in a namespace with those."""
+    winner = match(labels, namespace, policies)
+    cluster = next((each for each in sorted(kubevirts, key=lambda each: str(each["metadata"]["name"]))), None)
+    found = effective(winner["spec"] if winner is not None else None, configuration(cluster))
+    said = {name: setting.value for name, setting in found.items()}
+    return Terms(
+        policy=winner["metadata"]["name"] if winner is not None else "",
+        bandwidth=bytes_of(str(said["bandwidthPerMigration"])) or 0,
+        seconds_per_gib=int(said["completionTimeoutPerGiB"]),
+        auto_converge=bool(said["allowAutoConverge"]),
+        post_copy=bool(said["allowPostCopy"]),
+        said=said,
+    )
+
+
+def match(labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json]) -> Json | None:
+    """KubeVirt's winner: most labels matched, then most of the VMI's, then by name."""
+    best: tuple[tuple[int, int, str], Json] | None = None
+    for policy in policies:
+        selectors = (policy.get("spec") or {}).get("selectors")
+        if selectors is None:
+            continue
+        of_vmi, of_namespace = (
+            dict(selectors.get(key) or {}) for key in ("virtualMachineInstanceSelector", "namespaceSelector")
+        )
+        if not (of_vmi.items() <= labels.items() and of_namespace.items() <= namespace.items()):
+            continue
+        rank = -len(of_vmi) - len(of_namespace), -len(of_vmi), str(policy["metadata"]["name"])
+        if best is None or rank < best[0]:
+            best = rank, policy
+    return best[1] if best is not None else None

@@ -42,7 +42,7 @@ $(INSTALLED): | $(PACKAGES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing Python packages into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements/all.lock
-	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(PIP) --quiet install --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
 $(CONTROL_PLANE): | $(INSTALLED)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def up(
     from local.stack import Wanted, run
 
     wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
-    say = (lambda text: None) if output == "json" else click.echo
+    say = (lambda text: None) if output == "json" else _clocked(click.echo)
     try:
         run(wanted, say, Show(manifests, say).run if manifests else None)
     except Broken as broken:
@@ -120,6 +121,12 @@ def status(directory: Path, output: str) -> None:
         click.echo(_table(found))
     if not found["running"]:
         raise SystemExit(Unreachable.exit_code)
+
+
+def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
+    """Each line with the seconds since the start: the most common question is what took so long."""
+    start = time.monotonic()
+    return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
 
 
 def _detach(places: Places, *, quiet: bool) -> None:

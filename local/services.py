@@ -41,15 +41,16 @@ def endpoints(places: Places, ports: Mapping[str, int], wanted: tuple[str, ...])
 def services(
     places: Places, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Part, ...]
 ) -> tuple[Part, ...]:
-    """The wanted ones, in the order in which they need each other."""
+    """The wanted ones. They wait for no more than they must: each takes a second of imports, beside the API server's
+    start or after it."""
     parts = {
         "defaulter": _service("defaulter", places, ports, {"POOLHOUSE_STATE_DIR": str(places.defaulter)}),
-        "webhook": _service("webhook", places, ports, _defaulting(ports, wanted), "kinds", "defaulter"),
+        "webhook": _service("webhook", places, ports, _defaulting(ports, wanted)),
         "engine": _service(
             "engine", places, ports, _engine(places, engine, wanted), "kinds", *(node.name for node in nodes)
         ),
-        # After the admission of what they would make at once from what is stored.
-        "controllers": _service("controllers", places, ports, _defaulting(ports, wanted), "admission", "engine"),
+        # Not after the webhook: what they make while it is away they have defaulted themselves.
+        "controllers": _service("controllers", places, ports, _defaulting(ports, wanted), "kinds", "defaulter"),
     }
     return (*nodes, *(part for name, part in parts.items() if name in wanted))
 
@@ -91,3 +92,5 @@ def _engine(places: Places, engine: str, wanted: tuple[str, ...]) -> dict[str, s
         "POOLHOUSE_RUNTIME_DIR": str(places.runtime),
         "POOLHOUSE_DISKS_DIR": str(places.disks),
     }
+    # Nobody will ever complete a VM where there is no defaulter.
+    return env if "defaulter" in wanted else {**env, "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "0"}

@@ -36,6 +36,7 @@ COMMANDS = {
     "detach": Entry("cli.membership:detach", "Take a VM out of its pool, to look at it in peace."),
     "attach": Entry("cli.membership:attach", "Put a VM back into a pool."),
     "disks": Entry("cli.disks:disks", "List the disks that scale-in has kept."),
+    "policy": Entry("cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."),
     "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
     "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -57,13 +59,35 @@ async def serve(api: Api, *kinds: Any) -> None:
 class Cluster:
     """An API server, and what a test put into it."""
 
-    def __init__(self, api: Api, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, api: Api, ours: Api, kubeconfig: Path, controllers: Path, namespace: str) -> None:
         self.api = api
+        self.ours = ours
+        """with the rights of the controllers, who alone may write a stamp"""
         self.kubeconfig = kubeconfig
+        self.controllers = controllers
         self.namespace = namespace
 
+    async def command(self, *arguments: str, code: int = 0) -> str:
+        """What `poolhouse policy` prints."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "cli.main",
+            "policy",
+            *arguments,
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "-n",
+            self.namespace,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        printed, _ = await process.communicate()
+        assert process.returncode == code, printed.decode()
+        return printed.decode()
+
     async def instance(self, name: str, labels: Json) -> None:
-        await self.api.create(
+        await self.ours.create(
             INSTANCES,
             {
                 "apiVersion": "kubevirt.io/v1",
@@ -74,10 +98,10 @@ class Cluster:
         )
 
     async def policy(self, name: str, instance: Any = None, namespace: Any = None, **settings: Any) -> Json:
-        return await self.api.create(POLICIES, (policy(name, instance, namespace, **settings)))
+        return await self.api.create(POLICIES, policy(name, instance, namespace, **settings))
 
     async def label(self, name: str, **labels: str | None) -> None:
-        await self.api.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
+        await self.ours.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
 
     async def stamp(self, name: str) -> str | None:
         found = await self.api.get(INSTANCES, self.namespace, name)
@@ -120,7 +144,8 @@ class Cluster:
                 return spec is None
             return bool(found["spec"] == spec)
 
-        await eventually(holds)
+        # Garbage collection comes to know of a new kind within half a minute.
+        await eventually(holds, seconds=60)
 
 
 def enforcing(name: str, **settings: Any) -> Json:
@@ -154,7 +179,11 @@ async def controlling(api: Api, **settings: Any) -> AsyncIterator[None]:
 
 @pytest_asyncio.fixture
 async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
-    async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests") as api:
+    kubeconfig, controllers = control_plane.kubeconfig, control_plane.kubeconfig_of("controllers")
+    async with (
+        await Api.connect(kubeconfig, user_agent="tests") as api,
+        await Api.connect(controllers, user_agent="tests-controllers") as ours,
+    ):
         await serve(api, *KINDS)
         document = {
             "apiVersion": "v1",
@@ -163,7 +192,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
         }
         namespace = (await api.create(NAMESPACES, document))["metadata"]["name"]
         try:
-            yield Cluster(api, Path(control_plane.kubeconfig), namespace)
+            yield Cluster(api, ours, kubeconfig, controllers, namespace)
         finally:
             for resource in (POLICIES, UPSTREAM):
                 for each in (await api.list(resource))[0]:
@@ -176,7 +205,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture
 async def controller(cluster: Cluster) -> AsyncIterator[None]:
-    async with controlling(cluster.api):
+    async with controlling(cluster.ours):
         yield
 
 
@@ -218,7 +247,7 @@ async def test_the_api_server_alone_refuses_nonsense(cluster: Cluster) -> None:
         policy("x" * 64, {"a": "1"}),
     ):
         try:
-            await cluster.api.create(POLICIES, (wrong), dry_run=True)
+            await cluster.api.create(POLICIES, wrong, dry_run=True)
         except Invalid:
             continue
         raise AssertionError(f"{wrong} was taken")
@@ -265,7 +294,7 @@ async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(
     cluster: Cluster, controller: None
 ) -> None:
     await cluster.instance("vm", {"app": "web"})
-    both = [(policy(name, {"app": "web"})) for name in ("one", "two")]
+    both = [policy(name, {"app": "web"}) for name in ("one", "two")]
     made = await asyncio.gather(*(cluster.api.create(POLICIES, each) for each in both))
     elder, loser = sorted(
         (each["metadata"] for each in made), key=lambda each: (each["creationTimestamp"], each["name"])
@@ -321,7 +350,7 @@ async def test_what_kubevirt_cannot_do_is_told_as_its_configuration_stands(clust
 
 
 async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_nothing(cluster: Cluster) -> None:
-    async with controlling(cluster.api):
+    async with controlling(cluster.ours):
         for n in range(10):
             await cluster.instance(f"vm-{n}", {"app": "web", "n": str(n % 3)})
         await cluster.policy("web", {"app": "web"}, allowPostCopy=True)
@@ -334,7 +363,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
     before = await versions(cluster)
     registry = CollectorRegistry()
     async with (
-        await Api.connect(cluster.kubeconfig, user_agent="tests", metrics=Metrics(registry)) as api,
+        await Api.connect(cluster.controllers, user_agent="tests", metrics=Metrics(registry)) as api,
         controlling(api),
     ):
         await asyncio.sleep(3)
@@ -351,7 +380,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
 
 
 async def test_what_was_missed_while_nobody_looked_is_made_good(cluster: Cluster) -> None:
-    async with controlling(cluster.api):
+    async with controlling(cluster.ours):
         await cluster.instance("vm", {"app": "web"})
         await cluster.policy("web", {"app": "web"})
         await cluster.policy("late", {"app": "late"})
@@ -359,7 +388,7 @@ async def test_what_was_missed_while_nobody_looked_is_made_good(cluster: Cluster
         await cluster.enforcer("late", enforcing("late"))
     await cluster.label("vm", app="late")
     await cluster.api.patch(POLICIES, None, "late", {"spec": {"allowPostCopy": True}})
-    async with controlling(cluster.api):
+    async with controlling(cluster.ours):
         await cluster.obeys("vm", "late")
         await cluster.enforcer("late", enforcing("late", allowPostCopy=True))
         await cluster.counts("web", 0, 0)
@@ -379,13 +408,39 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
 
         await eventually(gone)
     await cluster.instance("vm", {"app": "web"})
-    async with controlling(cluster.api, look_seconds=0.2):
+    async with controlling(cluster.ours, look_seconds=0.2):
         await cluster.policy("web", {"app": "web"})
         await cluster.obeys("vm", "web")
         await cluster.says("web", "Enforced", "KindMissing")
         await serve(cluster.api, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
         await cluster.says("web", "Enforced", "InStep")
         await cluster.enforcer("web", enforcing("web"))
+
+
+async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.instance("vm", VMI)
+    for each in DOCUMENT:
+        await cluster.policy(each.name, dict(each.selectors.instance), dict(each.selectors.namespace))
+    told = json.loads(await cluster.command("explain", "vmi/vm", "-o", "json"))
+    assert told["policy"] == "z1"
+    assert [each["name"] for each in told["candidates"]] == ["z1", "y2", "x3", "w4", "v5", "u6"]
+    assert [each["name"] for each in told["others"]] == ["t7"]
+    assert told["settings"]["completionTimeoutPerGiB"] == {"value": 150, "source": "default"}
+    assert "'bandwidth' comes before 'gpu'" in await cluster.command("explain", "vm")
+    told = json.loads(await cluster.command("explain", "vmi/vm", "--with-label", "gpu=intel", "-o", "json"))
+    assert told["policy"] == "w4"
+    new = tmp_path / "new.yaml"
+    new.write_text(json.dumps(policy("new", {**VMI, "gpu": ""}, {"hpc-workload": True, "priority": ""})))
+    told = json.loads(await cluster.command("explain", "vm", "--with-policy", str(new), "-o", "json"))
+    assert told["policy"] == "new"
+    assert told["supposed"] is True
+    told = json.loads(await cluster.command("impact", "-f", str(new), "-o", "json"))
+    assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "new"}]
+    told = json.loads(await cluster.command("impact", "--without", "z1", "-o", "json"))
+    assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "y2"}]
+    assert "there is no VM" in await cluster.command("explain", "nobody", code=1)
+    new.write_text(json.dumps(policy("same", dict(DOCUMENT[5].selectors.instance))))
+    assert '"u6"' in await cluster.command("impact", "-f", str(new), code=1)
 
 
 async def versions(cluster: Cluster) -> dict[str, str]:

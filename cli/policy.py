@@ -1,0 +1,175 @@
+"""`poolhouse policy`: which migration policy a VM obeys and why, and what a change of policies would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, output_option, print_json
+
+if TYPE_CHECKING:
+    from kinds.explanation import Hand
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+PAGE = 500
+SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}
+
+
+@click.group()
+def policy() -> None:
+    """Ask which migration policy a VM obeys, and what a change would do. Nothing is changed by asking."""
+
+
+@policy.command("explain")
+@click.argument("vm")
+@click.option(
+    "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Suppose this label of the VMI; KEY- without it."
+)
+@click.option("--with-policy", "sources", multiple=True, type=click.File("rb"), help="Suppose the policies of a file.")
+@click.option("--all", "others", is_flag=True, help="Say of every policy that does not match, why.")
+@output_option("text")
+@cluster_options
+def explain(
+    cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
+) -> None:
+    """Say which policy VM (vmi/NAME, vm/NAME or NAME) obeys, who came after it and why, and each setting that holds."""
+    from webhook.explain import Explain, Unanswerable, question
+
+    asked = {
+        "namespace": cluster.namespace,
+        "name": _name(vm),
+        "withLabels": dict(map(_label, labels)),
+        "withPolicies": [document for source in sources for document in _policies(source)],
+    }
+    try:
+        checked = question(asked)
+        told = cluster.run(lambda api: Explain(api).told(checked))
+    except Unanswerable as wrong:
+        raise Failed("\n".join(map(str, wrong.problems))) from None
+    if output == "json":
+        print_json(told)
+        return
+    for line in _explained(told, others):
+        click.echo(line)
+
+
+@policy.command("impact")
+@click.option("-f", "--filename", "sources", multiple=True, type=click.File("rb"), help="Policies, new or changed.")
+@click.option("--without", "gone", multiple=True, metavar="NAME", help="Suppose that this policy were deleted.")
+@output_option("text")
+@cluster_options
+def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], output: str) -> None:
+    """Say which VMIs, in all namespaces, would obey another policy than now."""
+    if not sources and not gone:
+        raise click.UsageError("give -f FILE, or --without NAME")
+    documents = [document for source in sources for document in _policies(source)]
+    total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
+    if output == "json":
+        print_json({"vmis": total, "changes": [asdict(hand) for hand in hands], "warnings": warnings})
+        return
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for hand in hands:
+        click.echo(f"{hand.namespace}/{hand.name}: {hand.before or '(none)'} -> {hand.after or '(none)'}")
+    click.echo(f"{len(hands)} of {total} VMIs would change hands")
+
+
+async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[Hand], list[str]]:
+    from kinds.explanation import impact
+    from kinds.policy import POLICY
+    from kinds.policy_checks import contender, rivals, ties
+    from webhook.explain import INSTANCES, NAMESPACES, Explain
+
+    problems = [f"{_named(each)}: {problem}" for each in documents for problem in POLICY.problems(each)]
+    if problems:
+        raise Failed("\n".join(problems))
+    before = await Explain(api).surroundings()
+    after = before.having(documents).without(*gone)
+    unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
+    if unknown:
+        raise Failed(f"there is no policy {', '.join(sorted(unknown))}")
+    there = [contender(each) for each in after.policies]
+    refused = [str(each) for document in documents for each in rivals(contender(document), there)]
+    if refused:
+        raise Failed("\n".join(refused))
+    namespaces, _ = await api.list(NAMESPACES)
+    instances = [
+        (each["metadata"]["namespace"], each["metadata"]["name"], each["metadata"].get("labels") or {})
+        async for page, _ in api.pages(INSTANCES, page=PAGE)
+        for each in page
+    ]
+    around = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
+    warnings = [warning for document in documents for warning in POLICY.warnings(document)]
+    warnings += [warning for document in documents for warning in ties(contender(document), there)]
+    return len(instances), impact(instances, around, before, after), warnings
+
+
+def _policies(source: Any) -> list[Json]:
+    from kinds.policy import POLICY
+
+    try:
+        loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Failed(f"{source.name}: no YAML: {error}") from None
+    found = [item for each in loaded for item in (_items(each) if isinstance(each, dict) else [each])]
+    if not found or not all(isinstance(each, dict) for each in found):
+        raise Failed(f"{source.name}: holds no {POLICY.kind}")
+    return [POLICY.normalize(each) for each in found]
+
+
+def _items(document: Json) -> list[Any]:
+    items = document.get("items")
+    return items if document.get("kind") == "List" and isinstance(items, list) else [document]
+
+
+def _name(vm: str) -> str:
+    kind, slash, name = vm.rpartition("/")
+    if slash and kind.lower() not in ("vmi", "vmis", "virtualmachineinstance", "vm", "vms", "virtualmachine"):
+        raise click.UsageError(f"{kind} has no migration policy; give vmi/NAME")
+    return name
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    if equals:
+        return key, value
+    if key.endswith("-"):
+        return key[:-1], None
+    raise click.UsageError(f"--with-label {text}: give KEY=VALUE, or KEY- for a label less")
+
+
+def _named(document: Json) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name")) if isinstance(metadata, dict) else "a policy without a name"
+
+
+def _explained(told: Json, others: bool) -> Iterator[str]:
+    obeys = "would obey" if told["supposed"] else "obeys"
+    yield f"{told['namespace']}/{told['name']} {obeys} {told['policy'] or 'no policy'}: {told['reason']}"
+    for place, each in enumerate(told["candidates"], 1):
+        counted = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
+        counted += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
+        yield f"  {place}. {each['name']}: {', '.join(counted)}"
+        if place > 1:
+            yield f"     {each['reason']}"
+    for each in told["others"] if others else ():
+        yield f"  -  {each['name']}: {each['reason']}"
+    width = max(map(len, told["settings"]))
+    for name, setting in told["settings"].items():
+        source = f"policy {setting['from']}" if setting["source"] == "policy" else SOURCES[setting["source"]]
+        yield f"  {name:<{width}}  {_said(setting['value']):<8}  {source}"
+    for note in told["notes"]:
+        yield f"note: {note}"
+    if not told["supposed"] and told["stamped"] != told["policy"]:
+        yield f"note: it is not stamped so yet: its label says {told['stamped'] or 'nothing'}"
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

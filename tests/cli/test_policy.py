@@ -1,0 +1,73 @@
+"""How the command's arguments are read, and what it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.main import poolhouse
+from cli.policy import _explained, _label, _name, _policies
+from kinds.explanation import Surroundings, explain
+from tests.kinds.policies import policy
+
+
+@pytest.mark.parametrize("text", ["web", "vmi/web", "VMI/web", "virtualmachineinstance/web", "vm/web"])
+def test_a_vm_is_named_as_kubectl_names_it(text: str) -> None:
+    assert _name(text) == "web"
+
+
+def test_what_is_no_vm_is_a_mistake() -> None:
+    with pytest.raises(click.UsageError, match="pod has no migration policy"):
+        _name("pod/web")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"), [("gpu=nvidia", ("gpu", "nvidia")), ("gpu=", ("gpu", "")), ("gpu-", ("gpu", None))]
+)
+def test_a_label_is_supposed_or_taken_away(text: str, label: tuple[str, str | None]) -> None:
+    assert _label(text) == label
+
+
+def test_half_a_label_is_a_mistake() -> None:
+    with pytest.raises(click.UsageError, match="KEY=VALUE"):
+        _label("gpu")
+
+
+def test_policies_come_one_in_a_file_or_many_or_in_a_list(tmp_path: Path) -> None:
+    one, other = policy("one", {"a": True}), policy("other", {"b": ""})
+    for text in (yaml.safe_dump_all([one, other]), yaml.safe_dump({"kind": "List", "items": [one, other]})):
+        file = tmp_path / "policies.yaml"
+        file.write_text(text)
+        with file.open("rb") as source:
+            found = _policies(source)
+        assert [each["metadata"]["name"] for each in found] == ["one", "other"]
+        assert found[0]["spec"]["selectors"]["virtualMachineInstanceSelector"]["matchLabels"] == {"a": "true"}
+
+
+def test_the_answer_in_words() -> None:
+    there = Surroundings(
+        (policy("gold", {"gpu": ""}, {"tier": "gold"}, allowPostCopy=True), policy("gpu", {"gpu": ""}), policy("draft"))
+    )
+    told = explain({"gpu": "nvidia"}, {"tier": "gold"}, there)
+    told |= {"namespace": "shop", "name": "web", "supposed": False, "stamped": "gpu"}
+    lines = list(_explained(told, others=True))
+    assert lines[0] == "shop/web obeys gold: it goes before gpu: it matches more labels, 2 to 1"
+    assert "  1. gold: gpu=nvidia, namespace tier=gold" in lines
+    assert any(line.startswith("  -  draft: ") for line in lines)
+    assert any(line.split() == ["allowPostCopy", "true", "policy", "gold"] for line in lines)
+    assert any(line.split() == ["completionTimeoutPerGiB", "150", "built-in", "default"] for line in lines)
+    assert "not stamped so yet: its label says gpu" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["impact"], ["explain"], ["explain", "pod/x"], ["explain", "x", "--with-label", "y"]]
+)
+def test_wrong_usage_is_told_so(arguments: list[str], tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}")
+    found = CliRunner().invoke(poolhouse, ["policy", *arguments, "--kubeconfig", str(kubeconfig)])
+    assert found.exit_code == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, answer, output_option
+from cli.output import Failed, answer, counted, output_option
 from cli.pooled import KIND, controller_of, machine_named, machines_of, pool_named
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
     name, excess = cluster.run(adopt)
     said = f"{vm} is in {name}"
     if excess > 0:
-        said += f", which has {excess} VMs more than it should: scale-in chooses who leaves"
+        said += f", which has {counted(excess, 'VM')} more than it should: scale-in chooses who leaves"
     answer(output, said, vm=vm, pool=name, excess=max(excess, 0))
 
 

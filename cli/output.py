@@ -45,3 +45,7 @@ def answer(output: str, said: str, **value: Any) -> None:
         print_json({**value, "message": said})
     else:
         click.echo(said)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -9,7 +9,7 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, output_option, print_json
+from cli.output import Failed, counted, output_option, print_json
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -99,7 +99,9 @@ def _say(answer: Json) -> None:
         click.echo(f"{answer['pool']}: nothing would be done")
     else:
         steps = answer["plan"][-1]["step"]
-        click.echo(f"{answer['pool']}: {len(answer['plan'])} actions, {steps} after another, if all goes well")
+        click.echo(
+            f"{answer['pool']}: {counted(len(answer['plan']), 'action')} in {counted(steps, 'round')}, if all goes well"
+        )
     width = max((len(row["vm"]) for row in answer["plan"]), default=0)
     for row in answer["plan"]:
         click.echo(f"  {row['step']:>4}  {row['action']:<12}  {row['vm']:<{width}}  {row['reason']}")

@@ -54,3 +54,13 @@ async def revisions_of(api: Api, pool: Json) -> list[Json]:
     metadata = pool["metadata"]
     items, _ = await api.list(REVISIONS, metadata["namespace"])
     return sorted((each for each in items if belongs(each, metadata["uid"])), key=lambda each: int(each["revision"]))
+
+
+def present_revision(pool: Json, revisions: list[Json]) -> str:
+    """The name of the revision that the pool's spec says now, which its status may not say yet; empty when it was not
+    written down yet."""
+    from controllers.pool.revisions import content, meaning, revision
+    from kinds.pool import PoolSpec
+
+    wanted = meaning(content(PoolSpec.model_validate(pool["spec"])))
+    return next((each["metadata"]["name"] for each in revisions if revision(each).meaning == wanted), "")

@@ -13,8 +13,8 @@ import yaml
 
 from cli.changes import changes
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, Unreachable, answer, output_option, print_json
-from cli.pooled import machines_of, pool_named, revisions_of
+from cli.output import Failed, Unreachable, answer, counted, output_option, print_json
+from cli.pooled import machines_of, pool_named, present_revision, revisions_of
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -109,13 +109,14 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
         print_json(rows)
         return
     for row in rows:
-        click.echo(f"{row['revision']:>4}  {row['name']}  {row['vms']} VMs{'  (current)' if row['current'] else ''}")
+        mark = "  (current)" if row["current"] else ""
+        click.echo(f"{row['revision']:>4}  {row['name']}  {counted(row['vms'], 'VM')}{mark}")
         for change in row["changes"]:
             click.echo(f"        {change}")
 
 
 def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iterator[Json]:
-    present = (document.get("status") or {}).get("updateRevision")
+    present = present_revision(document, revisions)
     before: Json | None = None
     for each in revisions:
         name = each["metadata"]["name"]
@@ -156,7 +157,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
 
 
 def _previous(document: Json, revisions: list[Json]) -> Json:
-    present = (document.get("status") or {}).get("updateRevision")
+    present = present_revision(document, revisions)
     others = [each for each in revisions if each["metadata"]["name"] != present]
     if not others:
         raise Failed(f"{document['metadata']['name']} never had another template")

@@ -11,12 +11,17 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
 import pytest_asyncio
 
+from controllers.pool.look import look
+from controllers.pool.observe import observe
+from controllers.pool.plan import plan
+from controllers.pool.state import State
 from runtime.api import Api, Resource
 from tests.cluster.chaos import People, insisted, sized, witnessed
 from tests.cluster.faulty import Faulty
@@ -26,8 +31,8 @@ Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
-SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 25)
-PEACE_SECONDS = 120.0
+SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
+PEACE_SECONDS = 90.0
 
 
 @pytest_asyncio.fixture
@@ -60,8 +65,10 @@ async def test_whatever_happens_nothing_is_doubled_or_lost_and_peace_returns(
                 await settled(place, running)
             assert not witness.wrong
         except Exception as error:
-            tail = "; ".join(people.log[-25:])
-            raise AssertionError(f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}; at last: {tail}") from error
+            tail, scene = "; ".join(people.log[-25:]), await insisted(lambda: described(place))
+            raise AssertionError(
+                f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}\nat last: {tail}\n{scene}"
+            ) from error
         finally:
             for task in group._tasks:  # the witness watches for ever
                 task.cancel()
@@ -106,6 +113,14 @@ async def settled(place: Place, running: Running) -> None:
     before = running.writes()
     await asyncio.sleep(3)
     assert running.writes() == before, "it goes on writing at rest"
+
+
+async def described(place: Place) -> str:
+    """Every VM, its run, and what the pool's plan says about it."""
+    stores = await look(place.api, place.namespace)
+    state = observe(stores, (place.namespace, "web"), settled=True, failure=None, burst=250)
+    decided = plan(state, datetime.now(UTC)) if isinstance(state, State) else state
+    return "\n".join([*map(str, stores.machines.all()), *map(str, stores.guests.all()), str(decided)])
 
 
 def complaints(pool: Json) -> str:

@@ -1,0 +1,163 @@
+"""The commands for pools against the real API server, beside a controller that is at work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+import yaml
+from click.testing import CliRunner, Result
+
+from cli.main import poolhouse
+from controllers.pool.observe import MACHINES
+from runtime.api import Api, Resource
+from tests.cluster.pooling import Place, controller, install, template, until
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+
+@dataclass(frozen=True)
+class Shell:
+    place: Place
+    kubeconfig: Path
+
+    async def run(self, *arguments: str, document: Json | None = None) -> Result:
+        options = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.place.namespace]
+        text = yaml.safe_dump(document) if document else None
+        result = await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options], input=text)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    async def json(self, *arguments: str, document: Json | None = None) -> Any:
+        result = await self.run(*arguments, "-o", "json", document=document)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+
+@pytest_asyncio.fixture
+async def shell(control_plane: Any) -> AsyncIterator[Shell]:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        await install(api)
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "cli-"}})
+        place = Place(api, made["metadata"]["name"])
+        async with controller(control_plane.kubeconfig):
+            yield Shell(place, control_plane.kubeconfig)
+        await api.delete(NAMESPACES, None, place.namespace)
+
+
+def manifest(replicas: int, **spec: Any) -> Json:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": replicas, "template": template(), **spec},
+    }
+
+
+async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(2)
+    await until(place.names, ["web-1", "web-2"])
+    assert (await shell.json("detach", "web-1"))["pool"] == "web"
+    await until(place.names, ["web-1", "web-2", "web-3"])
+    again = await shell.run("detach", "web-1")
+    assert (again.exit_code, again.stderr) == (1, "Error: web-1 is in no pool\n")
+    await place.meta("web-1", annotations={"poolhouse.dev/scale-in": "Protect"})
+    assert (await shell.json("attach", "web-1"))["excess"] == 1
+    await until(lambda: count(place), 2)
+    assert "web-1" in await place.names()
+
+
+async def test_a_plan_says_what_will_be_done_and_does_nothing(shell: Shell) -> None:
+    place = shell.place
+    answer = await shell.json("plan", "-f", "-", document=manifest(2))
+    assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-1"), ("Create", "web-2")]
+    assert await place.names() == []
+    await place.pool(2)
+    await until(place.names, ["web-1", "web-2"])
+    answer = await shell.json("plan", "-f", "-", document=manifest(1))
+    assert [row["action"] for row in answer["plan"]] == ["Delete"]
+    await place.change(replicas=1)
+    await until(lambda: count(place), 1)
+    assert await place.names() == sorted({"web-1", "web-2"} - {answer["plan"][0]["vm"]}), "as it was foreseen"
+
+
+async def test_a_plan_for_what_would_be_refused_says_every_problem(shell: Shell) -> None:
+    wrong = manifest(2, maxUnavailable="some", updateStrategy={"unmanaged": {}, "opportunistic": {}})
+    result = await shell.run("plan", "-f", "-", document=wrong)
+    assert result.exit_code == 1
+    assert "spec.maxUnavailable" in result.stderr
+    assert "spec.updateStrategy" in result.stderr
+
+
+async def test_a_template_is_taken_back(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(1)
+    await until(lambda: revisions(shell), 1)
+    changed = template()
+    changed["metadata"] = {"labels": {"version": "two"}}
+    await place.change(template=changed)
+    await until(lambda: revisions(shell), 2)
+    rows = await shell.json("rollout", "history", "web")
+    assert rows[1]["changes"] == ["template.metadata: nothing -> {'labels': {'version': 'two'}}"]
+    assert (await shell.json("rollout", "undo", "web"))["revision"] == 1
+    assert (await place.seen())["spec"]["template"] == template()
+    lost = await shell.run("rollout", "undo", "web", "--to-revision", "9")
+    assert (lost.exit_code, "there are" in lost.stderr) == (1, True)
+
+
+async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:
+    await shell.place.pool(1)
+    await until(shell.place.names, ["web-1"])
+    await shell.json("rollout", "pause", "web")
+    await shell.place.change(replicas=3)
+    status = await shell.json("rollout", "status", "web", "--no-watch")
+    assert status["state"] == "going"
+    await asyncio.sleep(1)
+    assert await shell.place.names() == ["web-1"]
+    await shell.json("rollout", "resume", "web")
+    await until(lambda: count(shell.place), 3)
+
+
+async def test_why_tells_the_past_the_present_and_the_future(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(1)
+    await until(place.names, ["web-1"])
+    await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate"])
+    await shell.json("rollout", "pause", "web")
+    told = await shell.json("why", "web-1")
+    assert "its pool is paused" in told["present"]
+    await place.api.delete(MACHINES, place.namespace, "web-1")
+    await until(place.names, [])
+    assert not (await shell.json("why", "web-1"))["exists"]
+    assert (await shell.run("why", "db-7")).exit_code == 1
+
+
+async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell, tmp_path: Path) -> None:
+    document = yaml.safe_load(shell.kubeconfig.read_text())
+    for each in document["clusters"]:
+        each["cluster"]["server"] = "https://127.0.0.1:9"
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(yaml.safe_dump(document))
+    assert (await Shell(shell.place, nowhere).run("why", "web-1")).exit_code == 3
+    assert (await Shell(shell.place, tmp_path / "none").run("why", "web-1")).exit_code == 1
+
+
+async def revisions(shell: Shell) -> int:
+    return len(await shell.json("rollout", "history", "web"))
+
+
+async def reasons(shell: Shell, vm: str) -> list[str]:
+    result = await shell.run("why", vm, "-o", "json")
+    return [each["reason"] for each in json.loads(result.stdout)["past"]] if result.exit_code == 0 else []
+
+
+async def count(place: Place) -> int:
+    return len(await place.machines())

@@ -92,5 +92,3 @@ def _engine(places: Places, engine: str, wanted: tuple[str, ...]) -> dict[str, s
         "POOLHOUSE_RUNTIME_DIR": str(places.runtime),
         "POOLHOUSE_DISKS_DIR": str(places.disks),
     }
-    # Nobody will ever complete a VM where there is no defaulter.
-    return env if "defaulter" in wanted else {**env, "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "0"}

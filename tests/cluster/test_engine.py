@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES
+from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES, POLICIES
 from local.places import Places
-from runtime.api import Api, ApiError, NotFound
+from runtime.api import Api, ApiError, NotFound, Throttled, Unavailable
 
 Json = dict[str, Any]
 
@@ -105,6 +105,15 @@ async def says(api: Api, name: str, word: str) -> Json:
 
 async def ask(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> None:
     await api.request("PUT", f"/apis/subresources.kubevirt.io/v1/namespaces/default/{resource}/{name}/{verb}", body={})
+
+
+async def asked(api: Api, name: str, verb: str) -> bool:
+    """Whether the engine, which may just be starting again, has taken it."""
+    try:
+        await ask(api, name, verb)
+    except (Unavailable, Throttled):
+        return False
+    return True
 
 
 def pid_of(places: Places, part: str) -> int:
@@ -217,6 +226,60 @@ async def test_a_cordon_closes_and_a_lost_node_is_left(api: Api) -> None:
         await api.patch(NODES, None, "node-2", {"metadata": {"annotations": {"sim.poolhouse.dev/lost": None}}})
 
 
+async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(api: Api) -> None:
+    selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
+    slow = {"bandwidthPerMigration": "500Mi", "selectors": selectors}
+    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "slow"}}
+    await api.create(POLICIES, {**named, "spec": slow})
+    await api.create(MACHINES, vm("a"))
+    await says(api, "a", "Running")
+    uid, first = await placed(api)
+    try:
+        await ask(api, "a", "migrate")
+        await eventually(lambda: on_another(api, first))
+        state = (await api.get(INSTANCES, "default", "a"))["status"]["migrationState"]
+        assert (state["completed"], state["migrationPolicyName"], state["sourceNode"]) == (True, "slow", first)
+        assert state["migrationConfiguration"]["bandwidthPerMigration"] == "500Mi"
+        taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
+        await api.patch(NODES, None, state["targetNode"], {"spec": {"taints": [taint]}})
+        await eventually(lambda: on_another(api, state["targetNode"]))
+        assert (await placed(api))[0] == uid
+    finally:
+        await api.delete(POLICIES, None, "slow")
+        for node in ("node-1", "node-2"):
+            await api.patch(NODES, None, node, {"spec": {"taints": None}})
+
+
+async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api, simulated: Places) -> None:
+    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "crawl"}}
+    selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
+    await api.create(POLICIES, {**named, "spec": {"bandwidthPerMigration": "10Mi", "selectors": selectors}})
+    try:
+        await api.create(MACHINES, vm("a"))
+        await says(api, "a", "Running")
+        before = await placed(api)
+        await ask(api, "a", "migrate")
+        await says(api, "a", "Migrating")
+        os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
+        await says(api, "a", "Running")
+        assert await placed(api) == before
+        state = (await api.get(INSTANCES, "default", "a"))["status"]["migrationState"]
+        assert (state["failed"], "in the middle" in state["failureReason"]) == (True, True)
+    finally:
+        await api.delete(POLICIES, None, "crawl")
+
+
+async def placed(api: Api) -> tuple[str, str]:
+    found = await api.get(INSTANCES, "default", "a")
+    return found["metadata"]["uid"], found["status"]["nodeName"]
+
+
+async def on_another(api: Api, node: str) -> bool:
+    found = await api.get(INSTANCES, "default", "a")
+    state = found["status"].get("migrationState") or {}
+    return bool(state.get("completed") and found["status"]["nodeName"] != node)
+
+
 async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulated: Places) -> None:
     names = [f"vm-{number}" for number in range(40)]
     await asyncio.gather(*(api.create(MACHINES, vm(name)) for name in names))
@@ -247,7 +310,7 @@ async def test_at_rest_nothing_is_written(api: Api) -> None:
     shutil.which("qemu-system-x86_64") is None or not Path("/usr/sbin/libvirtd").exists(),
     reason="needs QEMU and libvirt",
 )
-async def test_a_real_guest_boots_is_found_again_and_ends_in_order(tmp_path: Path) -> None:
+async def test_a_real_guest_boots_is_found_again_moves_and_ends_in_order(tmp_path: Path) -> None:
     places = Places.of(tmp_path / "stack")
     with stack(places, "--engine", "qemu", *ALONE):
         async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
@@ -263,6 +326,13 @@ async def test_a_real_guest_boots_is_found_again_and_ends_in_order(tmp_path: Pat
             await says(api, "a", "Running")
             again = await api.get(INSTANCES, "default", "a")
             assert again["metadata"]["uid"] == first["metadata"]["uid"]
+            assert console.read_text().count("guest is up") == 1
+            node = again["status"]["nodeName"]
+            await eventually(lambda: asked(api, "a", "migrate"))
+            await eventually(lambda: on_another(api, node))
+            seconds = console.read_text().count("second ")
+            await eventually(lambda: _counted(console, seconds + 3))
+            # It went on counting where it was: a guest that had booted again would have begun anew.
             assert console.read_text().count("guest is up") == 1
             await api.delete(MACHINES, "default", "a")
             await eventually(lambda: nothing_left(api))

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local.engine.moving import End, Move, Next, Wait, begun, drained, ended, status_of, what_next
+from local.engine.terms import Terms, match, terms_of
+from local.engine.views import Instance, Migration
+from tests.local.engine.builders import NOW, ago, instance, node
+
+DRAIN = (("kubevirt.io/drain", "NoSchedule"),)
+
+
+def migration(phase: str = "", **changes: Any) -> Migration:
+    given: dict[str, Any] = {"namespace": "default", "name": "m", "uid": "m-uid", "created": ago(5), "vmi": "vm"}
+    return Migration(**(given | {"status": {"phase": phase} if phase else {}} | changes))
+
+
+MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migrationUid": "m-uid"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "vmi", "others", "target", "wanted"),
+    [
+        pytest.param(migration(), instance(), [], "node-2", Move("node-2"), id="it moves"),
+        pytest.param(migration(), instance(), [], None, Wait("full"), id="it waits for a place"),
+        pytest.param(migration(), instance("Scheduled"), [], "node-2", Wait("the VMI does not run yet"), id="or it"),
+        pytest.param(migration(), None, [], None, End("Failed", "the VMI is not there to be moved"), id="or fails"),
+        pytest.param(migration("Succeeded"), instance(), [], "node-2", None, id="what is over is over"),
+        pytest.param(migration(deleted=NOW), instance(), [], "node-2", None, id="what was taken back too"),
+        pytest.param(
+            migration("Running"),
+            instance(),
+            [],
+            "node-2",
+            End("Failed", "the engine was ended in the middle of it"),
+            id="nobody moves it any more",
+        ),
+        pytest.param(migration("Running"), instance(status=MOVED), [], None, End("Succeeded"), id="but it arrived"),
+    ],
+)
+def test_what_comes_next(
+    asked: Migration, vmi: Instance | None, others: list[Migration], target: str | None, wanted: Next
+) -> None:
+    assert what_next(asked, vmi, others, target, "full") == wanted
+
+
+def test_one_at_a_time_in_the_order_in_which_they_were_asked_for() -> None:
+    first, second = migration(name="a", created=ago(9)), migration(name="b", created=ago(5))
+    both = [first, second]
+    assert what_next(first, instance(), both, "node-2", "") == Move("node-2")
+    assert isinstance(what_next(second, instance(), both, "node-2", ""), Wait)
+
+
+def test_a_drained_node_is_left_by_all_that_run_once_each() -> None:
+    nodes = [node("node-1", taints=DRAIN), node("node-2")]
+    staying = instance(name="other", status={"nodeName": "node-2"})
+    ending = instance(name="ending", deleted=NOW)
+    assert drained(nodes, [instance(), staying, ending], []) == [instance()]
+    assert drained(nodes, [instance()], [migration("Running")]) == []
+    assert drained(nodes, [instance()], [migration("Failed")]) == [instance()]
+
+
+def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
+    state = begun(instance(), migration(), "node-2", Terms(policy="p", said={"allowPostCopy": False}), NOW)
+    assert (state["sourceNode"], state["targetNode"], state["mode"]) == ("node-1", "node-2", "PreCopy")
+    assert (state["migrationPolicyName"], state["migrationConfiguration"]) == ("p", {"allowPostCopy": False})
+    done = ended(state, NOW, None)
+    assert done["completed"]
+    assert "failed" not in done
+    assert ended(state, NOW, "why")["failureReason"] == "why"
+
+
+def test_phases_are_dated_once() -> None:
+    first = status_of(migration(), "Running", NOW)
+    again = status_of(migration(status=first), "Running", ago(-9))
+    assert again["phaseTransitionTimestamps"] == first["phaseTransitionTimestamps"]
+
+
+def policy(name: str, vmi: dict[str, str] | None = None, namespace: dict[str, str] | None = None, **spec: Any) -> Any:
+    selectors = {"virtualMachineInstanceSelector": vmi, "namespaceSelector": namespace}
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("policies", "winner"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([policy("a", {"x": "1"})], "a", id="one that matches"),
+        pytest.param([policy("a", {"x": "2"})], None, id="one that does not"),
+        pytest.param([policy("a", {"x": "1"}), policy("b", {"x": "1"}, {"n": "1"})], "b", id="more labels"),
+        pytest.param([policy("a", None, {"n": "1"}), policy("b", {"x": "1"})], "b", id="the VMI's first"),
+        pytest.param([policy("b", {"x": "1"}), policy("a", {"x": "1"})], "a", id="by name"),
+        pytest.param([{"metadata": {"name": "a"}, "spec": {}}], None, id="no selectors match nothing"),
+    ],
+)
+def test_whose_terms_hold(policies: list[Any], winner: str | None) -> None:
+    found = match({"x": "1"}, {"n": "1"}, policies)
+    assert (found["metadata"]["name"] if found else None) == winner
+
+
+def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
+    cluster = {"metadata": {"name": "kv"}, "spec": {"configuration": {"migrations": {"completionTimeoutPerGiB": 7}}}}
+    terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration="10Mi")], [cluster])
+    assert (terms.policy, terms.bandwidth, terms.seconds_per_gib, terms.auto_converge) == ("a", 10 << 20, 7, False)
+    assert terms.deadline_seconds(2 << 30) == 14

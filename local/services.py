@@ -70,6 +70,8 @@ def _service(name: str, places: Places, ports: Mapping[str, int], env: Mapping[s
         env={**common, **env},
         ready=HttpProbe(f"{url(name, ports)}/readyz", places.ca),
         after=after,
+        # The first time on a machine, the engine fetches the tiny guest's packages.
+        ready_seconds=600 if name == "engine" else 60,
         stop_seconds=20,
     )
 

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,3 +130,19 @@ def _run(cwd: Path, *command: str) -> str:
         last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
         raise Unavailable(f"{' '.join(command)}: {last[0]}")
     return done.stdout
+
+
+def main() -> int:
+    """Fetches it beforehand, so that the first `up` does not have to."""
+    cache = cache_dir()
+    try:
+        if not (cache / "complete").exists():
+            _fill(cache)
+    except Unavailable as missing:
+        print(f"the tiny guest cannot be fetched now: {missing}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -130,43 +130,60 @@ def missing(
 class Index:
     """`candidates` for one set of policies and many VMIs. Superseded policies are left out.
 
-    Each policy is filed under the one of its labels that the fewest policies ask for. A VMI looks under its own labels
-    and its namespace's, with their value and with any, and holds only what it finds there against itself.
+    VMIs of alike namespaces share a `_Near`: the policies that can match there at all. In it each policy is filed under
+    the one of its VMI labels that the fewest ask for. A VMI looks under its own labels, and holds only what it finds
+    there against itself.
     """
 
     def __init__(self, policies: Iterable[Contender]) -> None:
         policies = tuple(policies)
         self.superseded = superseded(policies)
-        kept = sorted((p for p in policies if p.selectors and p.name not in self.superseded), key=lambda p: p.rank)
-        asked = Counter(label for policy in kept for label in policy.selectors)
-        self._files: dict[tuple[Scope, str, str], list[tuple[int, Contender]]] = {}
-        for place, policy in enumerate(kept):
-            rarest = min(policy.selectors, key=lambda label: (asked[label], label))
-            self._files.setdefault(rarest, []).append((place, policy))
-        self.keys: dict[Scope, frozenset[str]] = {
-            "instance": frozenset(key for scope, key, _ in asked if scope == "instance"),
-            "namespace": frozenset(key for scope, key, _ in asked if scope == "namespace"),
-        }
-        """the label keys that any policy looks at"""
+        self._kept = sorted(
+            (p for p in policies if p.selectors and p.name not in self.superseded), key=lambda p: p.rank
+        )
+        self.namespace_keys = tuple(sorted({key for policy in self._kept for key, _ in policy.selectors.namespace}))
+        """the label keys of namespaces that any policy looks at"""
+        self._near: dict[tuple[str | None, ...], _Near] = {}
 
     def candidates(self, instance: Labels, namespace: Labels) -> tuple[Contender, ...]:
-        found = [
-            entry
-            for entry in self._near(instance, namespace)
-            if _hold(entry[1].selectors.instance, instance) and _hold(entry[1].selectors.namespace, namespace)
-        ]
-        found.sort()
-        return tuple(policy for _, policy in found)
+        alike = tuple(map(namespace.get, self.namespace_keys))
+        near = self._near.get(alike)
+        if near is None:
+            near = self._near[alike] = _Near(p for p in self._kept if _hold(p.selectors.namespace, namespace))
+        return near.candidates(instance)
 
-    def _near(self, instance: Labels, namespace: Labels) -> Iterator[tuple[int, Contender]]:
-        files = self._files
-        for scope, labels in (("instance", instance), ("namespace", namespace)):
-            looked_at = self.keys[scope]  # type: ignore[index]
-            for key, value in labels.items():
-                if key in looked_at:
-                    yield from files.get((scope, key, value), ())  # type: ignore[arg-type]
-                    if value != ANY:
-                        yield from files.get((scope, key, ANY), ())  # type: ignore[arg-type]
+
+class _Near:
+    """Policies whose namespace selectors hold, in the order of precedence."""
+
+    def __init__(self, policies: Iterable[Contender]) -> None:
+        self._policies = tuple(policies)
+        asked = Counter(label for policy in self._policies for label in policy.selectors.instance)
+        # What asks nothing of the VMI matches every one.
+        self._always = [place for place, policy in enumerate(self._policies) if not policy.selectors.instance]
+        exact: dict[str, dict[str, list[int]]] = {}
+        self._any: dict[str, list[int]] = {}
+        for place, policy in enumerate(self._policies):
+            if policy.selectors.instance:
+                key, value = min(policy.selectors.instance, key=lambda label: (asked[label], label))
+                self._any.setdefault(key, [])
+                (self._any[key] if value == ANY else exact.setdefault(key, {}).setdefault(value, [])).append(place)
+        # Whoever looks under a value finds those that take any value as well: one look for each label.
+        self._files = {
+            key: {value: [*places, *others] for value, places in exact.get(key, {}).items()}
+            for key, others in self._any.items()
+        }
+
+    def candidates(self, instance: Labels) -> tuple[Contender, ...]:
+        found = self._always.copy()
+        for key, value in instance.items():
+            file = self._files.get(key)
+            if file is not None:
+                found += [
+                    p for p in file.get(value, self._any[key]) if _hold(self._policies[p].selectors.instance, instance)
+                ]
+        found.sort()
+        return tuple([self._policies[place] for place in found])
 
 
 def _hold(wanted: tuple[tuple[str, str], ...], labels: Labels) -> bool:

@@ -72,7 +72,7 @@ class Board:
             self._namespaces.pop(name, None)
             return touched
         self._namespaces[name] = labels
-        if before is None or any(before.get(key) != labels.get(key) for key in self._index.keys["namespace"]):
+        if before is None or any(before.get(key) != labels.get(key) for key in self._index.namespace_keys):
             for instance, own in self._instances.get(name, {}).items():
                 self._decide((name, instance), own, touched)
         return touched

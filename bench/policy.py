@@ -118,10 +118,8 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     for what, took in (("a VMI", label), ("a namespace", site), ("a policy's selectors", policy)):
         print(f"a change of {what:<21}{took:9.3f} ms   1/{everything / took:.0f} of deciding all")
     parsed = memory(lambda: [json.loads(each) for each in written])
-    print(
-        f"memory of what is decided {memory(loaded):8.1f} MB   of the VMIs' views {memory(lambda: seen(written)):.1f} MB"
-    )
-    print(f"                                        of their documents {parsed:.1f} MB")
+    print(f"memory of what is decided {memory(loaded):8.1f} MB   of the views {memory(lambda: seen(written)):.1f} MB")
+    print(f"                                        of the documents {parsed:.1f} MB")
 
 
 def each_by_looking(contenders: list[Contender], views: list[Instance], around: dict[str, dict[str, str]]) -> None:

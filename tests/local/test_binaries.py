@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from local.binaries import (
+    MODULE,
+    PROGRAMS,
+    Programs,
+    Version,
+    architecture,
+    etcd_version,
+    find,
+    key,
+    kubernetes_version,
+    link_kubectl,
+    parse_version,
+    unfit,
+)
+from local.build import adopt, check_go, command
+from local.download import Releases
+from local.parts import Broken
+
+GOOD: dict[str, Version] = {"etcd": (3, 6), "kube-apiserver": (1, 34), "kube-controller-manager": (1, 34)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        pytest.param("Kubernetes v1.34.4", (1, 34), id="kube-apiserver"),
+        pytest.param("etcd Version: 3.6.4\nGit SHA: 5400cdc\nGo Version: go1.23.11", (3, 6), id="etcd"),
+        pytest.param("Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0", (1, 32), id="a kubectl"),
+        pytest.param("unknown flag: --version", None, id="something else"),
+    ],
+)
+def test_versions(answer: str, version: Version | None) -> None:
+    assert parse_version(answer) == version
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        pytest.param({}, None, id="all fit"),
+        pytest.param({"etcd": None}, "etcd is missing in /x or does not run", id="one is missing"),
+        pytest.param({"etcd": (3, 4)}, "etcd is 3.4, and 3.5 is the oldest that will do", id="etcd too old"),
+        pytest.param(
+            {"kube-apiserver": (1, 28), "kube-controller-manager": (1, 28)},
+            "kube-apiserver is 1.28, and 1.31 is the oldest that will do",
+            id="Kubernetes too old",
+        ),
+        pytest.param(
+            {"kube-controller-manager": (1, 33)},
+            "kube-apiserver is 1.34 and kube-controller-manager 1.33",
+            id="they are of two releases",
+        ),
+    ],
+)
+def test_which_programs_fit(change: dict[str, Version | None], complaint: str | None) -> None:
+    versions = {**GOOD, **change}
+    assert unfit(Path("/x"), lambda program: versions[program.name]) == complaint
+
+
+def programs(directory: Path, kubernetes: str = "v1.34.1", etcd: str = "3.6.1") -> Path:
+    directory.mkdir(parents=True)
+    for name in PROGRAMS:
+        (directory / name).write_text(f"#!/bin/sh\necho {etcd if name == 'etcd' else kubernetes}\n")
+        (directory / name).chmod(0o755)
+    return directory
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that has nothing yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return tmp_path
+
+
+def never(*_: object) -> bool:
+    raise AssertionError("not to be asked")
+
+
+def test_the_named_directory_comes_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{programs(alone / 'path')}:/usr/bin:/bin")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets")))
+    assert find(never, download=never, build=never).directory == alone / "assets"
+    monkeypatch.delenv("KUBEBUILDER_ASSETS")
+    assert find(never, download=never, build=never).directory == alone / "path"
+
+
+def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets", kubernetes="v1.25.0")))
+    said: list[str] = []
+    programs(alone / "cache/poolhouse/controlplane" / key())
+    assert find(said.append, download=never, build=never).origin == "the cache"
+    assert said == [
+        "not using the control plane of KUBEBUILDER_ASSETS: kube-apiserver is 1.25, and 1.31 is the oldest that will do"
+    ]
+
+
+def test_it_is_built_where_it_cannot_be_downloaded(alone: Path) -> None:
+    built: list[Path] = []
+    found = find(print, download=lambda *_: False, build=lambda directory, say: built.append(directory))
+    assert built == [found.directory]
+
+
+def test_a_change_of_the_module_is_another_cache(tmp_path: Path) -> None:
+    for name in ("main.go", "go.mod", "go.sum"):
+        (tmp_path / name).write_bytes((MODULE / name).read_bytes())
+    assert key(tmp_path) == key()
+    (tmp_path / "main.go").write_text("package main")
+    assert key(tmp_path) != key()
+
+
+def test_one_program_becomes_four(tmp_path: Path) -> None:
+    (tmp_path / "built").write_text('#!/bin/sh\nbasename "$0"\n')
+    adopt(tmp_path / "built", tmp_path / "cache")
+    for name in (*PROGRAMS, "kubectl"):
+        assert subprocess.check_output([tmp_path / "cache" / name], text=True) == f"{name}\n"
+
+
+def test_the_build_says_which_version_it_is() -> None:
+    flags = " ".join(command(Path("/x")))
+    assert f"gitVersion={kubernetes_version()}" in flags
+    assert "gitMajor=1 " in flags
+    assert "-trimpath" in flags
+
+
+def test_without_go_one_line_says_what_to_install(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(alone))
+    with pytest.raises(Broken) as broken:
+        check_go()
+    assert "there is no Go: install Go 1.24 or later" in str(broken.value)
+    (alone / "go").write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
+    (alone / "go").chmod(0o755)
+    with pytest.raises(Broken, match=r"Go 1\.19 is too old to build the control plane: install Go 1\.24 or later"):
+        check_go()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "linked"),
+    [
+        pytest.param(None, True, id="none"),
+        pytest.param("v1.31.9", True, id="not newer than 1.31"),
+        pytest.param("v1.32.0", False, id="newer"),
+    ],
+)
+def test_kubectl_is_ours_where_theirs_will_not_do(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, theirs: str | None, linked: bool
+) -> None:
+    ours = programs(alone / "ours")
+    (ours / "kubectl").write_text("")
+    (alone / "their").mkdir()
+    (alone / "bin").mkdir()
+    if theirs:
+        (alone / "their" / "kubectl").write_text(f"#!/bin/sh\necho Client Version: {theirs}\n")
+        (alone / "their" / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{alone / 'bin'}:{alone / 'their'}")
+    assert link_kubectl(Programs(ours, ""), alone / "bin" / "kubectl") is linked
+    assert (alone / "bin" / "kubectl").exists() is linked
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[tuple[Path, Releases]]:
+    """Releases as they are laid out, of programs that are only their names."""
+    site = tmp_path / "site"
+    kubernetes = site / "kubernetes" / kubernetes_version() / "bin/linux" / architecture()
+    kubernetes.mkdir(parents=True)
+    for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
+        (kubernetes / name).write_text(name)
+        (kubernetes / f"{name}.sha256").write_text(hashlib.sha256(name.encode()).hexdigest())
+    etcd = site / "etcd" / etcd_version()
+    etcd.mkdir(parents=True)
+    stem = f"etcd-{etcd_version()}-linux-{architecture()}"
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        member = tarfile.TarInfo(f"{stem}/etcd")
+        member.size = 4
+        tar.addfile(member, io.BytesIO(b"etcd"))
+    (etcd / f"{stem}.tar.gz").write_bytes(archive.getvalue())
+    (etcd / "SHA256SUMS").write_text(f"{hashlib.sha256(archive.getvalue()).hexdigest()}  {stem}.tar.gz\n")
+    with HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        yield site, Releases(f"{base}/kubernetes", f"{base}/etcd")
+        server.shutdown()
+
+
+def test_releases_are_downloaded_and_can_be_run(published: tuple[Path, Releases], tmp_path: Path) -> None:
+    _, releases = published
+    assert releases.download(tmp_path / "got", print)
+    assert {file.name: file.read_text() for file in (tmp_path / "got").iterdir()} == {
+        name: name for name in (*PROGRAMS, "kubectl")
+    }
+    assert all(os.access(file, os.X_OK) for file in (tmp_path / "got").iterdir())
+
+
+def test_a_file_that_is_not_what_was_published_is_not_used(published: tuple[Path, Releases], tmp_path: Path) -> None:
+    site, releases = published
+    next(site.rglob("kube-controller-manager")).write_text("something else")
+    said: list[str] = []
+    assert not releases.download(tmp_path / "got", said.append)
+    assert "was published" in said[-1]
+    assert not (tmp_path / "got").exists()
+
+
+def test_a_machine_without_the_internet_loses_seconds(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never answers
+        base = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        started = time.monotonic()
+        assert not Releases(base, base).download(tmp_path / "got", print)
+        assert time.monotonic() - started < 10

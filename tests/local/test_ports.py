@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from local.ports import COUNT, FIRST, choose
+
+
+def test_a_stack_gets_the_ports_that_it_had() -> None:
+    assert choose(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: True) == {"a": 20001, "b": 20002}
+
+
+def test_a_port_that_was_taken_meanwhile_is_replaced_alone() -> None:
+    chosen = choose(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: port != 20001)
+    assert chosen["a"] != 20001
+    assert chosen["b"] == 20002
+
+
+def test_no_port_is_given_twice() -> None:
+    chosen = choose([str(n) for n in range(50)], "/x", {"0": 20001, "1": 20001}, lambda port: True)
+    assert len(set(chosen.values())) == 50
+
+
+def test_stacks_reach_for_different_ports() -> None:
+    one, other = (choose(["apiserver", "webhook"], stack, {}, lambda port: True) for stack in ("/one", "/other"))
+    assert not set(one.values()) & set(other.values())
+
+
+@pytest.mark.parametrize("stack", ["", "/x", "/x" * 200])
+def test_ports_are_below_those_of_outgoing_connections(stack: str) -> None:
+    assert all(FIRST <= port < FIRST + COUNT for port in choose(["a"], stack, {}, lambda port: True).values())

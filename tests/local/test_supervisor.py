@@ -1,0 +1,160 @@
+"""Real processes, short ones: `sh`, on which a test can rely."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from local.parts import Broken, FileProbe, Gate, Part
+from local.supervisor import Supervisor, layers
+
+PATIENCE_SECONDS = 20.0
+
+
+def shell(name: str, script: str, *after: str, **more: object) -> Part:
+    return Part(name, ("sh", "-c", script), after=after, **more)  # type: ignore[arg-type]
+
+
+def supervisor(directory: Path, *parts: Part, gates: tuple[Gate, ...] = ()) -> Supervisor:
+    return Supervisor(
+        parts,
+        gates,
+        env={"PATH": os.environ["PATH"], "PLACE": str(directory)},
+        cwd=directory,
+        log=lambda name: directory / f"{name}.log",
+    )
+
+
+@asynccontextmanager
+async def running(supervised: Supervisor) -> AsyncIterator[Supervisor]:
+    task = asyncio.create_task(supervised.run())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await supervised.ready()
+            yield supervised
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        pytest.param({"a": (), "b": ("a",), "c": ("a",)}, [["a"], ["b", "c"]], id="siblings start together"),
+        pytest.param({"b": ("a",), "a": ()}, [["a"], ["b"]], id="the order of declaration does not matter"),
+        pytest.param({"b": ("left-out",)}, [["b"]], id="what was left out is not waited for"),
+    ],
+)
+def test_layers(after: dict[str, tuple[str, ...]], expected: list[list[str]]) -> None:
+    assert layers(after) == expected
+
+
+def test_parts_that_wait_for_each_other_are_named() -> None:
+    with pytest.raises(ValueError, match=r"\['a', 'b'\]"):
+        layers({"a": ("b",), "b": ("a",)})
+
+
+async def test_a_part_starts_when_what_it_needs_is_ready_and_ends_before_it(tmp_path: Path) -> None:
+    note = f"echo $0 >> {tmp_path}/order"
+    script = "trap '{0}; exit 0' TERM; {0}; touch ready-$0; while :; do sleep 0.05; done"
+    parts = [
+        Part(name, ("sh", "-c", script.format(note), name), after=after, ready=FileProbe(tmp_path / f"ready-{name}"))
+        for name, after in (("top", ("middle",)), ("middle", ("base",)), ("base", ()))
+    ]
+    async with running(supervisor(tmp_path, *parts)):
+        pass
+    assert (tmp_path / "order").read_text().split() == ["base", "middle", "top", "top", "middle", "base"]
+
+
+async def test_a_gate_opens_between_parts(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.extend(sorted(name for name in os.listdir(tmp_path) if name.endswith(".made")))
+
+    first = shell("first", "touch first.made; sleep 60", ready=FileProbe(tmp_path / "first.made"))
+    second = shell("second", "touch second.made; sleep 60", "gate", ready=FileProbe(tmp_path / "second.made"))
+    async with running(supervisor(tmp_path, first, second, gates=(Gate("gate", look, after=("first",)),))):
+        assert seen == ["first.made"]
+
+
+async def test_what_dies_is_started_again(tmp_path: Path) -> None:
+    async with running(supervisor(tmp_path, shell("part", "exec sleep 60"))) as supervised:
+        pid = supervised.states["part"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: supervised.states["part"].pid not in (None, pid))
+        assert supervised.states["part"].restarts == 1
+        assert supervised.states["part"].exit_code == -signal.SIGKILL
+
+
+async def test_a_part_that_never_becomes_ready_breaks_the_stack_with_its_last_words(tmp_path: Path) -> None:
+    part = shell("part", "echo the disk is full; exit 7", ready=FileProbe(tmp_path / "never"), restart_seconds=0.01)
+    with pytest.raises(Broken, match=r"(?s)part ended with exit code 7 3 times.*the disk is full"):
+        await supervisor(tmp_path, part).run()
+
+
+async def test_a_part_that_hangs_at_its_first_start_breaks_the_stack(tmp_path: Path) -> None:
+    part = shell("part", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.2)
+    with pytest.raises(Broken, match=r"part was not ready after 0\.2 s"):
+        await supervisor(tmp_path, part).run()
+
+
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="part cannot be started: /no/such/program: No such file"):
+        await supervisor(tmp_path, Part("part", ("/no/such/program",))).run()
+
+
+async def test_a_broken_gate_ends_every_part(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise Broken("refused")
+
+    supervised = supervisor(tmp_path, shell("part", "exec sleep 60"), gates=(Gate("gate", refuse, after=("part",)),))
+    told = supervised.states
+    with pytest.raises(Broken, match="refused"):
+        await supervised.run()
+    assert told["part"].pid is None
+
+
+async def test_nothing_outlives_the_end(tmp_path: Path) -> None:
+    script = "sleep 61 & echo $! > child; trap '' TERM; touch up; while :; do sleep 0.05; done"
+    deaf = shell("deaf", script, ready=FileProbe(tmp_path / "up"), stop_seconds=0.1)
+    async with running(supervisor(tmp_path, deaf)) as supervised:
+        pid = supervised.states["deaf"].pid
+        child = int((tmp_path / "child").read_text())
+    assert pid is not None
+    assert not alive(pid)
+    await until(lambda: not alive(child))
+
+
+async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
+    deaf = shell(
+        "deaf",
+        "trap '' TERM; touch up; while :; do sleep 0.05; done",
+        ready=FileProbe(tmp_path / "up"),
+        stop_seconds=600,
+    )
+    supervised = supervisor(tmp_path, deaf)
+    task = asyncio.create_task(supervised.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await supervised.ready()
+        task.cancel()
+        supervised.hurry()
+        with pytest.raises(asyncio.CancelledError):
+            await task

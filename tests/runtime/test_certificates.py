@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from runtime.certificates import (
+    Pair,
+    Trusted,
+    Window,
+    bundle,
+    new_authority,
+    new_client,
+    new_server,
+    signer,
+    wants_authority,
+    wants_leaf,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+SETTLE = timedelta(seconds=30)
+
+
+def authority(born: datetime = NOW, life: timedelta = 10 * DAY) -> Pair:
+    return new_authority("test", born, life)
+
+
+OLD, NEW = authority(NOW), authority(NOW + 6 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("share", "due"),
+    [
+        pytest.param(0.0, False, id="new"),
+        pytest.param(0.59, False, id="there is time"),
+        pytest.param(0.6, True, id="at six tenths, while there is time to notice a failure"),
+        pytest.param(1.5, True, id="over"),
+    ],
+)
+def test_when_a_certificate_is_due(share: float, due: bool) -> None:
+    assert Window(NOW, NOW + 10 * DAY).due(NOW + 10 * DAY * share) is due
+
+
+@pytest.mark.parametrize(
+    ("authorities", "now", "expected"),
+    [
+        pytest.param([Trusted(OLD, NOW)], NOW + HOUR, OLD, id="the only one"),
+        pytest.param([Trusted(OLD, NOW)], NOW, None, id="not before clients have it"),
+        pytest.param([Trusted(OLD, NOW), Trusted(NEW)], NOW + 7 * DAY, OLD, id="unpublished, it signs nothing"),
+        pytest.param(
+            [Trusted(OLD, NOW), Trusted(NEW, NOW + 6 * DAY)],
+            NOW + 6 * DAY + SETTLE / 2,
+            OLD,
+            id="one that was just published signs nothing yet",
+        ),
+        pytest.param(
+            [Trusted(OLD, NOW), Trusted(NEW, NOW + 6 * DAY)], NOW + 6 * DAY + SETTLE, NEW, id="the newest that settled"
+        ),
+        pytest.param([Trusted(OLD, NOW)], NOW + 11 * DAY, None, id="an ended one signs nothing"),
+    ],
+)
+def test_who_signs(authorities: list[Trusted], now: datetime, expected: Pair | None) -> None:
+    assert signer(authorities, now, SETTLE) == expected
+
+
+def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
+    assert wants_authority([], NOW)
+    assert not wants_authority([Trusted(OLD, NOW)], NOW + HOUR)
+    assert wants_authority([Trusted(OLD, NOW)], NOW + 7 * DAY)
+    assert not wants_authority([Trusted(OLD, NOW), Trusted(NEW, NOW)], NOW + 7 * DAY)
+
+
+def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_of_a_name() -> None:
+    leaf = new_server(OLD, "webhook", ["localhost", "127.0.0.1"], NOW, DAY)
+    assert not wants_leaf(leaf, OLD, ["127.0.0.1"], NOW + HOUR)
+    assert wants_leaf(None, OLD, [], NOW)
+    assert wants_leaf(leaf, OLD, ["127.0.0.1"], NOW + 23 * HOUR)
+    assert wants_leaf(leaf, NEW, ["127.0.0.1"], NOW + HOUR)
+    assert wants_leaf(leaf, OLD, ["webhook.svc"], NOW + HOUR)
+
+
+def test_a_bundle_has_every_authority_until_it_ends() -> None:
+    assert bundle([OLD, NEW], NOW + DAY) == OLD.certificate + NEW.certificate
+    assert bundle([OLD, NEW], NOW + 11 * DAY) == NEW.certificate
+
+
+def test_two_authorities_never_have_one_name() -> None:
+    assert authority(NOW).name != authority(NOW + timedelta(microseconds=1)).name
+
+
+def test_what_was_made_is_read_back() -> None:
+    leaf = new_server(OLD, "webhook", ["localhost", "127.0.0.1", "::1"], NOW, DAY)
+    assert leaf.hosts == {"localhost", "127.0.0.1", "::1"}
+    assert leaf.issuer == OLD.name
+    assert leaf.window.end == NOW + DAY
+    assert leaf.window.start < NOW
+    assert new_client(OLD, "proxy", NOW, DAY).name == "CN=proxy"

@@ -66,14 +66,20 @@ def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing 
 
 
 def breaker_of(state: State, now: datetime) -> Breaker | None:
-    """Open while so many fail that it can't be the VMs: more than may be down at a time."""
+    """Open while so many fail that it can't be the VMs: more than may be down at a time.
+
+    Once it is open it stays so until none fails, or until its time is up and few do: VMs recover one by one, and the
+    last of them must not be replaced for having been slow.
+    """
     found = failing(state)
     before = (state.pool.status.healing or Healing()).breaker
-    if len(found) <= max(1, state.pool.tolerated):
+    was_open = before is not None and before.open
+    many = len(found) > max(1, state.pool.tolerated)
+    if not found or not (many or (was_open and not _probes(state, now))):
         return None
     reason, count = Counter(m.state or "Failing" for m in found).most_common(1)[0]
     message = f"{len(found)} VMs fail to start, {count} of them with {reason}; {state.pool.tolerated} may be down"
-    if before is not None and before.open:
+    if before is not None and was_open:
         return before.model_copy(update={"reason": reason, "message": message})
     return Breaker(open=True, since=_text(now), until=_text(now + PROBE), reason=reason, message=message)
 

@@ -36,14 +36,14 @@ async def runs(place: Place) -> dict[str, str]:
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in items}
 
 
-async def complete(place: Place) -> None:
+async def complete(place: Place, seconds: float = 60) -> None:
     async def answer() -> Any:
         found = await place.seen()
         if found.get("status", {}).get("observedGeneration") != found["metadata"]["generation"]:
             return "not looked at yet"
         return await condition(place, "Progressing")
 
-    await until(answer, ("True", "Complete"), 40)
+    await until(answer, ("True", "Complete"), seconds)
 
 
 async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_theirs(running: Place) -> None:

@@ -1,0 +1,52 @@
+"""VMs that keep failing, with guests that start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controllers.pool.observe import GUESTS
+from tests.cluster.pooling import Place, until
+from tests.cluster.test_pool import condition, place, status
+from tests.cluster.test_pool_rollout import complete, running
+
+__all__ = ["place", "running"]
+
+BROKEN = {"sim.poolhouse.dev/fail": "CrashLoopBackOff", "sim.poolhouse.dev/retry-seconds": "0.2"}
+
+
+async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Place) -> None:
+    await running.pool(3, autohealing={})
+    await complete(running)
+    before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
+    disks = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
+    await running.meta("web-2", annotations=BROKEN)
+    await running.api.delete(GUESTS, running.namespace, "web-2")
+    await until(lambda: replaced(running), 1, 60)
+    await complete(running)
+    after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
+    assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
+    left = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
+    assert {name for name in disks if disks[name] != left.get(name)} == {"root-2"}
+    (entry,) = (await status(running, "healing"))["machines"]
+    assert (entry["name"], entry["attempts"]) == ("web-2", 1)
+
+
+async def test_when_all_fail_none_is_replaced(running: Place) -> None:
+    await running.pool(4, autohealing={})
+    await complete(running)
+    before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
+    for name in before:
+        await running.meta(name, annotations=BROKEN)
+    # All at once, as when a registry goes away.
+    await asyncio.gather(*(running.api.delete(GUESTS, running.namespace, name) for name in before))
+    await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"), 60)
+    assert "CrashLoopBackOff" in (await running.condition("Healing"))["message"]
+    for name in await running.machines():
+        await running.meta(name, annotations=dict.fromkeys(BROKEN))
+    await until(lambda: status(running, "readyReplicas"), 4, 60)
+    await until(lambda: condition(running, "Healing"), ("False", "NothingToHeal"), 60)
+    assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
+
+
+async def replaced(place: Place) -> int | None:
+    return (await status(place, "healing") or {}).get("replaced")

@@ -83,6 +83,7 @@ class Backing:
     equipment: Equipment
     health: Callable[[str], str | None]
     settle_seconds: float = 0.0
+    machine_settle_seconds: float = 0.0
 
 
 async def serve(settings: Settings) -> None:
@@ -97,7 +98,7 @@ async def serve(settings: Settings) -> None:
                 backing, fleet = simulated(api, world)
             else:
                 backing, fleet = await real(settings, api, world, events, group)
-            pace = Pace(settings.defaults_seconds, backing.settle_seconds)
+            pace = Pace(settings.defaults_seconds, backing.settle_seconds, backing.machine_settle_seconds)
             await world.synced()
             machines = Machines(api, world, pace)
             instances = Instances(api, world, backing.hypervisor, events, pace)
@@ -118,7 +119,7 @@ async def serve(settings: Settings) -> None:
 
 
 def simulated(api: Api, world: World) -> tuple[Backing, Fleet]:
-    backing = Backing(Simulated(), NoFiles(), Equipment(), lambda name: None, settle_seconds=2.0)
+    backing = Backing(Simulated(), NoFiles(), Equipment(), lambda name: None, 2.0, 5.0)
     return backing, Fleet(api, world, NAMES, backing.equipment, backing.health)
 
 

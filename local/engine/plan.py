@@ -63,7 +63,9 @@ class Pace:
     defaults_seconds: float = 30.0
     """for how long a new VM waits until all its hardware is decided"""
     settle_seconds: float = 0.0
-    """states that last no longer than this are not written down: thousands of VMs pass through them at once"""
+    """states of a VMI that last no longer than this are not written down: thousands pass through them at once"""
+    machine_settle_seconds: float = 0.0
+    """the same of a VM, which learns of it later"""
 
 
 def plan(
@@ -92,7 +94,7 @@ def plan(
     else:
         actions, again = _run(machine, instance, disks, status, now, pace)
     if _passing(machine, status, instance, now, pace):
-        later = pace.settle_seconds
+        later = pace.machine_settle_seconds
         return Plan(actions, machine.status, later if again is None else min(later, again))
     return Plan(actions, status, again)
 
@@ -189,9 +191,9 @@ def _defaults(machine: Machine, now: datetime, pace: Pace) -> float:
 def _passing(machine: Machine, status: Mapping[str, Any], instance: Instance | None, now: datetime, pace: Pace) -> bool:
     """Whether the status tells only of a start, or of an end, that began a moment ago."""
     if machine.deleted is not None:
-        return (now - machine.deleted).total_seconds() < pace.settle_seconds
+        return (now - machine.deleted).total_seconds() < pace.machine_settle_seconds
     began = instance.created if instance is not None else machine.created
-    young = (now - began).total_seconds() < pace.settle_seconds
+    young = (now - began).total_seconds() < pace.machine_settle_seconds
     starting = status.get("printableStatus") in ("Starting", "Provisioning") or (
         # Between a VM's creation and its VMI's, nobody learns anything from "Stopped".
         instance is None and status.get("printableStatus") == "Stopped" and _why_start(machine) is not None

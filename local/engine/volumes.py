@@ -54,8 +54,9 @@ class Step:
 
 
 def step(disk: Disk, claim: Claim | None, filling: Filling, now: datetime) -> Step:
-    """A claim that is bound is taken as it is, whoever made it: a disk that was kept is used again."""
-    if disk.deleted is not None:
+    """A claim that is bound is taken as it is, whoever made it: a disk that was kept is used again. But one of another
+    DataVolume, such as one of the same name that was deleted a moment ago, goes with that one; it is waited for."""
+    if disk.deleted is not None or (claim is not None and claim.data_volume not in ("", disk.uid)):
         return Step(disk.status)
     if filling.state == "failed":
         return Step(_stopped(disk, claim, filling, now), again_seconds=filling.again_seconds)

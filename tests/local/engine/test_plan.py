@@ -95,9 +95,9 @@ def test_a_moment_of_starting_is_not_written_down_where_thousands_start() -> Non
     young = instance("", created=ago(1), status={"conditions": []})
     vm = machine(created=ago(1))
     assert plan(vm, young, {}, NOW).status["printableStatus"] == "Starting"
-    made = plan(vm, young, {}, NOW, pace=Pace(settle_seconds=2))
+    made = plan(vm, young, {}, NOW, pace=Pace(machine_settle_seconds=2))
     assert (made.status, made.again_seconds) == ({}, 2)
-    assert plan(vm, instance(created=ago(1)), {}, NOW, pace=Pace(settle_seconds=2)).status["ready"] is True
+    assert plan(vm, instance(created=ago(1)), {}, NOW, pace=Pace(machine_settle_seconds=2)).status["ready"] is True
 
 
 def test_the_same_state_changes_nothing() -> None:

@@ -27,6 +27,9 @@ from tests.local.engine.builders import NOW, ago, claim, disk
         pytest.param(claim(phase="Pending", content="tiny"), Filling(), "", (Bind("tiny"),), id="even after a restart"),
         pytest.param(claim(), Filling(), "Succeeded", (), id="and all is done"),
         pytest.param(
+            claim(data_volume="another"), Filling(), "", (), id="a claim that goes with its own disk is waited for"
+        ),
+        pytest.param(
             claim(phase="Pending"), Filling("failed", reason="404"), "ImportInProgress", (), id="a failure is shown"
         ),
     ],

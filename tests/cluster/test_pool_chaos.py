@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from controllers.pool.disks import CLAIMS, DATA_VOLUMES
 from controllers.pool.look import look
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -116,11 +117,17 @@ async def settled(place: Place, running: Running) -> None:
 
 
 async def described(place: Place) -> str:
-    """Every VM, its run, and what the pool's plan says about it."""
+    """Every VM, its run and disks, and what the pool's plan says about it."""
     stores = await look(place.api, place.namespace)
     state = observe(stores, (place.namespace, "web"), settled=True, failure=None, burst=250)
     decided = plan(state, datetime.now(UTC)) if isinstance(state, State) else state
-    return "\n".join([*map(str, stores.machines.all()), *map(str, stores.guests.all()), str(decided)])
+    disks = [
+        f"{resource.kind} {(m := each['metadata'])['name']} of {[o['uid'] for o in m.get('ownerReferences') or ()]} "
+        f"{m.get('labels')} {m.get('deletionTimestamp', '')} {each.get('status', {}).get('phase')}"
+        for resource in (DATA_VOLUMES, CLAIMS)
+        for each in (await place.api.list(resource, place.namespace))[0]
+    ]
+    return "\n".join([*map(str, stores.machines.all()), *map(str, stores.guests.all()), *disks, str(decided)])
 
 
 def complaints(pool: Json) -> str:

@@ -127,13 +127,13 @@ class NodeDriver:
             raise Broken(f"{self.name}: {self.problem}")
         return self._connection
 
-    async def call(self, act: Callable[[Any], T], seconds: float = CALL_SECONDS, *, hangs: bool = True) -> T:
+    async def call(self, act: Callable[[Any], T], seconds: float | None = CALL_SECONDS, *, hangs: bool = True) -> T:
         """`act(connection)` in a thread. Raises Broken when there is no answer in time, Rejected for a refusal; what
         may well take longer (`hangs` is false) says nothing about libvirt, and raises TimeoutError."""
         connection = self.connection
         return await self._thread(lambda: act(connection), seconds, hangs)
 
-    async def _thread(self, act: Callable[[], T], seconds: float, hangs: bool = True) -> T:
+    async def _thread(self, act: Callable[[], T], seconds: float | None, hangs: bool = True) -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, act)
@@ -284,7 +284,9 @@ class Driver:
         threading.Thread(target=_events, name="libvirt-events", daemon=True).start()
         self.nodes = {name: NodeDriver(name, socket, changed, health) for name, socket in sockets.items()}
 
-    async def migrate(self, uid: str, source: str, target: str, socket: Path, terms: Terms, seconds: float) -> None:
+    async def migrate(
+        self, uid: str, source: str, target: str, socket: Path, terms: Terms, seconds: float | None
+    ) -> None:
         """Moves it, live. Raises Broken or Rejected; then it is where it was, or it is seen where it is."""
         there = self.nodes[target].connection
         here = self.nodes[source]

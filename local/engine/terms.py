@@ -24,8 +24,10 @@ class Terms:
     said: Json | None = None
     """the settings as KubeVirt writes them into the VMI's status"""
 
-    def deadline_seconds(self, memory: int) -> float:
-        """When a migration that has not come to an end is given up."""
+    def deadline_seconds(self, memory: int) -> float | None:
+        """When a migration that has not come to an end is given up; with 0 seconds a GiB, as in KubeVirt, never."""
+        if not self.seconds_per_gib:
+            return None
         return max(1.0, self.seconds_per_gib * memory / (1 << 30))
 
 

@@ -105,3 +105,8 @@ def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
     terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration="10Mi")], [cluster])
     assert (terms.policy, terms.bandwidth, terms.seconds_per_gib, terms.auto_converge) == ("a", 10 << 20, 7, False)
     assert terms.deadline_seconds(2 << 30) == 14
+
+
+def test_no_seconds_for_a_gib_mean_no_limit() -> None:
+    terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, completionTimeoutPerGiB=0)], [])
+    assert terms.deadline_seconds(2 << 30) is None

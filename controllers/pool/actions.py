@@ -27,7 +27,7 @@ class Create:
     revision: str
     reason: str
     anew: bool = False
-    """it replaces one that failed: none of that one's disks may be there any more"""
+    """it comes soon after one of its name: none of that one's disks may be there any more"""
     verb: ClassVar[str] = "Create"
     past: ClassVar[str] = "created VM"
 

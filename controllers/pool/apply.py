@@ -141,8 +141,10 @@ class Apply:
         for disk in template.disk_names(vm):
             for resource in (disks.DATA_VOLUMES, disks.CLAIMS):
                 with suppress(NotFound):
-                    await self.api.get(resource, namespace, disk)
-                    raise Conflict(f"{resource.kind} {disk} of the VM that failed is still there", status=409)
+                    metadata = (await self.api.get(resource, namespace, disk))["metadata"]
+                    # One without an owner is nobody's leftover: it was brought, or kept, for this VM.
+                    if metadata.get("ownerReferences") or "deletionTimestamp" in metadata:
+                        raise Conflict(f"{resource.kind} {disk} of the VM before it is still there", status=409)
 
     async def _heal(self, pool: Pool, a: Heal) -> None:
         # In the foreground: the name is free only when the disks are gone, so the new VM never gets the old ones.

@@ -26,6 +26,9 @@ from runtime.resource import Key
 GATHER_SECONDS = 0.1
 """Changes of a pool's VMs within this time are looked at once: a thousand VMs that start make thousands of events, and
 every look costs a pass over the pool."""
+GONE_SECONDS = 300.0
+"""For so long after a VM went away, its disks are looked for before one of its name is made. The garbage collector may
+take its time, and would take the disks from under the new VM."""
 STATUS_SECONDS = 1.0
 """Counts are written at most so often."""
 
@@ -43,6 +46,8 @@ class PoolController:
     now: Callable[[], datetime]
     _failures: dict[str, Failure] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
+    _gone: dict[str, dict[str, float]] = field(default_factory=dict)
+    """names of VMs that went away, and when, by pool"""
     _healing: dict[str, Healing | None] = field(default_factory=dict)
     """what was written before VMs were replaced, which the store may not show yet"""
 
@@ -66,6 +71,11 @@ class PoolController:
         return self._with_memory(state) if isinstance(state, State) else state
 
     def _with_memory(self, state: State) -> State:
+        went = self._gone.get(state.pool.uid)
+        if went:
+            recent = {name: at for name, at in went.items() if self.clock() - at < GONE_SECONDS}
+            self._gone[state.pool.uid] = recent
+            state = replace(state, gone=frozenset(recent))
         pool, known = state.pool, self._healing.get(state.pool.uid)
         if known is None or (pool.status.healing or Healing()).replaced >= known.replaced:
             return state
@@ -121,6 +131,7 @@ class PoolController:
             self._failures.pop(old.uid, None)
             self._written.pop(old.uid, None)
             self._healing.pop(old.uid, None)
+            self._gone.pop(old.uid, None)
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0)
@@ -132,6 +143,8 @@ class PoolController:
         if new is not None and new.owner_name:
             self.expectations.saw_create(new.owner, new.name)
             self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
+        if new is None and old is not None and old.owner_name:
+            self._gone.setdefault(old.owner, {})[old.name] = self.clock()
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
             self.expectations.saw_delete(leaving.owner, leaving.uid)

@@ -28,7 +28,7 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
     kept_for = {disk.kept_for for disk in state.kept}
     for ordinal in free(state.taken, min(missing, state.burst)):
         name = name_of(state.pool.name, ordinal)
-        anew = healed_before(state, name) and name not in kept_for
+        anew = (healed_before(state, name) or name in state.gone) and name not in kept_for
         yield Create(name, ordinal, state.revision.name, reason, anew)
 
 

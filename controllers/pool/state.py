@@ -78,6 +78,8 @@ class State:
     """the revision is written down"""
     revisions: tuple[Revision, ...] = ()
     """all that are written down for this pool"""
+    gone: frozenset[str] = frozenset()
+    """names of VMs that went away a moment ago: their disks may still be there, about to be collected"""
     settled: bool = True
     """the store shows all that we wrote before"""
     failure: Failure | None = None

@@ -98,6 +98,26 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         await until(lambda: sorted_disks(place), ["root-2"])
 
 
+async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_gone(
+    control_plane: Any, place: Place
+) -> None:
+    await place.pool(1)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1))
+        await place.disk("root-1", (await place.machines())["web-1"])
+        await place.api.patch(
+            DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": ["example.com/slow"]}}
+        )
+        await place.change(replicas=0)
+        await until(place.names, [])
+        await place.change(replicas=1)
+        await asyncio.sleep(2)
+        assert await place.names() == []
+        await place.api.patch(DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": None}})
+        await until(place.names, web(1))
+        assert await place.disks() == {}
+
+
 async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any, place: Place) -> None:
     labels = {meta.KEPT_BY: "of-a-pool-before", meta.KEPT_FOR: "web-1"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

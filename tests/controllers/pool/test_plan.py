@@ -221,3 +221,8 @@ def test_a_deletes_preconditions_are_the_machine_that_was_seen() -> None:
 def test_the_pool_comes_back_when_it_stops_waiting_for_a_name() -> None:
     assert plan(state(2, machine(1), leaving(2, seconds=100)), NOW).again_seconds == 200
     assert plan(state(1, machine(1), leaving(2, seconds=100)), NOW).again_seconds is None
+
+
+def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before() -> None:
+    actions = plan(state(2, gone=frozenset({"web-1"})), NOW).actions
+    assert {each.name: each.anew for each in actions if isinstance(each, Create)} == {"web-1": True, "web-2": False}

@@ -131,6 +131,8 @@ class Stack:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervisor.run(), name="supervisor")
                 group.create_task(self._beside(watch), name="beside")
+                # From the start: a stack may take longer to start than a certificate lives.
+                group.create_task(self._keeper.keep(self._publish), name="certificates")
         finally:
             self._reporter.phase("ended")
 
@@ -141,10 +143,8 @@ class Stack:
         self._places.endpoints.write_text(json.dumps(found, indent=2) + "\n")
         self._reporter.phase("ready")
         self._say(f"ready: export KUBECONFIG={self._places.kubeconfig}")
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keeper.keep(self._publish), name="certificates")
-            if watch is not None:
-                group.create_task(self._with_api(watch), name="watch")
+        if watch is not None:
+            await self._with_api(watch)
 
     def _gates(self) -> list[Gate]:
         gates = [Gate("kinds", lambda: self._patiently(install.install_kinds), after=("kube-apiserver",))]
@@ -154,17 +154,21 @@ class Stack:
 
     async def _open_admission(self) -> None:
         if "webhook" in self._wanted.services:
-            url, bundle = services.url("webhook", self._ports), self._keeper.bundle(datetime.now(UTC))
-            await self._patiently(lambda api: install.install_webhooks(api, url, bundle))
+            url = services.url("webhook", self._ports)
+            await self._patiently(lambda api: install.install_webhooks(api, url, self._bundle()))
         else:
             await self._patiently(install.remove_webhooks)
 
     async def _open_subresources(self) -> None:
         if "engine" in self._wanted.services:
-            port, bundle = self._ports["engine"], self._keeper.bundle(datetime.now(UTC))
-            await self._patiently(lambda api: install.install_subresources(api, port, bundle))
+            port = self._ports["engine"]
+            await self._patiently(lambda api: install.install_subresources(api, port, self._bundle()))
         else:
             await self._patiently(install.remove_subresources)
+
+    def _bundle(self) -> bytes:
+        """As it is now, asked for late: an older one must not replace a newer one."""
+        return self._keeper.bundle(datetime.now(UTC))
 
     async def _publish(self, bundle: bytes) -> None:
         async with await self._api() as api:

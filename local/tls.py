@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLUSTER_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=7)
-AUTHORITY_LIVES = 8
+AUTHORITY_LIVES = 4
 """an authority lives as long as this many of the certificates that it signs"""
 PROXY = "poolhouse-front-proxy"
 """as which the API server calls the engine's subresources"""

@@ -63,7 +63,7 @@ async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: 
     api = Published(kept.bundle(now), now, delay=kept.settle / 2)
     served: set[bytes] = set()
     authorities: set[str] = set()
-    for minute in range(60 * 30):
+    for minute in range(60 * 12):
         api.now = now + timedelta(minutes=minute)
         api.down = outage_hours > 0 and (minute / 60) % 4 < outage_hours
         try:
@@ -76,7 +76,7 @@ async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: 
             assert api.trusts(leaf), f"{name} was distrusted after {minute} minutes"
             served.add(leaf.certificate)
             authorities.add(leaf.issuer)
-    assert len(served) > 90
+    assert len(served) > 36
     assert len(authorities) > 3
 
 

@@ -49,11 +49,15 @@ class Selectors:
         return tuple(sorted(key for _, key, _ in self))
 
     def match(self, instance: Labels, namespace: Labels) -> bool:
-        return bool(self) and _hold(self.instance, instance) and _hold(self.namespace, namespace)
+        return self.reach(namespace) and self.suit(instance)
 
     def reach(self, namespace: Labels) -> bool:
         """Whether a VMI of such a namespace could match."""
         return bool(self) and _hold(self.namespace, namespace)
+
+    def suit(self, instance: Labels) -> bool:
+        """Whether such a VMI matches, in a namespace within reach."""
+        return _hold(self.instance, instance)
 
     def overlap(self, other: Selectors) -> bool:
         """Whether some VMI could match both."""
@@ -146,24 +150,34 @@ class Index:
         self._near: dict[tuple[str | None, ...], _Near] = {}
 
     def candidates(self, instance: Labels, namespace: Labels) -> tuple[Contender, ...]:
+        near = self._within(namespace)
+        return tuple([near.policies[place] for place in sorted(near.places(instance))])
+
+    def winner(self, instance: Labels, namespace: Labels) -> Contender | None:
+        """The first of the candidates, found without the others."""
+        near = self._within(namespace)
+        first = min(near.places(instance), default=None)
+        return None if first is None else near.policies[first]
+
+    def _within(self, namespace: Labels) -> _Near:
         alike = tuple(map(namespace.get, self.namespace_keys))
         near = self._near.get(alike)
         if near is None:
-            near = self._near[alike] = _Near(p for p in self._kept if _hold(p.selectors.namespace, namespace))
-        return near.candidates(instance)
+            near = self._near[alike] = _Near(p for p in self._kept if p.selectors.reach(namespace))
+        return near
 
 
 class _Near:
     """Policies whose namespace selectors hold, in the order of precedence."""
 
     def __init__(self, policies: Iterable[Contender]) -> None:
-        self._policies = tuple(policies)
-        asked = Counter(label for policy in self._policies for label in policy.selectors.instance)
+        self.policies = tuple(policies)
+        asked = Counter(label for policy in self.policies for label in policy.selectors.instance)
         # What asks nothing of the VMI matches every one.
-        self._always = [place for place, policy in enumerate(self._policies) if not policy.selectors.instance]
+        self._always = [place for place, policy in enumerate(self.policies) if not policy.selectors.instance]
         exact: dict[str, dict[str, list[int]]] = {}
         self._any: dict[str, list[int]] = {}
-        for place, policy in enumerate(self._policies):
+        for place, policy in enumerate(self.policies):
             if policy.selectors.instance:
                 key, value = min(policy.selectors.instance, key=lambda label: (asked[label], label))
                 self._any.setdefault(key, [])
@@ -174,16 +188,15 @@ class _Near:
             for key, others in self._any.items()
         }
 
-    def candidates(self, instance: Labels) -> tuple[Contender, ...]:
+    def places(self, instance: Labels) -> list[int]:
+        """Of those that match, in no order."""
         found = self._always.copy()
         for key, value in instance.items():
             file = self._files.get(key)
             if file is not None:
-                found += [
-                    p for p in file.get(value, self._any[key]) if _hold(self._policies[p].selectors.instance, instance)
-                ]
-        found.sort()
-        return tuple([self._policies[place] for place in found])
+                near = file.get(value, self._any[key])
+                found += [place for place in near if self.policies[place].selectors.suit(instance)]
+        return found
 
 
 def _hold(wanted: tuple[tuple[str, str], ...], labels: Labels) -> bool:

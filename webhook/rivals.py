@@ -44,4 +44,5 @@ class Rivals:
                 )
             )
         there = [contender(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
-        return Verdict(problems=tuple(rivals(asked, there)), warnings=tuple(ties(asked, there)))
+        problems = tuple(rivals(asked, there))
+        return Verdict(problems=problems) if problems else Verdict(warnings=tuple(ties(asked, there)))

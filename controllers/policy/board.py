@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kinds.precedence import Contender, Index, Labels, Selectors
+from kinds.precedence import Contender, Index, Labels
 from runtime.resource import Key
 
 
@@ -25,19 +25,22 @@ class Touched:
 
 class Board:
     """The instances it holds are those that run or will; of a namespace that it has not been told of, no instance is
-    decided, because labels that are not known must not look like labels that are not there."""
+    decided, because labels that are not known must not look like labels that are not there.
+
+    Of each instance it keeps the winner, of each policy how many match it and how many it wins. A policy that comes can
+    only win; one that goes can only leave those that it had won. So of ten thousand instances that match it, those that
+    somebody else wins cost one comparison each.
+    """
 
     def __init__(self) -> None:
         self._policies: dict[str, Contender] = {}
         self._namespaces: dict[str, Labels] = {}
         self._instances: dict[str, dict[str, Labels]] = {}
         self._index = Index(())
-        self._active: dict[str, Selectors] = {}
-        self._decided: dict[Key, tuple[str, ...]] = {}
-        # Thousands of VMIs match the same policies: one tuple for all of them.
-        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._active: dict[str, Contender] = {}
+        self._winners: dict[Key, Contender | None] = {}
+        self._matches: Counter[str] = Counter()
         self._wins: Counter[str] = Counter()
-        self._losses: Counter[str] = Counter()
 
     def load(
         self,
@@ -50,52 +53,56 @@ class Board:
         touched = self._entered({policy.name: policy for policy in policies})
         for key, labels in instances:
             self._instances.setdefault(key[0], {})[key[1]] = labels
-            self._decide(key, labels, touched)
+            self._stand(key, None, self._standing(key), touched)
         return touched
 
     def policy(self, name: str, contender: Contender | None) -> Touched:
         """A policy as it is now; None when it is gone or may not take part."""
         if self._policies.get(name) == contender:
             return Touched()
-        policies = dict(self._policies)
-        if contender is None:
-            del policies[name]
-        else:
-            policies[name] = contender
-        return self._entered(policies)
+        others = {each.name: each for each in self._policies.values() if each.name != name}
+        return self._entered(others if contender is None else {**others, name: contender})
 
     def namespace(self, name: str, labels: Labels | None) -> Touched:
+        """A namespace as it is now; None when it is gone, which its instances are by then as well."""
         touched = Touched()
         before = self._namespaces.get(name)
-        if labels is None:
-            # Its instances are deleted before it is.
-            self._namespaces.pop(name, None)
+        if before is None or labels is None:
+            keys = [(name, instance) for instance in self._instances.get(name, ())]
+            stood = {key: self._standing(key) for key in keys}
+            if labels is None:
+                self._namespaces.pop(name, None)
+            else:
+                self._namespaces[name] = labels
+            for key in keys:
+                self._stand(key, stood[key], self._standing(key), touched)
             return touched
         self._namespaces[name] = labels
-        if before is None or any(before.get(key) != labels.get(key) for key in self._index.namespace_keys):
-            for instance, own in self._instances.get(name, {}).items():
-                self._decide((name, instance), own, touched)
+        if any(before.get(key) != labels.get(key) for key in self._index.namespace_keys):
+            reached = {each.name for each in self._active.values() if each.selectors.reach(before)}
+            reaches = {each.name for each in self._active.values() if each.selectors.reach(labels)}
+            gone, come = ([self._active[each] for each in found] for found in (reached - reaches, reaches - reached))
+            self._exchange(name, gone, come, touched)
         return touched
 
     def instance(self, key: Key, labels: Labels | None) -> Touched:
         """An instance as it is now; None when it is gone, going, or has run its course."""
         touched = Touched()
         namespace, name = key
+        before = self._standing(key)
         if labels is None:
             self._instances.get(namespace, {}).pop(name, None)
-            self._count(self._decided.pop(key, ()), (), touched)
         else:
             self._instances.setdefault(namespace, {})[name] = labels
-            self._decide(key, labels, touched)
+        self._stand(key, before, self._standing(key), touched)
         return touched
 
     def decided(self, key: Key) -> bool:
-        return key in self._decided
+        return key in self._winners
 
     def winner(self, key: Key) -> str | None:
         """The policy that an instance obeys; None for none, or where nothing is decided."""
-        found = self._decided.get(key)
-        return found[0] if found else None
+        return _name(self._winners.get(key))
 
     def elder(self, name: str) -> str | None:
         """The policy that has the same selectors as this one and is older, if there is one."""
@@ -105,56 +112,90 @@ class Board:
         return self._wins[name]
 
     def losses(self, name: str) -> int:
-        return self._losses[name]
+        return self._matches[name] - self._wins[name]
 
     def __len__(self) -> int:
-        return len(self._decided)
+        return len(self._winners)
 
     def _entered(self, policies: dict[str, Contender]) -> Touched:
         before, lost = self._active, self._index.superseded
         self._policies = policies
         self._index = Index(policies.values())
         lost_now = self._index.superseded
-        self._active = {p.name: p.selectors for p in policies.values() if p.selectors and p.name not in lost_now}
-        self._shared.clear()
-        changed = {name for name in before.keys() | self._active if before.get(name) != self._active.get(name)}
+        now = self._active = {p.name: p for p in policies.values() if p.selectors and p.name not in lost_now}
+        gone = [policy for name, policy in before.items() if now.get(name) != policy]
+        come = [policy for name, policy in now.items() if before.get(name) != policy]
         judged = {name for name in lost.keys() | lost_now if lost.get(name) != lost_now.get(name)}
-        touched = Touched(policies=changed | judged)
-        involved = [found for name in changed for found in (before.get(name), self._active.get(name)) if found]
-        if involved:
-            self._decide_all(involved, touched)
+        touched = Touched(policies={policy.name for policy in (*gone, *come)} | judged)
+        for namespace in self._instances:
+            around = self._namespaces.get(namespace)
+            if around is not None:
+                left = [each for each in gone if each.selectors.reach(around)]
+                joined = [each for each in come if each.selectors.reach(around)]
+                self._exchange(namespace, left, joined, touched)
         return touched
 
-    def _decide_all(self, involved: list[Selectors], touched: Touched) -> None:
-        """Decides again for the instances that any of these selectors match, and only for those."""
-        for namespace, instances in self._instances.items():
-            around = self._namespaces.get(namespace)
-            if around is None:
+    def _exchange(self, namespace: str, gone: list[Contender], come: list[Contender], touched: Touched) -> None:
+        """Of a namespace's instances, those that match what can no longer or what can now be matched there."""
+        if not gone and not come:
+            return
+        around = self._namespaces[namespace]
+        for name, labels in self._instances.get(namespace, {}).items():
+            left = [each for each in gone if each.selectors.suit(labels)]
+            joined = [each for each in come if each.selectors.suit(labels)]
+            if not left and not joined:
                 continue
-            near = [each for each in involved if each.reach(around)]
-            if not near:
-                continue
-            for name, labels in instances.items():
-                if any(each.match(labels, around) for each in near):
-                    self._decide((namespace, name), labels, touched)
+            self._match(left, joined, touched)
+            key = namespace, name
+            winner = self._winners[key]
+            if winner in left:
+                winner = self._index.winner(labels, around)
+            else:
+                winner = min(joined if winner is None else [winner, *joined], key=_rank, default=None)
+            self._award(key, winner, touched)
 
-    def _decide(self, key: Key, labels: Labels, touched: Touched) -> None:
+    def _standing(self, key: Key) -> tuple[Contender, ...] | None:
+        """What an instance matches; None for one that is not there or not to be decided."""
         around = self._namespaces.get(key[0])
-        if around is None:
-            return
-        before = self._decided.get(key)
-        found = tuple(policy.name for policy in self._index.candidates(labels, around))
-        if found == before:
-            return
-        found = self._decided[key] = self._shared.setdefault(found, found)
-        self._count(before or (), found, touched)
-        if before is None or before[:1] != found[:1]:
-            touched.instances.add(key)
+        labels = self._instances.get(key[0], {}).get(key[1])
+        return None if around is None or labels is None else self._index.candidates(labels, around)
 
-    def _count(self, before: tuple[str, ...], after: tuple[str, ...], touched: Touched) -> None:
-        for found, by in ((before, -1), (after, 1)):
-            for place, name in enumerate(found):
-                (self._losses if place else self._wins)[name] += by
-        if before[:1] != after[:1]:
-            touched.policies.update(before[:1], after[:1])
-        touched.policies.update(set(before[1:]) ^ set(after[1:]))
+    def _stand(
+        self, key: Key, before: tuple[Contender, ...] | None, after: tuple[Contender, ...] | None, touched: Touched
+    ) -> None:
+        self._match(before or (), after or (), touched)
+        if after is not None:
+            self._award(key, after[0] if after else None, touched)
+        elif (last := self._winners.pop(key, None)) is not None:
+            self._wins[last.name] -= 1
+            touched.policies.add(last.name)
+
+    def _match(self, before: Iterable[Contender], after: Iterable[Contender], touched: Touched) -> None:
+        changed: Counter[str] = Counter()
+        for policy in before:
+            changed[policy.name] -= 1
+        for policy in after:
+            changed[policy.name] += 1
+        for name, by in changed.items():
+            if by:
+                self._matches[name] += by
+                touched.policies.add(name)
+
+    def _award(self, key: Key, winner: Contender | None, touched: Touched) -> None:
+        known, last = key in self._winners, self._winners.get(key)
+        self._winners[key] = winner
+        if known and _name(last) == _name(winner):
+            return
+        touched.instances.add(key)
+        for policy, by in ((last, -1), (winner, 1)):
+            if policy is not None:
+                self._wins[policy.name] += by
+                touched.policies.add(policy.name)
+
+
+def _name(policy: Contender | None) -> str | None:
+    return None if policy is None else policy.name
+
+
+def _rank(policy: Contender) -> tuple[object, ...]:
+    return policy.rank

@@ -10,6 +10,7 @@ stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
 PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
 CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
+GUEST := $(VENV)/.guest
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
@@ -31,7 +32,7 @@ bench: setup
 	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
 	  echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py); done
 
-setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE)
+setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST)
 
 $(PACKAGES):
 	@sh requirements/system.sh $$(cat requirements/debian.txt)
@@ -48,6 +49,10 @@ $(INSTALLED): | $(PACKAGES)
 $(CONTROL_PLANE): | $(INSTALLED)
 	@$(BIN)/python -m local.prepare
 	@rm -f $(VENV)/.control-plane-* && touch $@
+
+# The tiny Linux of the guests. Where it can't be had, it has said so, and simulated guests still run.
+$(GUEST): | $(INSTALLED)
+	@if $(BIN)/python -m local.engine.debian; then touch $@; fi
 
 # One file for people and CI, and one for each image, which has only what its service imports.
 lock:

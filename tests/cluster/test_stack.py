@@ -1,0 +1,241 @@
+"""The embedded stack as people use it: `poolhouse up`, `status` and `down`, with the simulated engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from local.places import Places
+from local.processes import belonging
+from runtime.api import Api, ApiError, Resource
+from tests.conftest import stack
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+WEBHOOKS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+)
+PATIENCE_SECONDS = 150.0
+CONTROL_PLANE_ONLY = [
+    option for name in ("webhook", "defaulter", "controllers", "engine") for option in ("--without", name)
+]
+
+
+def poolhouse(*arguments: str, expect: int = 0) -> str:
+    """The standard output of one command, which must end with that code."""
+    command = [sys.executable, "-P", "-m", "cli.main", *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert answer.returncode == expect, answer.stdout + answer.stderr
+    return answer.stdout + (answer.stderr if expect else "")
+
+
+def status(places: Places) -> dict[str, Any]:
+    answer = subprocess.run(
+        [sys.executable, "-P", "-m", "cli.main", "status", "--dir", str(places.dir), "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+T = TypeVar("T")
+
+
+def until(ask: Callable[[], T], true: Callable[[T], Any]) -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not true(found := ask()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.3)
+    return found
+
+
+def call(places: Places, ask: Callable[[Api], Any]) -> Any:
+    async def go() -> Any:
+        async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
+            return await ask(api)
+
+    return asyncio.run(go())
+
+
+def note(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """Everything, with the example pool running, and certificates that live for 22 seconds."""
+    places = Places.of(tmp_path_factory.mktemp("whole"))
+    with stack(places, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
+        until(lambda: status(places), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
+        yield places
+    assert list(belonging(places.dir)) == []
+
+
+def test_the_example_runs_with_its_hardware_decided(whole: Places) -> None:
+    machines, _ = call(whole, lambda api: api.list(MACHINES, "default"))
+    assert sorted(machine["metadata"]["name"] for machine in machines) == [
+        "my-vm-pool-1",
+        "my-vm-pool-2",
+        "my-vm-pool-3",
+    ]
+    for machine in machines:
+        domain = machine["spec"]["template"]["spec"]["domain"]
+        assert domain["machine"]["type"].startswith("pc-q35-")
+        assert domain["devices"]["interfaces"][0]["macAddress"]
+        assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
+
+
+def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole: Places) -> None:
+    found = json.loads(whole.endpoints.read_text())
+    assert set(found) == {"apiserver", "webhook", "defaulter", "controllers", "ca"}
+    assert Path(found["ca"]).is_absolute()
+    trust = ssl.create_default_context(cafile=found["ca"])
+    for name in ("apiserver", "webhook", "defaulter", "controllers"):
+        with urllib.request.urlopen(f"{found[name]}/readyz", timeout=10, context=trust) as answer:
+            assert answer.status == 200, name
+
+
+def test_every_process_shows_whose_it_is(whole: Places) -> None:
+    mark = f"POOLHOUSE_DIR={whole.dir}".encode()
+    for part in status(whole)["parts"]:
+        assert mark in Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0"), part["name"]
+
+
+def test_a_second_up_is_refused_with_a_sentence(whole: Places) -> None:
+    said = poolhouse("up", "--dir", str(whole.dir), expect=1)
+    assert f"a stack is already running in {whole.dir}" in said
+
+
+def test_certificates_change_and_no_admission_is_refused(whole: Places) -> None:
+    """Over several lives of a certificate and a change of authority, with ten questions a second."""
+    first = (whole.tls_of("webhook") / "tls.crt").read_bytes()
+    authorities = set((whole.tls / "authorities").glob("*.crt"))
+    pool = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "spec": {}}
+    end = time.monotonic() + PATIENCE_SECONDS
+
+    def changed() -> bool:
+        leaf = (whole.tls_of("webhook") / "tls.crt").read_bytes()
+        return leaf != first and bool(set((whole.tls / "authorities").glob("*.crt")) - authorities)
+
+    async def ask(api: Api) -> int:
+        asked, left = 0, 100
+        while left:
+            assert time.monotonic() < end, "nothing was renewed"
+            left -= changed()
+            body = {**pool, "metadata": {"name": f"asked-{asked}", "namespace": "default"}}
+            # Denied by the webhook for what it is: so it was asked, over a connection that was trusted.
+            with pytest.raises(ApiError, match="denied the request"):
+                await api.create(POOLS, body, dry_run=True)
+            asked += 1
+            await asyncio.sleep(0.1)
+        return asked
+
+    assert call(whole, ask) >= 100
+
+
+@pytest.mark.parametrize(
+    "name", ["controllers", "webhook", "defaulter", "engine", "kube-controller-manager", "kube-apiserver", "etcd"]
+)
+def test_a_part_that_is_killed_comes_back(whole: Places, name: str) -> None:
+    before = next(part for part in status(whole)["parts"] if part["name"] == name)
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def back(found: dict[str, Any]) -> bool:
+        part = next(part for part in found["parts"] if part["name"] == name)
+        return part["ready"] and part["pid"] not in (None, before["pid"])
+
+    until(lambda: status(whole), back)
+    machines, _ = until(lambda: call(whole, _machines), lambda found: len(found[0]) == 3 and found[1])
+    assert all(machine["status"]["ready"] for machine in machines)
+
+
+async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
+    try:
+        machines, _ = await api.list(MACHINES, "default")
+    except Exception:
+        return [], False  # the API server is on its way
+    return machines, all(machine.get("status", {}).get("ready") for machine in machines)
+
+
+def kill_supervisor(places: Places) -> set[int]:
+    """Returns what it left behind."""
+    os.kill(status(places)["pid"], signal.SIGKILL)
+    until(lambda: status(places)["running"], lambda running: not running)
+    return {found.pid for found in belonging(places.dir)}
+
+
+def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) -> None:
+    """In a directory of 120 characters, detached, ended by `down`, killed, and ended by `down` again."""
+    one, two = Places.of(tmp_path / ("x" * 120)), Places.of(tmp_path / "two")
+    try:
+        answer = json.loads(poolhouse("up", "--dir", str(one.dir), "--detach", "-o", "json", *CONTROL_PLANE_ONLY))
+        assert answer["phase"] == "ready"
+        poolhouse("up", "--dir", str(two.dir), "--detach", *CONTROL_PLANE_ONLY)
+        call(one, lambda api: api.create(CONFIGMAPS, note("kept")))
+        kubeconfig, endpoints = one.kubeconfig.read_bytes(), one.endpoints.read_bytes()
+
+        poolhouse("down", "--dir", str(one.dir))
+        assert list(belonging(one.dir)) == []
+        poolhouse("status", "--dir", str(one.dir), expect=3)
+        assert status(two)["phase"] == "ready"
+
+        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        assert call(one, lambda api: api.get(CONFIGMAPS, "default", "kept"))["metadata"]["name"] == "kept"
+        assert (one.kubeconfig.read_bytes(), one.endpoints.read_bytes()) == (kubeconfig, endpoints)
+
+        left = kill_supervisor(one)
+        assert len(left) == 3, "parts outlive a supervisor that is killed"
+        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        assert not left & {found.pid for found in belonging(one.dir)}
+
+        kill_supervisor(one)
+        poolhouse("down", "--dir", str(one.dir))
+        assert list(belonging(one.dir)) == []
+    finally:
+        for places in (one, two):
+            poolhouse("down", "--dir", str(places.dir))
+
+
+def test_without_the_webhook_nothing_of_an_earlier_run_is_in_the_way(tmp_path: Path) -> None:
+    places = Places.of(tmp_path)
+    with stack(places, "--without", "engine", "--without", "controllers"):
+        assert call(places, lambda api: api.list(WEBHOOKS))[0]
+        assert set(json.loads(places.endpoints.read_text())) == {"apiserver", "webhook", "defaulter", "ca"}
+    with stack(places, *CONTROL_PLANE_ONLY):
+        assert call(places, lambda api: api.list(WEBHOOKS))[0] == []
+        assert set(json.loads(places.endpoints.read_text())) == {"apiserver", "ca"}
+
+
+def test_a_missing_prerequisite_is_one_line(tmp_path: Path) -> None:
+    env = {**os.environ, "PATH": str(tmp_path)}
+    script = (
+        "import local.prerequisites as p; p.SBIN = ()\n"
+        "from cli.main import main; main(['up', '--dir', 'x', '--without', 'defaulter'])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "QEMU is missing: apt-get install qemu-system-x86, or use --engine simulated" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_status_says_when_it_was_asked_of_nothing(tmp_path: Path) -> None:
+    assert "no stack is running" in poolhouse("status", "--dir", str(tmp_path), expect=3)

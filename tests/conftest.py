@@ -50,7 +50,7 @@ class stack:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_the_tests,
+                preexec_fn=_end_with_the_tests,  # noqa: PLW1509 (nothing else in it can take a lock)
             )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:

@@ -92,6 +92,6 @@ class Controller(Generic[K]):
             case Throttled() | Unfinished():
                 log.info("%s: %s; again in %.1f s", where, error, pause)
             case ApiError() | TimeoutError():
-                log.warning("%s: %s; again in %.1f s", where, error or "took too long", pause)
+                log.warning("%s: %s; again in %.1f s", where, str(error) or "took too long", pause)
             case _:
                 log.error("%s: failed; again in %.1f s", where, pause, exc_info=error)

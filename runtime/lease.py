@@ -158,7 +158,7 @@ class Lease:
                 failures = 0  # another candidate was faster
             except (ApiError, TimeoutError) as error:
                 failures += 1
-                log.warning("lease %s: cannot be had: %s", self._name, error or "no answer in time")
+                log.warning("lease %s: cannot be had: %s", self._name, str(error) or "no answer in time")
             await asyncio.sleep(max(self._pause(), pauses.delay(failures, self._identity)))
 
     async def _take(self) -> bool:
@@ -197,7 +197,7 @@ class Lease:
                         async with asyncio.timeout(self._attempt_seconds):
                             ours = await self._renew()
                     except (ApiError, TimeoutError) as error:
-                        log.warning("lease %s: not renewed: %s", self._name, error or "no answer in time")
+                        log.warning("lease %s: not renewed: %s", self._name, str(error) or "no answer in time")
                         continue
                     if not ours:
                         log.error("lease %s: taken from us by %r", self._name, self.holder)
@@ -234,7 +234,7 @@ class Lease:
                     await self._api.replace(LEASES, self._document | {"spec": spec})
                     log.info("lease %s: given back", self._name)
         except (ApiError, TimeoutError) as error:
-            log.warning("lease %s: not given back, it will run out: %s", self._name, error or "no answer in time")
+            log.warning("lease %s: not given back, it will run out: %s", self._name, str(error) or "no answer in time")
 
     def _ours(self, document: dict[str, Any], began: float) -> None:
         self._document = document

@@ -34,7 +34,7 @@ class Completion:
         *,
         now: Callable[[], float],
         macs: Macs = "deterministic",
-        workers: int = 2,
+        workers: int = 8,
     ) -> None:
         """`macs` as the defaulter has it: what it leaves open on purpose is not undecided."""
         self.machines: Informer[Machine] = Informer(api, MACHINES, partial(machine, macs=macs))

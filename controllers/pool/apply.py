@@ -119,7 +119,7 @@ class Apply:
         async def create(action: Create) -> None:
             if action.anew:
                 await self._without_disks(prepared[action])
-            self.prepare.saw(await self.api.create(MACHINES, prepared[action]))
+            await self.prepare.create(prepared[action])
 
         return await self._all(pool, actions, create, most=state.burst)
 

@@ -2,7 +2,8 @@
 
 On a cluster KubeVirt may start a VM the moment it exists, so completing it afterwards comes too late. Whether the
 webhook is there is found out by a dry run of one VM, at most twice a minute and only when VMs are to be created; while
-it is away, the defaulter is asked from here.
+it is away, the defaulter is asked from here. A webhook that goes away in the middle of a batch is seen by what the API
+server answers: the rest is completed first, and the few that were under way are completed at once.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from defaulter.contract import Away, Defaulter, undefaulted
+from defaulter.contract import Away, Defaulter, Refused, undefaulted
 from kinds import meta
+from kinds.meta import UNDEFAULTED
 from runtime.api import Api, Resource
-from runtime.errors import ApiError
+from runtime.errors import ApiError, Conflict
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ Json = dict[str, Any]
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 BELIEVED_SECONDS = 30.0
 AT_ONCE = 8
+MENDING_TRIES = 3
 
 
 class Prepare:
@@ -31,50 +34,86 @@ class Prepare:
         self, api: Api, resource: Resource, defaulter: Defaulter | None, seed: str, clock: Callable[[], float]
     ) -> None:
         self._api, self._resource, self._defaulter, self._seed, self._clock = api, resource, defaulter, seed, clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._present_until = float("-inf")
+        self._absent = False
+        self._opted_out_until: dict[str, float] = {}
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
         """The same documents, completed here if the API server would not have it done. Raises Refused where the
         defaulter finds the template wrong, and ApiError where the API server refuses the first VM."""
         if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
             return list(documents)
-        turns = asyncio.Semaphore(AT_ONCE)
+        return list(await asyncio.gather(*map(self._completed, documents)))
 
-        async def complete(document: Json) -> Json:
-            async with turns:
-                return await self._completed(document)
+    async def create(self, document: Json) -> None:
+        """Creates a VM that was prepared. Raises what the API server says, and Refused."""
+        if self._absent and await self._wants(document):
+            document = await self._completed(document)
+        created = await self._api.create(self._resource, document)
+        self._saw(created)
+        if self._absent and await self._wants(created):
+            await self._mend(created)
 
-        return list(await asyncio.gather(*map(complete, documents)))
-
-    def saw(self, created: Json) -> None:
+    def _saw(self, created: Json) -> None:
         """What was created tells for nothing what the next dry run would."""
-        if undefaulted(created):
-            self._present_until = float("-inf")
-        else:
-            self._present_until = self._clock() + BELIEVED_SECONDS
+        self._absent = bool(undefaulted(created))
+        self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
+
+    async def _wants(self, document: Json) -> bool:
+        if self._defaulter is None or not undefaulted(document):
+            return False
+        return not await self._opted_out(document["metadata"]["namespace"])
+
+    async def _mend(self, document: Json) -> None:
+        """Completes what was stored undefaulted, as long as nothing runs that a change would have to restart. What
+        doesn't succeed here is left to the completion controller."""
+        namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+        for _ in range(MENDING_TRIES):
+            try:
+                completed = await self._completed(document)
+                if undefaulted(completed):
+                    return
+                kept = {k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != UNDEFAULTED}
+                metadata = {**completed["metadata"], "annotations": kept}
+                await self._api.replace(self._resource, {**completed, "metadata": metadata})
+                return
+            except Conflict:
+                document = await self._api.get(self._resource, namespace, name)
+                if not undefaulted(document) or (document.get("status") or {}).get("created"):
+                    return
+            except (Refused, ApiError) as error:
+                log.warning("%s/%s: stays undefaulted for now: %s", namespace, name, error)
+                return
 
     async def _will_be_completed(self, document: Json) -> bool:
         if self._clock() < self._present_until:
             return True
         answer = await self._api.create(self._resource, document, dry_run=True)
-        self.saw(answer)
-        return not undefaulted(answer) or await self._opted_out(document["metadata"]["namespace"])
+        self._saw(answer)
+        return not await self._wants(answer)
 
     async def _opted_out(self, namespace: str) -> bool:
+        if self._clock() < self._opted_out_until.get(namespace, float("-inf")):
+            return True
         try:
             metadata = (await self._api.get(NAMESPACES, None, namespace))["metadata"]
         except ApiError:
             return False
-        return bool((metadata.get("labels") or {}).get(meta.DEFAULTING) == meta.DISABLED)
+        if (metadata.get("labels") or {}).get(meta.DEFAULTING) != meta.DISABLED:
+            return False
+        self._opted_out_until[namespace] = self._clock() + BELIEVED_SECONDS
+        return True
 
     async def _completed(self, document: Json) -> Json:
         assert self._defaulter is not None
         namespace = document["metadata"]["namespace"]
         try:
-            answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
+            async with self._turns:
+                answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
         except Away as away:
             log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
             metadata = document["metadata"]
-            annotations = {**(metadata.get("annotations") or {}), meta.UNDEFAULTED: away.reason[:200]}
+            annotations = {**(metadata.get("annotations") or {}), UNDEFAULTED: away.reason[:200]}
             return {**document, "metadata": {**metadata, "annotations": annotations}}
         return answer.object

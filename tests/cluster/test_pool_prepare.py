@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from controllers.pool import prepare
-from defaulter.contract import Problem, undefaulted
+from controllers.pool.observe import MACHINES
+from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import meta
-from tests.cluster.pooling import Place, controller, until
+from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import NAMESPACES, condition, place, web
 from tests.webhook.stand_in import StandIn
 
@@ -61,3 +62,25 @@ async def test_a_namespace_that_opted_out_is_left_alone(control_plane: Any, plac
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
         await until(place.names, web(1))
     assert defaulter.asked == []
+
+
+async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecided(
+    place: Place, defaulter: StandIn
+) -> None:
+    preparing = prepare.Prepare(place.api, MACHINES, cast(Defaulter, defaulter), "", lambda: 0.0)
+
+    def named(name: str) -> dict[str, Any]:
+        metadata = {"namespace": place.namespace, "name": name}
+        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, **template()}
+
+    present = (await defaulter.complete(named("a"), namespace=place.namespace)).object
+    await preparing.create(present)
+    assert await preparing([named("b")]) == [named("b")], "the last answer was complete, so a webhook is there"
+
+    await preparing.create(named("b"))
+    await preparing.create(named("c"))
+
+    made = await place.machines()
+    assert {name: undefaulted(vm) for name, vm in made.items()} == {"a": [], "b": [], "c": []}
+    generations = {name: vm["metadata"]["generation"] for name, vm in made.items()}
+    assert generations == {"a": 1, "b": 2, "c": 1}, "one was stored before anybody knew, and mended at once"

@@ -273,7 +273,7 @@ def planning(sizes: list[int]) -> None:
 
 
 def _stores(size: int) -> observe.Stores:
-    pools: Store[Pool | Misfit] = Store()
+    pools: Store[Pool | Misfit] = Store({"disk": observe.by_disk})
     revisions: Store[Revision] = Store({"owner": observe.by_owner})
     machines = Store({"owner": by_owner, "stem": by_stem})
     guests: Store[Guest] = Store()

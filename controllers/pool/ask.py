@@ -29,7 +29,7 @@ def imagined(stores: Stores, document: Json, burst: int) -> State | Misfit:
         metadata["uid"] = known.uid
         document = {**document, "status": known.status.json()}
     view = pool({**document, "metadata": metadata})
-    only: Store[Pool | Misfit] = Store()
+    only: Store[Pool | Misfit] = Store({"disk": observe.by_disk})
     only.put(view.key, view)
     found = observe.observe(replace(stores, pools=only), view.key, settled=True, failure=None, burst=burst)
     assert found is not None  # it has just been put there

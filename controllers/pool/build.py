@@ -32,7 +32,7 @@ from an old store could do after that; a call that got no answer must not idle a
 def build(
     api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
 ) -> Part:
-    pools: Informer[Pool | Misfit] = Informer(api, observe.POOLS, state.pool)
+    pools: Informer[Pool | Misfit] = Informer(api, observe.POOLS, state.pool, indexes={"disk": observe.by_disk})
     machines = Informer(
         api,
         observe.MACHINES,

@@ -94,7 +94,7 @@ class PoolController:
             self._failures[pool.uid] = outcome.failure
         elif state.settled:
             self._failures.pop(pool.uid, None)
-        fresh = status(replace(state, failure=self._failures.get(pool.uid)), decided, now)
+        fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), decided, now)
         self.metrics.pool(pool, fresh)
         wait = None if pool.deleting else await self._say_status(pool, fresh)
         self._finished(outcome)
@@ -132,6 +132,10 @@ class PoolController:
             self._written.pop(old.uid, None)
             self._healing.pop(old.uid, None)
             self._gone.pop(old.uid, None)
+        for pool in (old, new):
+            if isinstance(pool, Pool):
+                for other in self.stores.sharing(pool).values():
+                    enqueue(other.key, 0.0)
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0)

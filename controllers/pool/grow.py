@@ -20,7 +20,7 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
     disks that were kept for it, and a pool that is scaled in and out again has the same names as before."""
     wanted = state.pool.spec.replicas
     missing = wanted - len(state.alive) - len(_awaited(state, now))
-    if missing <= 0:
+    if missing <= 0 or state.shared:
         return
     if not state.saved:
         yield SaveRevision(state.revision.name, state.revision.number, "the template is new")

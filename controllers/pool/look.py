@@ -32,7 +32,7 @@ async def look(api: Api, namespace: str) -> Stores:
         return store
 
     async with asyncio.TaskGroup() as group:
-        pools = group.create_task(filled(observe.POOLS, state.pool))
+        pools = group.create_task(filled(observe.POOLS, state.pool, disk=observe.by_disk))
         machines = group.create_task(
             filled(observe.MACHINES, machine.machine, owner=machine.by_owner, stem=machine.by_stem)
         )

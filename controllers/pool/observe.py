@@ -26,9 +26,17 @@ def by_owner(r: Revision) -> Iterator[Hashable]:
         yield r.owner
 
 
+def by_disk(p: Pool | Misfit) -> Iterator[Hashable]:
+    """Index of the pools that give their disks the same names: (namespace, name in the template)."""
+    if isinstance(p, Pool):
+        for disk in disk_names(p.spec.template):
+            yield p.namespace, disk
+
+
 @dataclass(frozen=True)
 class Stores:
     pools: Store[Pool | Misfit]
+    """indexed `disk`"""
     machines: Store[Machine]
     """indexed `owner` and `stem`"""
     revisions: Store[Revision]
@@ -36,6 +44,15 @@ class Stores:
     guests: Store[Guest]
     kept: Store[Kept]
     """indexed `namespace`"""
+
+    def sharing(self, pool: Pool) -> dict[str, Pool]:
+        """Other pools whose VMs' disks have the same names as this one's, by the name in the template."""
+        found = {}
+        for disk in sorted(disk_names(pool.spec.template)):
+            for other in self.pools.by("disk", (pool.namespace, disk)):
+                if isinstance(other, Pool) and other.uid != pool.uid:
+                    found[disk] = other
+        return found
 
     def waiting(self, key: Key) -> tuple[Machine, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks. By name and not by owner: the
@@ -60,10 +77,19 @@ def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None,
         revision=revision,
         saved=saved,
         revisions=tuple(revisions),
+        shared=_shared(pool, stores.sharing(pool)),
         settled=settled,
         failure=failure,
         burst=burst,
     )
+
+
+def _shared(pool: Pool, sharing: dict[str, Pool]) -> Failure | None:
+    for disk, other in sharing.items():
+        if (other.born, other.name) < (pool.born, pool.name):
+            said = f"dataVolumeTemplate {disk} is also pool {other.name}'s, and VMs of both would write to one disk: "
+            return Failure("DisksShared", f"{said}give it another name in this pool, nothing is created until then")
+    return None
 
 
 def _joined(stores: Stores, m: Machine) -> Machine:

@@ -31,6 +31,8 @@ class Pool:
     tolerated: int = 1
     """VMs that may be unavailable at a time"""
     deleting: bool = False
+    born: str = ""
+    """creationTimestamp, which sorts as text"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -80,6 +82,8 @@ class State:
     """all that are written down for this pool"""
     gone: frozenset[str] = frozenset()
     """names of VMs that went away a moment ago: their disks may still be there, about to be collected"""
+    shared: Failure | None = None
+    """an older pool gives its VMs' disks the same names: VMs of both would write to one disk"""
     settled: bool = True
     """the store shows all that we wrote before"""
     failure: Failure | None = None
@@ -141,4 +145,5 @@ def pool(document: Json) -> Pool | Misfit:
         return Misfit(*key, status, said)
     except ValueError as error:
         return Misfit(*key, status, f"spec.{error}")
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None)
+    born = metadata.get("creationTimestamp") or ""
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, born)

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 def stores(*machines: machine.Machine, pool: Any = None) -> Stores:
     found = Stores(
-        pools=Store(),
+        pools=Store({"disk": observe.by_disk}),
         machines=Store({"owner": machine.by_owner, "stem": machine.by_stem}),
         revisions=Store({"owner": observe.by_owner}),
         guests=Store(),

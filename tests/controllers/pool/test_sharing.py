@@ -1,0 +1,60 @@
+"""Pools that give their VMs' disks the same names: the older one has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controllers.pool import kept, machine, observe
+from controllers.pool.actions import Create
+from controllers.pool.observe import Stores
+from controllers.pool.plan import plan
+from controllers.pool.state import Pool, State
+from runtime.store import Store
+from tests.controllers.pool.builders import NOW, a_pool, template
+
+OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
+
+
+def stores(*pools: Pool) -> Stores:
+    found = Stores(
+        pools=Store({"disk": observe.by_disk}),
+        machines=Store({"owner": machine.by_owner, "stem": machine.by_stem}),
+        revisions=Store({"owner": observe.by_owner}),
+        guests=Store(),
+        kept=Store({"namespace": kept.by_namespace}),
+    )
+    for pool in pools:
+        found.pools.put(pool.key, pool)
+    return found
+
+
+WEB = replace(a_pool(1), born=YOUNGER)
+OTHER = replace(a_pool(1), name="other", uid="u-other", born=OLDER)
+DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="other", uid="u-other", born=OLDER)
+
+
+@pytest.mark.parametrize(
+    ("other", "made"),
+    [
+        pytest.param(OTHER, 0, id="an older pool has the disks, so nothing is created"),
+        pytest.param(replace(OTHER, born="2026-02-03T00:00:00Z"), 1, id="a younger pool has to wait for us"),
+        pytest.param(replace(OTHER, born=YOUNGER), 0, id="of the same second, the name decides"),
+        pytest.param(replace(OTHER, namespace="elsewhere"), 1, id="another namespace has other disks"),
+        pytest.param(DISKLESS, 1, id="a pool without disks shares none"),
+    ],
+)
+def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
+    state = observe.observe(stores(WEB, other), WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    assert sum(isinstance(each, Create) for each in plan(state, NOW).actions) == made
+    assert (state.shared is not None) == (made == 0)
+
+
+def test_who_waits_is_told_for_whom_and_what_to_do() -> None:
+    state = observe.observe(stores(WEB, OTHER), WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    assert state.shared is not None
+    assert state.shared.message.startswith("dataVolumeTemplate root is also pool other's")
+    assert "give it another name" in state.shared.message

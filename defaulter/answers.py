@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -43,8 +45,12 @@ def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) 
 
 
 def decode(body: bytes) -> Json:
+    """An object of JSON as others read it too: what would be read in two ways is refused, and so is what could not be
+    answered in JSON."""
     try:
-        message = json.loads(body, parse_constant=_no_number)
+        message = json.loads(body, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_object)
+        if b"\\u" in body:  # the only way to half a character, which UTF-8 has no bytes for
+            json.dumps(message, ensure_ascii=False).encode()
     except RecursionError:
         raise Malformed([Problem("", "is nested too deeply")]) from None
     except ValueError as error:
@@ -52,6 +58,21 @@ def decode(body: bytes) -> Json:
     if not isinstance(message, dict):
         raise Malformed([Problem("", "is JSON, but no object")])
     return message
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice!r} is given twice in one object")
+    return found
 
 
 def _no_number(word: str) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import uuid4
 
-from defaulter import checks, domain, facts, identity, layout, v1alpha1, walker, xml
+from defaulter import checks, domain, facts, hook, identity, layout, v1alpha1, walker, xml
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
@@ -22,7 +22,7 @@ from defaulter.missing import anonymous, undecided
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
 from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
-from defaulter.shapes import Choices, Shapes, key
+from defaulter.shapes import Decided, Shapes, key
 from defaulter.xml import Element
 
 MOST_SENTENCES = 8
@@ -39,6 +39,10 @@ class Host(Protocol):
     def machines(self) -> dict[str, dict[str, str | None]]: ...
 
     def cpu_models(self, arch: str) -> frozenset[str]: ...
+
+    def version(self) -> str: ...
+
+    def qemu(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -110,27 +114,44 @@ def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:
 
 def _decide_rest(draft: Draft, where: Where, cluster: Cluster, host: Host, shapes: Shapes | None) -> Element | None:
     """What libvirt decides; its domain, where it had to be asked."""
-    spec = draft.get(where.spec)
+    spec, record = draft.get(where.spec), draft.get(where.record)
     machines = _emulator(spec, host)
-    faults = checks.contents(spec, host.cpu_models(_arch(spec)))
+    faults = [*checks.contents(spec, host.cpu_models(_arch(spec))), *_damage(record, where)]
     if faults:
         refuse(where.spec, [*faults, *_further(spec, where, faults, host)])
     open_paths = set(undecided(draft.document, where, cluster.macs))
-    shape = key(spec, where, open_paths) if shapes is not None else None
-    choices = shapes.get(shape) if shapes is not None else None
+    shape = key(spec, where, open_paths, record) if shapes is not None else None
+    decided = shapes.get(shape) if shapes is not None else None
     final = None
-    if choices is None:
-        final = _laid_out(spec, where, _known_machine(spec, cluster, machines), host)
+    if decided is None:
+        final = _laid_out(spec, where, _known_machine(spec, cluster, machines), host, record)
         choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
+        decided = Decided(choices, _recorded(record, final, host) if cluster.record else record)
         if shapes is not None:
-            shapes.put(shape, choices)
-    _write_down(draft, where, cluster, choices)
+            shapes.put(shape, decided)
+    _write_down(draft, where, cluster, decided)
     return final
+
+
+def _damage(record: Any, where: Where) -> Iterator[Fault]:
+    if record is not None:
+        try:
+            hook.read(str(record))
+        except hook.Damaged as error:
+            yield Fault(("..", "metadata", "annotations", hook.ANNOTATION), str(error))
+
+
+def _recorded(record: str | None, final: Element, host: Host) -> str:
+    """The record of the domain; the one that stands, byte for byte, as long as it still describes it."""
+    fresh = hook.seal(final, host.version(), host.qemu())
+    return record if record is not None and hook.same_hardware(record, fresh) else fresh
 
 
 def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
     """Whether the stored document has the same hardware, so that libvirt has judged it before."""
     parts = ("domain", "volumes", "networks", "architecture")
+    if cluster.record and draft.get(where.record) is None:
+        return False
     same = all(get(old, (*where.spec, part)) == draft.get((*where.spec, part)) for part in parts)
     return same and not any(undecided(draft.document, where, cluster.macs))
 
@@ -164,10 +185,10 @@ def _emulator(spec: Json, host: Host) -> dict[str, str | None]:
     return machines
 
 
-def _laid_out(spec: Json, where: Where, asked: Json, host: Host) -> Element:
+def _laid_out(spec: Json, where: Where, asked: Json, host: Host, record: str | None) -> Element:
     """libvirt's domain after KubeVirt's passes, or every reason why there is none."""
     try:
-        return _ask(asked, where, host)
+        return _ask(asked, where, host, record)
     except Declined as error:
         first = Fault(blame(str(error), spec), str(error))
         raise Refused([fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]) from error
@@ -186,7 +207,7 @@ def _known_machine(spec: Json, cluster: Cluster, machines: dict[str, str | None]
     return changed.document
 
 
-def _ask(spec: Json, where: Where, host: Host) -> Element:
+def _ask(spec: Json, where: Where, host: Host, record: str | None = None) -> Element:
     root = domain.build(spec)
     room = None
     if on_root_complex(where):
@@ -196,7 +217,11 @@ def _ask(spec: Json, where: Where, host: Host) -> Element:
         nics = get(spec, parse(INTERFACES.spec)) or []
         room = layout.ports(len(nics), facts.memory_bytes(spec), _slots(where))
     with host.scratch() as define:
-        return layout.lay_out(root, room, facts.virtio_model(spec), define)
+
+        def enforced(text: str) -> str:
+            return define(text if record is None else hook.enforce(record, text))
+
+        return layout.lay_out(root, room, facts.virtio_model(spec), enforced)
 
 
 def _slots(where: Where) -> int | None:
@@ -234,8 +259,10 @@ def _withhold(draft: Draft, path: Path) -> bool:
     return True
 
 
-def _write_down(draft: Draft, where: Where, cluster: Cluster, choices: Choices) -> None:
-    for path, value in choices:
+def _write_down(draft: Draft, where: Where, cluster: Cluster, decided: Decided) -> None:
+    if decided.record is not None and decided.record != draft.get(where.record):
+        draft.replace(where.record, decided.record)
+    for path, value in decided.choices:
         place = (*where.spec, *path)
         if path == _MACHINE:
             draft.replace(place, cluster.machines.get(draft.get(place) or "q35", value))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from defaulter.bounds import overreach
+from defaulter.hook import ANNOTATION as HARDWARE
+from defaulter.hook import Damaged, enforce
 from defaulter.keep import keep
 from defaulter.kubevirt import Macs
 from defaulter.missing import LOCAL, missing
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "API_VERSION",
     "BODY_LIMIT_BYTES",
+    "HARDWARE",
     "PATH",
     "Away",
+    "Damaged",
     "Defaulter",
     "DefaultingRequest",
     "DefaultingResponse",
@@ -35,6 +39,7 @@ __all__ = [
     "Problems",
     "Refused",
     "Version",
+    "enforce",
     "kept",
     "macs_policy",
     "overreach",

@@ -19,6 +19,7 @@ def keep(draft: Draft, where: Where, old: Json, cluster: Cluster) -> None:
     """Fills from the stored document what would else be decided anew."""
     add_devices(draft, where, cluster)
     _machine(draft, where, old)
+    draft.fill(where.record, get(old, where.record))
     while _pass(draft, where, old, cluster):
         pass  # what is kept opens more, as a disk's bus opens its address; each pass fills something, so it ends
 

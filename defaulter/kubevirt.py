@@ -32,6 +32,8 @@ class Cluster:
     machines: Mapping[str, str] = field(default_factory=dict)
     """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
     macs: Macs = "deterministic"
+    record: bool = False
+    """whether what a spec cannot hold is recorded beside it"""
 
 
 def device_kind(disk: Json) -> str | None:

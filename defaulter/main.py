@@ -64,6 +64,7 @@ def read(environment: dict[str, str]) -> Settings:
             cpu_model=environment.get("POOLHOUSE_CPU_MODEL", "host-model"),
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
             macs=_one_of(environment, "POOLHOUSE_MACS", get_args(Macs), "deterministic"),
+            record=_one_of(environment, "POOLHOUSE_HARDWARE_RECORD", ("false", "true"), "false") == "true",
         ),
         limits=Limits(
             workers=_number("POOLHOUSE_WORKERS", environment.get("POOLHOUSE_WORKERS", str(_processors())), int),

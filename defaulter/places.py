@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from defaulter.hook import ANNOTATION
 from defaulter.paths import Json, Path, get
 
 OPT_OUT = "poolhouse.dev/defaulting"
@@ -48,6 +49,11 @@ class Where:
     preferred: bool
     """a preference fills what is empty when the VM starts, and would lose against what is written now"""
     annotations: Mapping[str, Any]
+
+    @property
+    def record(self) -> Path:
+        """of the annotation that holds what a spec cannot"""
+        return (*self.spec[:-1], "metadata", "annotations", ANNOTATION)
 
 
 def locate(document: Json, namespace: str | None = None) -> Where | None:

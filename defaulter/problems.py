@@ -16,13 +16,14 @@ class Problem:
 
 
 class Fault(NamedTuple):
-    """A problem found inside a VM's spec, its path counted from there."""
+    """A problem found inside a VM's spec, its path counted from there; `..` is the object that holds the spec."""
 
     path: Path
     message: str
 
     def below(self, spec: Path) -> Problem:
-        return Problem(text((*spec, *self.path)), self.message)
+        path = (*spec[:-1], *self.path[1:]) if self.path[:1] == ("..",) else (*spec, *self.path)
+        return Problem(text(path), self.message)
 
 
 def refuse(spec: Path, faults: Iterable[Fault]) -> None:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from defaulter.paths import Json, Path
 from defaulter.places import Where
 
-Choices = tuple[tuple[Path, Any], ...]
+
+@dataclass(frozen=True)
+class Decided:
+    """What libvirt chose: values by their paths in the spec, and the record of all hardware where one is kept."""
+
+    choices: tuple[tuple[Path, Any], ...]
+    record: str | None = None
+
 
 _MOST = 256
 _LONGEST_KEY = 65536
@@ -24,23 +32,23 @@ class Shapes:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._known: OrderedDict[str, Choices] = OrderedDict()
+        self._known: OrderedDict[str, Decided] = OrderedDict()
 
-    def get(self, key: str | None) -> Choices | None:
+    def get(self, key: str | None) -> Decided | None:
         if key is None or key not in self._known:
             return None
         self._known.move_to_end(key)
         return self._known[key]
 
-    def put(self, key: str | None, choices: Choices) -> None:
+    def put(self, key: str | None, decided: Decided) -> None:
         if key is None:
             return
-        self._known[key] = choices
+        self._known[key] = decided
         while len(self._known) > self._most:
             self._known.popitem(last=False)
 
 
-def key(spec: Json, where: Where, open_paths: set[Path]) -> str | None:
+def key(spec: Json, where: Where, open_paths: set[Path], record: Any = None) -> str | None:
     """A text that two specs share only if libvirt would choose alike; None for what must be asked every time."""
     if any(path[-1] == "macAddress" for path in open_paths):
         return None  # libvirt's own MAC addresses are random, and meant to be
@@ -55,6 +63,7 @@ def key(spec: Json, where: Where, open_paths: set[Path]) -> str | None:
         [volume.get("name") for volume in spec.get("volumes") or () if isinstance(volume, dict)],
         (where.shared, where.sized, where.preferred),
         {name: value for name, value in where.annotations.items() if name.startswith("kubevirt.io/")},
+        record,
     )
     text = json.dumps(shape, separators=(",", ":"))
     return text if len(text) <= _LONGEST_KEY else None

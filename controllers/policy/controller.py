@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from controllers.policy.apply import Apply
 from controllers.policy.board import Board, Touched
+from controllers.policy.contest import Contest
 from controllers.policy.metrics import PolicyMetrics
 from controllers.policy.observe import Stores, observe
 from controllers.policy.plan import Action, Repair, plan, stamp
 from controllers.policy.state import Instance, Namespace, Policy, State
 from controllers.policy.status import status, turned
 from kinds.model import Json
-from runtime.backoff import Backoff
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.metrics import Metrics
@@ -26,9 +27,6 @@ STATUS_SECONDS = 1.0
 """A policy's counts are written at most so often."""
 KNOWN_SECONDS = 0.5
 """until KubeVirt's side is looked for again"""
-CONTESTED = Backoff(base_seconds=2, cap_seconds=300)
-"""Somebody who undoes our repair at once would otherwise be answered at once, for ever."""
-CONTESTED_WITHIN_SECONDS = 600.0
 
 
 class PolicyController:
@@ -52,8 +50,7 @@ class PolicyController:
         self._clock = clock
         self._now = now
         self._written: dict[str, float] = {}
-        self._repairs: dict[str, tuple[int, int, float]] = {}
-        """by policy: the generation that was repaired to, how often, and when last"""
+        self._contest = Contest()
 
     async def work(self) -> None:
         """Works for ever, from the stores as they are now."""
@@ -89,27 +86,15 @@ class PolicyController:
         if state is None:
             self._forget(name)
             return None
-        action, contested = self._plan(state)
-        problem = await self._act(state.policy, action)
-        wait = await self._say(state, problem)
+        action, pause = plan(state), 0.0
+        if isinstance(action, Repair):
+            pause = self._contest.pause(name, state.policy.generation, self._clock())
+        problem = None if pause else await self._act(state.policy, action)
+        said = replace(state, contested=pause > 0, refusal=problem.message if problem else "")
+        wait = await self._say(said)
         if problem is not None:
             raise problem
-        return min((each for each in (contested, wait) if each is not None), default=None)
-
-    def _plan(self, state: State) -> tuple[Action | None, float | None]:
-        action = plan(state)
-        if not isinstance(action, Repair):
-            return action, None
-        policy, now = state.policy, self._clock()
-        generation, count, last = self._repairs.get(policy.name, (0, 0, 0.0))
-        # A policy that its author changed is no contest.
-        if generation != policy.generation or now - last > CONTESTED_WITHIN_SECONDS:
-            count, last = 0, now
-        pause = last + CONTESTED.delay(count, policy.name) - now
-        if pause > 0:
-            return None, pause
-        self._repairs[policy.name] = policy.generation, count + 1, now
-        return action, None
+        return min((each for each in (pause, wait) if each), default=None)
 
     async def _act(self, policy: Policy, action: Action | None) -> ApiError | None:
         """What was refused for a reason that people have to know; anything else that fails is tried again."""
@@ -123,9 +108,9 @@ class PolicyController:
             self._measures.repairs.inc()
         return None
 
-    async def _say(self, state: State, problem: ApiError | None) -> float | None:
+    async def _say(self, state: State) -> float | None:
         policy = state.policy
-        fresh = status(state, self._now(), problem.message if problem else "")
+        fresh = status(state, self._now())
         self._measures.policy(policy.name, fresh)
         if fresh == policy.status or policy.deleting:
             return None
@@ -142,12 +127,12 @@ class PolicyController:
         if condition["status"] == "False":
             if condition["reason"] != "NotActive":  # which Active has said better
                 self._apply.say(policy, "Warning", condition["reason"], condition["message"])
-        elif condition["type"] == "Enforced":
+        elif condition["type"] == "Enforced" and policy.status:  # of a new policy it is no news
             self._apply.say(policy, "Normal", "Enforced", condition["message"])
 
     def _forget(self, name: str) -> None:
         self._written.pop(name, None)
-        self._repairs.pop(name, None)
+        self._contest.forget(name)
         self._measures.gone(name)
 
     # One instance

@@ -89,6 +89,10 @@ class State:
     """KubeVirt's policies, of others, that it could prefer"""
     configuration: Json = field(default_factory=dict)
     """what KubeVirt's own object says about migrations"""
+    contested: bool = False
+    """a repair is due and put off, because somebody undid the last ones"""
+    refusal: str = ""
+    """what came of the last attempt to write KubeVirt's policy"""
 
     @property
     def active(self) -> bool:

@@ -39,25 +39,25 @@ def active(state: State) -> News:
     return News(True, "TakesPart", "It takes part in deciding.")
 
 
-def enforced(state: State, refusal: str = "") -> News:
-    """Whether KubeVirt obeys. `refusal` is what came of the last attempt to make it."""
+def enforced(state: State) -> News:
+    """Whether KubeVirt obeys."""
     for check in CHECKS:
-        if news := check(state, refusal):
+        if news := check(state):
             return news
     return News(True, "InStep", f"KubeVirt's migration policy {state.policy.name} says the same.")
 
 
-def _not_active(state: State, refusal: str) -> News | None:
+def _not_active(state: State) -> News | None:
     return None if state.active else News(False, "NotActive", "It takes no part in deciding.")
 
 
-def _kind_missing(state: State, refusal: str) -> News | None:
+def _kind_missing(state: State) -> News | None:
     if state.served:
         return None
     return News(False, "KindMissing", "This cluster does not serve migrations.kubevirt.io, by which KubeVirt is told.")
 
 
-def _name_taken(state: State, refusal: str) -> News | None:
+def _name_taken(state: State) -> News | None:
     found = state.enforcer
     if found is None or ours(state, found) or orphaned(found):
         return None
@@ -68,11 +68,24 @@ def _name_taken(state: State, refusal: str) -> News | None:
     )
 
 
-def _refused(state: State, refusal: str) -> News | None:
-    return News(False, "Refused", f"KubeVirt's migration policy could not be written: {refusal}.") if refusal else None
+def _refused(state: State) -> News | None:
+    if not state.refusal:
+        return None
+    return News(False, "Refused", f"KubeVirt's migration policy could not be written: {state.refusal}.")
 
 
-def _outranked(state: State, refusal: str) -> News | None:
+def _contested(state: State) -> News | None:
+    if not state.contested:
+        return None
+    return News(
+        False,
+        "Contested",
+        f"Somebody changes KubeVirt's migration policy {state.policy.name} whenever it is repaired, which is therefore "
+        "done ever more rarely.",
+    )
+
+
+def _outranked(state: State) -> News | None:
     if not state.threats:
         return None
     return News(
@@ -83,7 +96,7 @@ def _outranked(state: State, refusal: str) -> News | None:
     )
 
 
-def _unheeded(state: State, refusal: str) -> News | None:
+def _unheeded(state: State) -> News | None:
     left = unheeded(state.policy.spec, state.configuration)
     if not left:
         return None
@@ -95,11 +108,11 @@ def _unheeded(state: State, refusal: str) -> News | None:
     )
 
 
-CHECKS = (_not_active, _kind_missing, _name_taken, _refused, _outranked, _unheeded)
+CHECKS = (_not_active, _kind_missing, _name_taken, _refused, _contested, _outranked, _unheeded)
 """The first that has news decides: from what keeps all of a policy from being obeyed to what concerns a part."""
 
 
-def status(state: State, now: datetime, refusal: str = "") -> Json:
+def status(state: State, now: datetime) -> Json:
     policy = state.policy
     before = {each["type"]: each for each in policy.status.get("conditions") or () if isinstance(each, dict)}
     return {
@@ -108,7 +121,7 @@ def status(state: State, now: datetime, refusal: str = "") -> Json:
         "losses": state.losses,
         "conditions": [
             _condition("Active", active(state), before, policy.generation, now),
-            _condition("Enforced", enforced(state, refusal), before, policy.generation, now),
+            _condition("Enforced", enforced(state), before, policy.generation, now),
         ],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from kinds.policy import POLICY, PolicySpec
 from kinds.policy_checks import contender, rivals, ties
+from kinds.precedence import candidates
 from kinds.problem import Problem
 from kinds.quantity import whole
 from tests.kinds.policies import policy
@@ -185,3 +187,13 @@ def test_many_ties_are_told_in_few_words() -> None:
 )
 def test_quantities_are_numbers(text: Any, number: int | None) -> None:
     assert whole(text) == number
+
+
+def test_the_example_is_right_and_its_database_obeys_the_first() -> None:
+    page = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
+    databases, computing = yaml.safe_load_all(page.read_text())
+    assert POLICY.problems(databases) == POLICY.problems(computing) == []
+    both = [contender(computing), contender(databases)]
+    labels = {"workload-type": "db", "operating-system": "debian"}
+    found = candidates(both, labels, {"hpc-workloads": "true"})
+    assert [each.name for each in found] == ["databases", "computing"]

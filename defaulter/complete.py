@@ -74,7 +74,8 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
         return _libvirt_shaped(wish, host)
     where = locate(wish.document, wish.namespace)
     if where is None:
-        raise Refused([Problem("kind", f"{wish.document.get('kind')!r} has no virtual machine in it")])
+        kind = wish.document.get("kind")
+        raise Refused([Problem("kind", "is required" if kind is None else f"{kind!r} has no virtual machine in it")])
     if opted_out(wish.document):
         return Completed(wish.document)
     refuse(where.spec, checks.shape(get(wish.document, where.spec)))

@@ -62,7 +62,8 @@ def _still_right(draft: Draft, where: Where, path: Path, before: Path | None, ol
 def _addresses(document: Json, where: Where) -> Iterator[Any]:
     devices = (*where.spec, "domain", "devices")
     yield from (get(disk, ("disk", "pciAddress")) for _, disk in objects(get(document, (*devices, "disks"))))
-    yield from (nic.get("pciAddress") for _, nic in objects(get(document, (*devices, "interfaces"))))
+    nics = [nic for _, nic in objects(get(document, (*devices, "interfaces"))) if nic.get("state") != "absent"]
+    yield from (nic.get("pciAddress") for nic in nics)
 
 
 def _machine(draft: Draft, where: Where, old: Json) -> None:

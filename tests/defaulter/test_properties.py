@@ -128,11 +128,14 @@ def test_what_is_given_is_kept_and_what_is_open_is_filled_once(libvirt: Libvirt,
 @HOW
 @given(contents(), st.randoms(use_true_random=False))
 def test_the_order_of_devices_moves_nothing_that_is_decided(libvirt: Libvirt, content: Json, chance: Any) -> None:
-    answer = completed(libvirt, vm(content))
-    shuffled = deepcopy(answer)
+    answer = libvirt.default(vm(content))
+    # Where no address can be written down, the order may move what libvirt puts behind a bridge; the warning says so.
+    assume(answer.status == 200 and not answer.warnings)
+    shuffled = deepcopy(answer.object)
     chance.shuffle(inner(shuffled)["domain"]["devices"]["disks"])
     chance.shuffle(inner(shuffled)["domain"]["devices"]["interfaces"])
     assert leaves(libvirt.default(shuffled).object) == leaves(shuffled)
+    assert leaves(shuffled) == leaves(answer.object)
 
 
 @HOW

@@ -1,0 +1,181 @@
+"""The record of all hardware, and the hook that gives it back: through KubeVirt's passes, with the real libvirt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from defaulter import hook
+from defaulter.contract import HARDWARE, overreach
+from defaulter.kubevirt import Cluster
+from defaulter.once import Once
+from tests.defaulter.builders import disk, inner, nic, spec, vm
+from tests.defaulter.conftest import Libvirt
+
+pytestmark = pytest.mark.libvirt
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    with Once(Cluster(record=True), "", user, warm) as once:
+        yield Libvirt(once)
+
+
+def record(document: Json) -> str:
+    found: str = document["spec"]["template"]["metadata"]["annotations"][HARDWARE]
+    return found
+
+
+def places(libvirt: Libvirt, document: Json) -> dict[str, dict[str, str]]:
+    """Where each device is after all passes of a start."""
+    domain = etree.fromstring(libvirt.domain(document))
+    addresses: dict[str, dict[str, str]] = hook.read(hook.seal(domain, "", ""))["addresses"]
+    return addresses
+
+
+RICH = {
+    "devices": {
+        "rng": {},
+        "watchdog": {"name": "dog"},
+        "sound": {"name": "card", "model": "ac97"},
+        "inputs": [{"name": "tablet", "bus": "virtio", "type": "tablet"}],
+    }
+}
+
+
+def rich(*extra: Json, first: Json | None = None) -> Json:
+    devices = (disk("root"), disk("sata", bus="sata"), disk("scsi", bus="scsi"), nic())
+    return spec(*((first,) if first else ()), *devices, *extra, domain=RICH)
+
+
+def test_a_record_is_small_and_holds_nothing_of_the_host(recording: Libvirt) -> None:
+    answer = recording.default(vm(rich())).object
+    text = record(answer)
+    assert len(text) < 6000
+    assert not [word for word in ("/source", "/usr", "/vnc", "/serial", "qemu-system") if word in text]
+    assert overreach(vm(rich()), answer) == []
+
+
+def test_twice_is_once_byte_for_byte(recording: Libvirt) -> None:
+    once = recording.default(vm(rich())).object
+    assert recording.default(once).object == once
+
+
+def test_without_the_setting_nothing_is_recorded(libvirt: Libvirt) -> None:
+    assert "metadata" not in libvirt.default(vm(rich())).object["spec"]["template"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(rich(first=disk("new")), id="a virtio disk in front"),
+        pytest.param(rich(first=disk("new", bus="sata")), id="a SATA disk in front"),
+        pytest.param(rich(first=disk("new", bus="scsi")), id="a SCSI disk in front"),
+        pytest.param(rich(nic("new")), id="another NIC"),
+        pytest.param(rich(nic("new"), disk("newer")), id="a NIC and a disk"),
+    ],
+)
+def test_whatever_is_added_nothing_moves(recording: Libvirt, change: Json) -> None:
+    stored = recording.default(vm(rich())).object
+    before = places(recording, stored)
+    changed = recording.default(vm(change), oldObject=stored).object
+    after = places(recording, changed)
+    assert {key: after[key] for key in before} == before
+    assert len(after) > len(before)
+    assert hook.read(record(changed))["addresses"] == after, "the record knows the new devices too"
+
+
+def test_without_the_record_the_balloon_does_move(libvirt: Libvirt) -> None:
+    """What the record is for: shows that the test above would notice."""
+    stored = libvirt.default(vm(rich())).object
+    before = places(libvirt, stored)
+    after = places(libvirt, libvirt.default(vm(rich(first=disk("new", bus="sata"))), oldObject=stored).object)
+    assert {key: after.get(key) for key in before} != before
+
+
+def test_removing_moves_nothing(recording: Libvirt) -> None:
+    stored = recording.default(vm(rich())).object
+    before = places(recording, stored)
+    changed = recording.default(vm(spec(disk("scsi", bus="scsi"), nic(), domain=RICH)), oldObject=stored).object
+    after = places(recording, changed)
+    assert after == {key: before[key] for key in after}
+    assert "disk ua-root" not in after
+
+
+def test_a_conventional_nic_stays_too(recording: Libvirt) -> None:
+    stored = recording.default(vm(spec(disk("root"), nic(model="e1000")))).object
+    before = places(recording, stored)
+    grown = vm(spec(disk("new"), disk("root"), nic(model="e1000")))
+    after = places(recording, recording.default(grown, oldObject=stored).object)
+    assert {key: after[key] for key in before} == before
+
+
+def test_a_damaged_record_is_refused(recording: Libvirt) -> None:
+    document = recording.default(vm(rich())).object
+    annotations = document["spec"]["template"]["metadata"]["annotations"]
+    annotations[HARDWARE] = annotations[HARDWARE].replace("0x00", "0x01", 1)
+    (path,) = recording.default(document).problems
+    assert path == f"spec.template.metadata.annotations.{HARDWARE}"
+
+
+def run(instance: Json, domain: str) -> subprocess.CompletedProcess[str]:
+    """As KubeVirt's shim runs it: an executable of its own, with nothing of ours to import."""
+    command = [sys.executable, "-I", "-S", hook.__file__, "--vmi", json.dumps(instance), "--domain", domain]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
+
+
+BARE = """<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
+<os><type machine="q35">hvm</type></os><devices>
+<disk><target dev="vda" bus="virtio"/><alias name="ua-root"/></disk>
+<memballoon model="virtio-non-transitional"/></devices>
+<qemu:commandline><qemu:arg value="-x"/></qemu:commandline></domain>"""
+
+
+def test_the_hook_works_alone_twice_and_keeps_what_it_does_not_know(recording: Libvirt) -> None:
+    text = record(recording.default(vm(rich())).object)
+    instance = {"metadata": {"annotations": {HARDWARE: text}}}
+    done = run(instance, BARE)
+    assert done.returncode == 0, done.stderr
+    root = etree.fromstring(done.stdout)
+    assert root.find("devices/disk/address") is not None
+    assert root.find("devices/controller[@type='pci']") is not None
+    assert root.find("{http://libvirt.org/schemas/domain/qemu/1.0}commandline") is not None
+    assert run(instance, done.stdout).stdout == done.stdout
+
+
+def test_a_vm_without_a_record_passes_as_it_is() -> None:
+    assert run({"metadata": {}}, BARE).stdout == BARE
+    assert run({"metadata": {"annotations": None}}, BARE).stdout == BARE
+
+
+def test_another_machine_is_left_alone(recording: Libvirt) -> None:
+    text = record(recording.default(vm(rich())).object)
+    other = BARE.replace("q35", "pc-i440fx-7.2")
+    assert hook.enforce(text, other) == other
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"v": 1, "digest": "x"}', "[" * 100_000])
+def test_a_damaged_record_fails_the_define(text: str) -> None:
+    done = run({"metadata": {"annotations": {HARDWARE: text}}}, BARE)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "damaged" in done.stderr
+
+
+def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
+    text = record(recording.default(vm(rich())).object)
+    done = run({"metadata": {"annotations": {HARDWARE: text}}}, '<!DOCTYPE x [<!ENTITY a "b">]>' + BARE)
+    assert done.returncode == 1
+
+
+def test_the_recorded_vm_is_the_same_machine_for_its_spec(recording: Libvirt, libvirt: Libvirt) -> None:
+    assert inner(recording.default(vm(rich())).object) == inner(libvirt.default(vm(rich())).object)

@@ -1,0 +1,128 @@
+"""Migration policies in a whole stack: admission, controllers, engine and questions over HTTP together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from local.places import Places
+from tests.conftest import stack
+from tests.kinds.policies import policy
+from tests.kinds.test_policy import FULL
+
+Json = dict[str, Any]
+
+KUBECTL = shutil.which("kubectl") or shutil.which("kubectl", path=str(Path(sys.executable).parent))
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
+
+
+class Stack:
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.endpoints: Json = json.loads(places.endpoints.read_text())
+
+    def kubectl(self, *arguments: str, document: str = "", code: int = 0) -> str:
+        command = [str(KUBECTL), "--kubeconfig", str(self.places.kubeconfig), *arguments]
+        done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def apply(self, *documents: Json, code: int = 0) -> str:
+        return self.kubectl("apply", "-f", "-", document=yaml.safe_dump_all(documents), code=code)
+
+    def wait(self, what: str, path: str, value: str, *more: str) -> None:
+        self.kubectl("wait", what, f"--for=jsonpath={path}={value}", "--timeout=60s", *more)
+
+    def explain(self, document: Json, token: str) -> httpx.Response:
+        trust = ssl.create_default_context(cafile=self.endpoints["ca"])
+        with httpx.Client(base_url=self.endpoints["webhook"], verify=trust, timeout=30) as client:
+            headers = {"Authorization": f"Bearer {token}"}
+            return client.post("/apis/policies/explain", json=document, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    places = Places.of(tmp_path_factory.mktemp("policies"))
+    with stack(places, "--engine", "simulated", "--without", "defaulter"):
+        yield Stack(places)
+
+
+def test_the_documents_manifest_is_applied_and_its_copy_refused(whole: Stack) -> None:
+    written = yaml.safe_load(FULL)
+    whole.apply(written)
+    stored = json.loads(whole.kubectl("get", "migrationpolicies.kubevirt.io", "my-awesome-policy", "-o", "json"))
+    assert stored["spec"]["selectors"]["namespaceSelector"]["matchLabels"]["hpc-workloads"] == "true"
+    said = whole.apply({**written, "metadata": {"name": "copy"}}, code=1)
+    assert 'those of policy "my-awesome-policy"' in said
+    assert "spec.selectors" in said
+    assert "comes before" in whole.apply(
+        policy("tie", {"workload-type": "db", "zone": ""}, {"hpc-workloads": True, "xyz-workloads-type": ""})
+    )
+    assert "matches no VM" in whole.apply(policy("nobody"))
+    whole.kubectl("delete", "migrationpolicies.kubevirt.io", "--all")
+
+
+def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack) -> None:
+    whole.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "shop", "labels": {"hpc-workloads": "true"}},
+        },
+        *yaml.safe_load_all(EXAMPLE.read_text()),
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": "db", "namespace": "shop"},
+            "spec": {
+                "running": True,
+                "template": {
+                    "metadata": {"labels": {"workload-type": "db", "operating-system": "debian"}},
+                    "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
+                },
+            },
+        },
+    )
+    label = r"{.metadata.labels.poolhouse\.dev/migration-policy}"
+    whole.kubectl("wait", "vmi/db", "--for=create", "--timeout=60s", "-n", "shop")
+    whole.wait("vmi/db", label, "databases", "-n", "shop")
+    whole.wait("migrationpolicies.kubevirt.io/computing", "{.status.losses}", "1")
+    whole.wait("migrationpolicies.kubevirt.io/databases", "{.status.wins}", "1")
+    whole.kubectl("wait", "migrationpolicies.kubevirt.io/databases", "--for=condition=Enforced", "--timeout=60s")
+
+    whole.kubectl("create", "serviceaccount", "jane", "-n", "shop")
+    token = whole.kubectl("create", "token", "jane", "-n", "shop").strip()
+    asked = {"namespace": "shop", "name": "db"}
+    assert whole.explain(asked, "nobody").status_code == 401
+    assert whole.explain(asked, token).status_code == 403
+    rights = ("get", "list"), "virtualmachineinstances.kubevirt.io,migrationpolicies.kubevirt.io,namespaces"
+    whole.kubectl("create", "clusterrole", "asks", f"--verb={','.join(rights[0])}", f"--resource={rights[1]}")
+    whole.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=asks", "--serviceaccount=shop:jane")
+    answer = whole.explain(asked, token)
+    for _ in range(50):  # the API server hears of new rights in a moment
+        if answer.status_code == 200:
+            break
+        answer = whole.explain(asked, token)
+    told = answer.json()
+    assert told["policy"] == told["stamped"] == "databases"
+    assert [each["name"] for each in told["candidates"]] == ["databases", "computing"]
+    assert any("could not be read" in note for note in told["notes"])
+    assert whole.explain({**asked, "withLabels": {"workload-type": "web"}}, token).json()["policy"] == "computing"
+
+
+def test_nobody_else_may_write_a_stamp(whole: Stack) -> None:
+    said = whole.kubectl(
+        "label", "vmi/db", "-n", "shop", "poolhouse.dev/migration-policy=computing", "--overwrite", code=1
+    )
+    assert "Poolhouse only" in said

@@ -45,12 +45,10 @@ def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) 
 
 
 def decode(body: bytes) -> Json:
-    """An object of JSON as others read it too: what would be read in two ways is refused, and so is what could not be
-    answered in JSON."""
+    """An object of JSON as others read it too: what would be read in two ways is refused, and so is a number that could
+    not be answered in JSON."""
     try:
         message = json.loads(body, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_object)
-        if b"\\u" in body:  # the only way to half a character, which UTF-8 has no bytes for
-            json.dumps(message, ensure_ascii=False).encode()
     except RecursionError:
         raise Malformed([Problem("", "is nested too deeply")]) from None
     except ValueError as error:

@@ -15,7 +15,6 @@ from defaulter.problems import Malformed
         pytest.param(b"[]", "is JSON, but no object", id="a list"),
         pytest.param(b'{"a": NaN}', "NaN is no number", id="a number that is none"),
         pytest.param(b'{"a": 1e999}', "1e999 is too large a number", id="a number that would be answered as Infinity"),
-        pytest.param(b'{"a": "\\ud800"}', "surrogates not allowed", id="half a character"),
         pytest.param(b'{"a": "\xff"}', "can't decode byte 0xff", id="bytes that are no text"),
         pytest.param(b'{"a": {"b": 1, "b": 2}}', "'b' is given twice", id="a field given twice"),
         pytest.param(b'{"a":' * 100_000, "nested too deeply", id="endless depth"),

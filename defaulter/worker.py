@@ -20,9 +20,9 @@ from defaulter import frames
 from defaulter.answers import Answer, Policy, answer, problems
 from defaulter.driver import Libvirt
 from defaulter.kubevirt import Cluster
+from defaulter.probe import PROBE
 from defaulter.problems import Problem, Unable
 
-PROBE = Path(__file__).with_name("probe.json")
 ADDRESS_SPACE_BYTES = 2 * 1024**3
 """a leak ends here; set once QEMU has been probed, which wants more than libvirt ever does"""
 _PR_SET_PDEATHSIG = 1
@@ -35,15 +35,14 @@ def main() -> int:
     settings = json.loads(first[1])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever libvirt or QEMU print must not be taken for an answer
-    probe = PROBE.read_bytes()
     policy = Policy(Cluster(**settings["cluster"]), settings["seed"])
     drop_privileges(settings["uid"], settings["gid"])
     die_with(settings["parent"])
     host = Libvirt(Path(settings["root"]))
-    answer(probe, policy, host, as_domain=True)
+    answer(PROBE, policy, host, as_domain=True)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, most))
-    serve(sys.stdin.buffer, answers, policy, host, probe)
+    serve(sys.stdin.buffer, answers, policy, host)
     return 0
 
 
@@ -63,21 +62,21 @@ def die_with(parent: int) -> None:
         sys.exit(0)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, policy: Policy, host: Libvirt, probe: bytes) -> None:
+def serve(requests: BinaryIO, answers: BinaryIO, policy: Policy, host: Libvirt) -> None:
     while (frame := frames.receive(requests)) is not None:
         tag, body = frame
-        status, content = respond(tag, body, policy, host, probe)
+        status, content = respond(tag, body, policy, host)
         answers.write(frames.pack(status, content))
         if host.leftovers():
             return  # what cannot be undefined goes with the process
 
 
-def respond(tag: int, body: bytes, policy: Policy, host: Libvirt, probe: bytes) -> Answer:
+def respond(tag: int, body: bytes, policy: Policy, host: Libvirt) -> Answer:
     try:
         if tag == frames.VERSION:
             return 200, json.dumps(version(host)).encode()
         if tag == frames.PROBE:
-            status, content = answer(probe, policy, host, as_domain=True)  # by a real define, not from memory
+            status, content = answer(PROBE, policy, host, as_domain=True)  # by a real define, not from memory
             return (200, b"{}") if status == 200 else (503, content)
         return answer(body, policy, host, as_domain=tag == frames.DOMAIN)
     except Unable as error:

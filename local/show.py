@@ -13,7 +13,7 @@ import yaml
 from kinds import KINDS
 from local.binaries import Say
 from local.parts import Broken
-from runtime.api import Api, ApiError, Resource
+from runtime.api import Api, ApiError, NotFound, Resource
 
 Document = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Line:
 
 
 class Show:
-    """Applies manifests, then says each change of their pools' VMs."""
+    """Applies what is not there yet of some manifests, then says each change of their pools' VMs."""
 
     def __init__(self, manifests: Sequence[Path], say: Say) -> None:
         self._manifests, self._say = manifests, say
@@ -63,13 +63,24 @@ class Show:
         resource = _resource(document)
         metadata = document["metadata"]
         namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
+        who = f"{document['kind']} {metadata['name']}"
+        try:
+            # Not applied again: what people made of it since the last `up` (a scale, an edit) is theirs.
+            await api.get(resource, namespace, metadata["name"])
+        except NotFound:
+            pass
+        except ApiError as error:
+            raise Broken(f"{who} cannot be read: {error.message}") from error
+        else:
+            self._say(f"{who} is there already, and left as it is")
+            return
         try:
             await api.patch(
                 resource, namespace, metadata["name"], document, kind="apply", field_manager="poolhouse-up", force=True
             )
         except ApiError as error:
-            raise Broken(f"{document['kind']} {metadata['name']} was refused: {error.message}") from error
-        self._say(f"applied {document['kind']} {metadata['name']}")
+            raise Broken(f"{who} was refused: {error.message}") from error
+        self._say(f"applied {who}")
 
 
 async def lines(api: Api) -> list[Line]:

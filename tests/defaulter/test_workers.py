@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,10 +33,12 @@ Start = Callable[..., AbstractAsyncContextManager[Workers]]
 @pytest.fixture
 def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
     @asynccontextmanager
-    async def started(limits: Limits = LIMITS, ready: bool = True) -> AsyncIterator[Workers]:
-        roots = Roots(None, *user, warm=warm)
+    async def started(
+        limits: Limits = LIMITS, ready: bool = True, path: str = os.environ["PATH"], known: Path | None = warm
+    ) -> AsyncIterator[Workers]:
+        roots = Roots(None, *user, warm=known)
         settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(Cluster())}
-        workers = Workers(limits, roots, settings, {"PATH": os.environ["PATH"]})
+        workers = Workers(limits, roots, settings, {"PATH": path})
         others = set(children())
         running = asyncio.create_task(workers.run())
         try:
@@ -163,3 +167,30 @@ async def test_workers_run_as_nobody_special(start: Start, user: tuple[int | Non
 def uids(pid: int) -> set[int]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {int(uid) for uid in next(line for line in lines if line.startswith("Uid:")).split()[1:]}
+
+
+@pytest.fixture
+def hung() -> Iterator[Path]:
+    """A directory of emulators that never answer."""
+    folder = Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp"))
+    folder.chmod(0o755)
+    for name in ("qemu-system-x86_64", "qemu-system-i386"):
+        (folder / name).write_text("#!/bin/sh\nexec sleep 600\n")
+        (folder / name).chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_an_emulator_that_never_answers_its_probe_is_a_clear_answer_in_time(start: Start, hung: Path) -> None:
+    """libvirt waits for it without a limit, and every other define with it."""
+    limits = replace(LIMITS, deadline_seconds=0.5, start_seconds=1.5)
+    async with start(limits, ready=False, path=f"{hung}:/usr/bin:/bin", known=None) as workers:
+        for _ in range(3):
+            begun = time.monotonic()
+            with pytest.raises(Lost, match="no answer"):
+                await workers.ask(frames.DOCUMENT, BODY)
+            assert time.monotonic() - begun < 2
+        async with asyncio.timeout(30):
+            while "did not start" not in workers.counts.restarts:  # noqa: ASYNC110 (as above)
+                await asyncio.sleep(0.05)
+        assert workers.counts.ready == 0

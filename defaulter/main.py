@@ -22,6 +22,8 @@ from defaulter.metrics import Metrics
 from defaulter.roots import Roots
 from defaulter.workers import Limits, Workers
 
+KEEP_ALIVE_SECONDS = 75
+"""longer than clients keep a connection: one that we close just as they use it again costs them a request"""
 CERTIFICATE_SECONDS = 10.0
 """how often the files of the certificate are looked at"""
 _PASSED_ON = ("PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV", "POOLHOUSE_DIR")
@@ -146,6 +148,7 @@ async def serve(settings: Settings) -> None:
         access_log=False,
         server_header=False,
         limit_concurrency=2048,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=5,
     )
     config.load()

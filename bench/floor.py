@@ -41,6 +41,12 @@ class Recorder:
     def cpu_models(self, arch: str) -> Any:
         return self._host.cpu_models(arch)
 
+    def version(self) -> str:
+        return self._host.version()
+
+    def qemu(self) -> str:
+        return self._host.qemu()
+
     @contextmanager
     def scratch(self) -> Iterator[Callable[[str], str]]:
         with self._host.scratch() as define:

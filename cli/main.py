@@ -37,6 +37,7 @@ COMMANDS = {
     "attach": Entry("cli.membership:attach", "Put a VM back into a pool."),
     "disks": Entry("cli.disks:disks", "List the disks that scale-in has kept."),
     "policy": Entry("cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."),
+    "hook": Entry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
     "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
     "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),

@@ -179,3 +179,11 @@ def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
 
 def test_the_recorded_vm_is_the_same_machine_for_its_spec(recording: Libvirt, libvirt: Libvirt) -> None:
     assert inner(recording.default(vm(rich())).object) == inner(libvirt.default(vm(rich())).object)
+
+
+def test_the_manifest_carries_the_hook_as_it_is() -> None:
+    command = [sys.executable, "-m", "cli.main", "hook", "-n", "vms", "-o", "json"]
+    config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert config["metadata"]["namespace"] == "vms"
+    assert config["data"]["onDefineDomain"] == Path(hook.__file__).read_text()
+    assert config["data"]["onDefineDomain"].startswith("#!")

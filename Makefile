@@ -20,8 +20,12 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-head
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
 
+# Most tests wait for servers rather than compute: more workers than cores, each with a control plane of its own. A file
+# stays with one worker, so that its tests share what they start.
+WORKERS := 3
+
 test: setup
-	@exec $(BIN)/python -m pytest
+	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -15,7 +15,7 @@ GUEST := $(VENV)/.guest
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test lint bench setup lock clean
+.PHONY: run test lint bench docs setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -31,6 +31,9 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"
 
 bench: setup
 	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
@@ -63,7 +66,7 @@ lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers \
-	  --extra test --extra lint --extra build -o requirements/all.lock pyproject.toml
+	  --extra test --extra lint --extra docs --extra build -o requirements/all.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

@@ -39,6 +39,12 @@ ORPHANED = f"{DOMAIN}/orphaned"
 INSTANCE_TYPE = f"{DOMAIN}/instance-type"
 IMAGE_ID = f"{DOMAIN}/image-id"
 REQUESTER = f"{DOMAIN}/requester"
+# Annotations of a warm VM: who has it, since when, and what must not be forgotten when a controller restarts.
+CLAIM_NAME = f"{DOMAIN}/claim-name"
+ACTIVATED_AT = f"{DOMAIN}/activated-at"
+READY_SINCE = f"{DOMAIN}/ready-since"
+STATE_REASON = f"{DOMAIN}/state-reason"
+CHECK_FAILURES = f"{DOMAIN}/check-failures"
 
 # The winner among migration policies, stamped on the VMI for KubeVirt's own policy to select.
 MIGRATION_POLICY = f"{DOMAIN}/migration-policy"

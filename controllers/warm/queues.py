@@ -1,0 +1,92 @@
+"""The document's four queues: an index of what the labels say, never a list of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from controllers.warm.guest import Guest
+from controllers.warm.machine import Machine
+from controllers.warm.nodes import Node
+from kinds.warm import Warm
+from runtime.resource import Key
+from runtime.store import Store
+
+
+def _by_pool(m: Machine) -> Iterator[Hashable]:
+    if m.pool_uid:
+        yield m.pool_uid
+
+
+def _by_state(m: Machine) -> Iterator[Hashable]:
+    if m.pool_uid and not m.deleting:
+        yield m.pool_uid, m.state
+
+
+def _by_claim(m: Machine) -> Iterator[Hashable]:
+    if m.claim_uid:
+        yield m.claim_uid
+
+
+INDEXES: Mapping[str, Callable[[Machine], Iterable[Hashable]]] = {
+    "pool": _by_pool,
+    "state": _by_state,
+    "claim": _by_claim,
+}
+"""what the store of machines is to be indexed by"""
+
+
+def _by_node(g: Guest) -> Iterator[Hashable]:
+    if g.node:
+        yield g.node
+
+
+GUEST_INDEXES: Mapping[str, Callable[[Guest], Iterable[Hashable]]] = {"node": _by_node}
+
+
+@dataclass(frozen=True)
+class Queues:
+    machines: Store[Machine]
+    """indexed by INDEXES"""
+    guests: Store[Guest]
+    """indexed by GUEST_INDEXES"""
+    nodes: Store[Node]
+
+    def provisioning(self, pool_uid: str) -> list[Machine]:
+        return self.of(pool_uid, Warm.PROVISIONING) + self.of(pool_uid, Warm.STANDING_BY)
+
+    def ready(self, pool_uid: str) -> list[Machine]:
+        return self.of(pool_uid, Warm.READY)
+
+    def allocating(self, pool_uid: str) -> list[Machine]:
+        return self.of(pool_uid, Warm.ALLOCATING)
+
+    def unhealthy(self, pool_uid: str) -> list[Machine]:
+        return self.of(pool_uid, Warm.UNHEALTHY)
+
+    def of(self, pool_uid: str, state: Warm) -> list[Machine]:
+        """Those in one state, without those that are being deleted."""
+        return [self.joined(m) for m in self.machines.by("state", (pool_uid, state))]
+
+    def all(self, pool_uid: str) -> list[Machine]:
+        """Every machine that says it is of the pool, those that are claimed or being deleted included."""
+        return [self.joined(m) for m in self.machines.by("pool", pool_uid)]
+
+    def claimed(self, claim_uid: str) -> list[Machine]:
+        """Machines that say they are this claim's. More than one is a race that the claim has to end."""
+        return [self.joined(m) for m in self.machines.by("claim", claim_uid)]
+
+    def get(self, key: Key) -> Machine | None:
+        found = self.machines.get(key)
+        return self.joined(found) if found is not None else None
+
+    def on(self, node: str) -> list[Machine]:
+        """Those that run on a node."""
+        found = (self.machines.get(g.key) for g in self.guests.by("node", node))
+        return [m for m in found if m is not None]
+
+    def joined(self, m: Machine) -> Machine:
+        guest = self.guests.get(m.key)
+        if guest is None or guest.owner != m.uid:
+            return m
+        return replace(m, guest=guest, node=self.nodes.get(("", guest.node)) if guest.node else None)

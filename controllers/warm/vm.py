@@ -1,0 +1,159 @@
+"""Machines that are VirtualMachines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from controllers.warm import health, template
+from controllers.warm.machine import Machine, Owner, Standby
+from controllers.warm.machine import machine as view
+from controllers.warm.machines import Change, Health, Lost, Order, Unsure, is_nobody, legal
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import AlreadyExists, Conflict, NotFound, Unavailable, Unreachable
+from runtime.resource import Resource
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+GUESTS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+_VM_VERBS = Resource("subresources.kubevirt.io", "v1", MACHINES.plural, MACHINES.kind)
+_VMI_VERBS = Resource("subresources.kubevirt.io", "v1", GUESTS.plural, GUESTS.kind)
+
+PROBE_SECONDS = 5.0
+
+
+class Preparing(Protocol):
+    """Completes VMs that the API server would store undefaulted."""
+
+    async def __call__(self, documents: Sequence[Json]) -> list[Json]: ...
+
+    async def create(self, document: Json) -> Json: ...
+
+
+class Virtual:
+    """The API server's VirtualMachines as machines of warm pools."""
+
+    def __init__(self, api: Api, prepare: Preparing) -> None:
+        self._api, self._prepare = api, prepare
+
+    async def create(self, order: Order) -> Machine:
+        (document,) = await self._prepare([template.vm(order)])
+        try:
+            return view(await self._prepare.create(document))
+        except AlreadyExists:
+            found = await self._get(order.namespace, order.name)
+            if found is not None and _is_of(found, order):
+                return found
+            raise
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+
+    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+        found, _ = await self._api.list(MACHINES, namespace, label_selector=f"{meta.CLAIM_UID}={claim_uid}")
+        return [view(each) for each in found]
+
+    async def read(self, machine: Machine) -> Machine | None:
+        found = await self._get(machine.namespace, machine.name)
+        return found if found is not None and found.uid == machine.uid else None
+
+    async def change(self, machine: Machine, change: Change) -> Machine:
+        legal(machine, change)
+        patch = {"metadata": _metadata(machine, change)}
+        try:
+            return view(await self._api.patch(MACHINES, machine.namespace, machine.name, patch))
+        except (Conflict, NotFound) as error:
+            raise Lost(str(error)) from error
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+
+    async def check(self, machine: Machine, readiness: health.Readiness) -> Health:
+        found = health.vitals(machine, readiness)
+        return found if found.verdict != "Healthy" else await health.asked(machine, readiness, PROBE_SECONDS)
+
+    async def activate(self, machine: Machine) -> None:
+        if machine.strategy == "Halted":
+            await self._ask(_VM_VERBS, machine, "start")
+        elif machine.guest is None or machine.guest.paused or machine.standby == "Paused":
+            await self._ask(_VMI_VERBS, machine, "unpause")
+
+    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+        if mode == "Running":
+            await self.activate(machine)
+        elif mode == "Paused":
+            await self._ask(_VMI_VERBS, machine, "pause")
+        elif machine.strategy != "Halted":
+            await self._ask(_VM_VERBS, machine, "stop")
+
+    async def terminate(self, machine: Machine, reason: str) -> bool:
+        try:
+            await self._api.delete(
+                MACHINES,
+                machine.namespace,
+                machine.name,
+                uid=machine.uid,
+                resource_version=machine.resource_version,
+                propagation="Background",
+            )
+        except NotFound:
+            return True
+        except Conflict:
+            return False
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+        log.info("deleted %s/%s", *machine.key, extra=_facts(machine, reason))
+        return True
+
+    async def _ask(self, resource: Resource, m: Machine, verb: str) -> None:
+        """Idempotent: KubeVirt answers 409 to who asks for what is already so, and so it does while it can't be done.
+        Which of the two shows in the machine, where the caller looks anyway."""
+        try:
+            with suppress(Conflict):
+                await self._api.request("PUT", resource.path(m.namespace, m.name, verb), body={})
+        except NotFound as error:
+            raise Lost(str(error)) from error
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+
+    async def _get(self, namespace: str, name: str) -> Machine | None:
+        try:
+            return view(await self._api.get(MACHINES, namespace, name))
+        except NotFound:
+            return None
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+
+
+def _is_of(found: Machine, order: Order) -> bool:
+    if found.deleting or not found.owned_by(order.owner.uid):
+        return False
+    return found.claim_uid == order.claim_uid and found.pool_uid == order.pool_uid
+
+
+def _metadata(m: Machine, change: Change) -> Json:
+    """With the resourceVersion, which makes a merge a compare-and-swap, and the UID, so that it never lands on another
+    machine of the same name."""
+    labels: dict[str, str | None] = dict(change.labels)
+    if change.state is not None:
+        labels[meta.WARM_STATE] = change.state.value
+    if change.claim_uid is not None:
+        labels[meta.CLAIM_UID] = change.claim_uid or None
+    metadata: Json = {"resourceVersion": m.resource_version, "uid": m.uid}
+    if labels:
+        metadata["labels"] = labels
+    if change.annotations:
+        metadata["annotations"] = dict(change.annotations)
+    if change.owner is not None:
+        owners: tuple[Owner, ...] = m.others if is_nobody(change.owner) else (*m.others, change.owner)
+        metadata["ownerReferences"] = [each.json() for each in owners]
+    return metadata
+
+
+def _facts(m: Machine, reason: str) -> dict[str, str]:
+    return {"pool": m.pool, "vm": m.name, "vm_uid": m.uid, "reason": reason}

@@ -1,0 +1,122 @@
+"""VMs and instances that we create are complete even while the webhook is away.
+
+On a cluster KubeVirt may start a VM the moment it exists, so completing it afterwards comes too late. Whether the
+webhook is there is found out by a dry run of one, at most twice a minute and only when some are to be created; while
+it is away, the defaulter is asked from here. A webhook that goes away in the middle of a batch is seen by what the API
+server answers: the rest is completed first, and the few VMs that were under way are completed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from defaulter.contract import Away, Defaulter, Refused, undefaulted
+from kinds import meta
+from kinds.meta import UNDEFAULTED
+from runtime.api import Api, Resource
+from runtime.errors import ApiError, Conflict
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+BELIEVED_SECONDS = 30.0
+AT_ONCE = 8
+MENDING_TRIES = 3
+
+
+class Prepare:
+    """For one resource: VirtualMachines, or VirtualMachineInstances, which nobody may change once they exist."""
+
+    def __init__(
+        self, api: Api, resource: Resource, defaulter: Defaulter | None, seed: str, clock: Callable[[], float]
+    ) -> None:
+        self._api, self._resource, self._defaulter, self._seed, self._clock = api, resource, defaulter, seed, clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._present_until = float("-inf")
+        self._absent = False
+        self._opted_out_until: dict[str, float] = {}
+
+    async def __call__(self, documents: Sequence[Json]) -> list[Json]:
+        """The same documents, completed here if the API server would not have it done. Raises Refused where the
+        defaulter finds the template wrong, and ApiError where the API server refuses the first of them."""
+        if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
+            return list(documents)
+        return list(await asyncio.gather(*map(self._completed, documents)))
+
+    async def create(self, document: Json) -> Json:
+        """Creates what was prepared, and returns it as it is stored. Raises what the API server says, and Refused."""
+        if self._absent and await self._wants(document):
+            document = await self._completed(document)
+        created = await self._api.create(self._resource, document)
+        self._saw(created)
+        if self._absent and self._resource.kind == "VirtualMachine" and await self._wants(created):
+            return await self._mend(created)
+        return created
+
+    def _saw(self, created: Json) -> None:
+        """What was created tells for nothing what the next dry run would."""
+        self._absent = bool(undefaulted(created))
+        self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
+
+    async def _wants(self, document: Json) -> bool:
+        if self._defaulter is None or not undefaulted(document):
+            return False
+        return not await self._opted_out(document["metadata"]["namespace"])
+
+    async def _mend(self, document: Json) -> Json:
+        """Completes what was stored undefaulted, as long as nothing runs that a change would have to restart. What
+        doesn't succeed here is left to the completion controller."""
+        namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+        for _ in range(MENDING_TRIES):
+            try:
+                completed = await self._completed(document)
+                if undefaulted(completed):
+                    return document
+                kept = {k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != UNDEFAULTED}
+                metadata = {**completed["metadata"], "annotations": kept}
+                return await self._api.replace(self._resource, {**completed, "metadata": metadata})
+            except Conflict:
+                document = await self._api.get(self._resource, namespace, name)
+                if not undefaulted(document) or (document.get("status") or {}).get("created"):
+                    return document
+            except (Refused, ApiError) as error:
+                log.warning("%s/%s: stays undefaulted for now: %s", namespace, name, error)
+                return document
+        return document
+
+    async def _will_be_completed(self, document: Json) -> bool:
+        if self._clock() < self._present_until:
+            return True
+        answer = await self._api.create(self._resource, document, dry_run=True)
+        self._saw(answer)
+        return not await self._wants(answer)
+
+    async def _opted_out(self, namespace: str) -> bool:
+        if self._clock() < self._opted_out_until.get(namespace, float("-inf")):
+            return True
+        try:
+            metadata = (await self._api.get(NAMESPACES, None, namespace))["metadata"]
+        except ApiError:
+            return False
+        if (metadata.get("labels") or {}).get(meta.DEFAULTING) != meta.DISABLED:
+            return False
+        self._opted_out_until[namespace] = self._clock() + BELIEVED_SECONDS
+        return True
+
+    async def _completed(self, document: Json) -> Json:
+        assert self._defaulter is not None
+        namespace = document["metadata"]["namespace"]
+        try:
+            async with self._turns:
+                answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
+        except Away as away:
+            log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
+            metadata = document["metadata"]
+            annotations = {**(metadata.get("annotations") or {}), UNDEFAULTED: away.reason[:200]}
+            return {**document, "metadata": {**metadata, "annotations": annotations}}
+        return answer.object

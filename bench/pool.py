@@ -28,16 +28,16 @@ from typing import Any
 import aiohttp
 
 from controllers.main import CONNECTIONS
-from controllers.pool import observe, template
+from controllers.pool import template
 from controllers.pool.guest import Guest
-from controllers.pool.kept import by_namespace
-from controllers.pool.machine import by_owner, by_stem, machine
+from controllers.pool.machine import machine
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.revisions import Revision, content, current
-from controllers.pool.state import Misfit, Pool, State, pool
+from controllers.pool.revisions import content, current
+from controllers.pool.state import Pool, State, pool
+from controllers.pool.stores import MACHINES, POOLS, Stores
 from kinds import crds, kubevirt
 from runtime.api import AlreadyExists, Api, NotFound, Resource
-from runtime.store import Store
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ async def prepare(api: Api) -> None:
             await api.create(CRDS, crd)
     with suppress(AlreadyExists):
         await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    for resource in (observe.MACHINES, observe.POOLS):
+    for resource in (MACHINES, POOLS):
         async with asyncio.timeout(30):
             await _served(api, resource)
 
@@ -123,7 +123,7 @@ async def _served(api: Api, resource: Resource) -> None:
 
 async def count(api: Api) -> int:
     """VMs there are, for the price of one of them."""
-    path = observe.MACHINES.path(NAMESPACE)
+    path = MACHINES.path(NAMESPACE)
     answer = await api.request("GET", path, query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
@@ -152,10 +152,10 @@ async def bare(api: Api, vms: int) -> tuple[float, float]:
         del document["metadata"]["ownerReferences"]
 
     async def create(document: Json) -> None:
-        await api.create(observe.MACHINES, document)
+        await api.create(MACHINES, document)
 
     async def delete(document: Json) -> None:
-        await api.delete(observe.MACHINES, NAMESPACE, document["metadata"]["name"])
+        await api.delete(MACHINES, NAMESPACE, document["metadata"]["name"])
 
     return await all_of(create, documents), await all_of(delete, documents)
 
@@ -178,17 +178,17 @@ async def pooled(api: Api, vms: int) -> tuple[float, float]:
     """Seconds that a pool takes from 0 to so many VMs, and back."""
     name = "bench"
     with suppress(NotFound):
-        await api.delete(observe.POOLS, NAMESPACE, name)
-    await api.create(observe.POOLS, manifest(name, 0))
+        await api.delete(POOLS, NAMESPACE, name)
+    await api.create(POOLS, manifest(name, 0))
     await asyncio.sleep(1)
     scale = {"spec": {"replicas": vms}}
-    await api.patch(observe.POOLS, NAMESPACE, name, scale)
+    await api.patch(POOLS, NAMESPACE, name, scale)
     grown = await until(api, vms)
     # At rest before it shrinks: its status has been said.
     await asyncio.sleep(2)
-    await api.patch(observe.POOLS, NAMESPACE, name, {"spec": {"replicas": 0}})
+    await api.patch(POOLS, NAMESPACE, name, {"spec": {"replicas": 0}})
     shrunk = await until(api, 0)
-    await api.delete(observe.POOLS, NAMESPACE, name)
+    await api.delete(POOLS, NAMESPACE, name)
     return grown, shrunk
 
 
@@ -263,7 +263,7 @@ def planning(sizes: list[int]) -> None:
         times = []
         for _ in range(7):
             begun = time.process_time()
-            state = observe.observe(stores, key, settled=True, failure=None, burst=250)
+            state = observe(stores, key, settled=True, failure=None, burst=250)
             assert isinstance(state, State)
             decided = plan(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
@@ -272,28 +272,23 @@ def planning(sizes: list[int]) -> None:
         print(f"  {'':78} {size:7d} {statistics.median(times) * 1000:8.2f}")
 
 
-def _stores(size: int) -> observe.Stores:
-    pools: Store[Pool | Misfit] = Store({"disk": observe.by_disk})
-    revisions: Store[Revision] = Store({"owner": observe.by_owner})
-    machines = Store({"owner": by_owner, "stem": by_stem})
-    guests: Store[Guest] = Store()
+def _stores(size: int) -> Stores:
+    found = Stores()
     for name in ("bench", "other"):
         metadata = {"namespace": NAMESPACE, "name": name, "uid": name, "generation": 1}
         view = pool({**manifest(name, size), "metadata": metadata})
         assert isinstance(view, Pool)
-        pools.put(view.key, view)
+        found.pools.put(view.key, view)
         revision, _ = current(name, name, content(view.spec), ())
-        revisions.put((NAMESPACE, revision.name), revision)
+        found.revisions.put((NAMESPACE, revision.name), revision)
         for ordinal in range(1, size + 1):
             document = template.vm(view, ordinal, revision)
             document["metadata"].update(uid=f"{name}-{ordinal}", resourceVersion="1")
             document["status"] = {"ready": True, "created": True}
-            found = machine(document)
-            machines.put(found.key, found)
-            guests.put(found.key, Guest(NAMESPACE, found.name, f"run-{found.uid}", found.uid, found.revision))
-    return observe.Stores(
-        pools=pools, machines=machines, revisions=revisions, guests=guests, kept=Store({"namespace": by_namespace})
-    )
+            m = machine(document)
+            found.machines.put(m.key, m)
+            found.guests.put(m.key, Guest(NAMESPACE, m.name, f"run-{m.uid}", m.uid, m.revision))
+    return found
 
 
 def main() -> None:

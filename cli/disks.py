@@ -38,8 +38,7 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 async def _rows(api: Api, namespace: str) -> list[Json]:
-    from controllers.pool.disks import CLAIMS
-    from controllers.pool.observe import POOLS
+    from controllers.pool.stores import CLAIMS, POOLS
     from kinds import meta
 
     claims, _ = await api.list(CLAIMS, namespace, label_selector=meta.KEPT_BY)

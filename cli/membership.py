@@ -88,7 +88,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
 
 
 async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
-    from controllers.pool.observe import MACHINES
+    from controllers.pool.stores import MACHINES
 
     metadata = document["metadata"]
     # With the version that was looked at: a reference that came meanwhile must not be lost.

@@ -90,6 +90,7 @@ async def _foreseen(api: Api, document: Json, burst: int) -> Json:
         "plan": list(rows(found)),
         "waits": waits,
         "blocked": found.blocked,
+        "refused": found.refused,
         "complete": found.complete,
     }
 
@@ -109,5 +110,6 @@ def _say(answer: Json) -> None:
         click.echo("  and so on")
     for wait in answer["waits"]:
         click.echo(f"  {wait['vm']} waits: {wait['reason']}")
-    if answer["blocked"]:
-        click.echo(f"  {answer['blocked']}")
+    for reason in (answer["blocked"], answer["refused"]):
+        if reason:
+            click.echo(f"  {reason}")

@@ -25,20 +25,20 @@ def belongs(document: Json, uid: str) -> bool:
 
 
 async def pool_named(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.observe import POOLS
+    from controllers.pool.stores import POOLS
 
     return await api.get(POOLS, cluster.namespace, name)
 
 
 async def machine_named(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.observe import MACHINES
+    from controllers.pool.stores import MACHINES
 
     return await api.get(MACHINES, cluster.namespace, name)
 
 
 async def machines_of(api: Api, pool: Json) -> list[Json]:
     """All VMs that the pool owns."""
-    from controllers.pool.observe import MACHINES
+    from controllers.pool.stores import MACHINES
 
     metadata = pool["metadata"]
     found: list[Json] = []
@@ -49,7 +49,7 @@ async def machines_of(api: Api, pool: Json) -> list[Json]:
 
 async def revisions_of(api: Api, pool: Json) -> list[Json]:
     """The templates that this very pool has had, the oldest first."""
-    from controllers.pool.observe import REVISIONS
+    from controllers.pool.stores import REVISIONS
 
     metadata = pool["metadata"]
     items, _ = await api.list(REVISIONS, metadata["namespace"])

@@ -140,7 +140,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
     """Give a pool a template that it had before."""
 
     async def back(api: Api) -> Json:
-        from controllers.pool.observe import POOLS
+        from controllers.pool.stores import POOLS
 
         document = await pool_named(api, cluster, pool)
         revisions = await revisions_of(api, document)
@@ -192,7 +192,7 @@ def resume(cluster: Cluster, pool: str, output: str) -> None:
 
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
     async def write(api: Api) -> None:
-        from controllers.pool.observe import POOLS
+        from controllers.pool.stores import POOLS
 
         await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
 

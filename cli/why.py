@@ -42,7 +42,7 @@ def why(cluster: Cluster, vm: str, output: str) -> None:
 
 
 async def _found(api: Api, namespace: str, vm: str) -> Json:
-    from controllers.pool.observe import MACHINES
+    from controllers.pool.stores import MACHINES
     from runtime.api import NotFound
 
     try:

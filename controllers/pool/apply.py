@@ -23,10 +23,10 @@ from controllers.pool.actions import (
     Unmark,
     Update,
 )
-from controllers.pool.observe import GUESTS, MACHINES, POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.prepare import Prepare
 from controllers.pool.state import Failure, Misfit, Pool, State
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
 from defaulter.contract import Refused
 from kinds.pool import PoolStatus
 from runtime.api import Api
@@ -139,7 +139,7 @@ class Apply:
     async def _without_disks(self, vm: Json) -> None:
         namespace = vm["metadata"]["namespace"]
         for disk in template.disk_names(vm):
-            for resource in (disks.DATA_VOLUMES, disks.CLAIMS):
+            for resource in (DATA_VOLUMES, CLAIMS):
                 with suppress(NotFound):
                     metadata = (await self.api.get(resource, namespace, disk))["metadata"]
                     # One without an owner is nobody's leftover: it was brought, or kept, for this VM.

@@ -8,30 +8,33 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from controllers.pool import observe
 from controllers.pool.foresee import foresee, rows
-from controllers.pool.observe import Stores
+from controllers.pool.observe import observe
 from controllers.pool.state import Misfit, Pool, State, pool
-from runtime.store import Store
+from controllers.pool.stores import POOL_VIEWS, Stores
 
 Json = dict[str, Any]
 
 PATH = "/apis/pools/plan"
+YOUNGEST = "9999-12-31T23:59:59Z"
+"""birth of a pool that is not made yet"""
 MOST_STEPS = 50
 """of an answer over HTTP, which others wait for"""
 
 
 def imagined(stores: Stores, document: Json, burst: int) -> State | Misfit:
-    """The state of a pool that is as the document says, among the VMs that there are."""
-    metadata = {"uid": "", **document["metadata"]}
+    """The state of a pool that is as the document says, among the VMs and the other pools that there are."""
+    metadata = {"uid": "", "creationTimestamp": YOUNGEST, **document["metadata"]}
     known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
     if known is not None:
-        metadata["uid"] = known.uid
+        metadata |= {"uid": known.uid, "creationTimestamp": known.born if isinstance(known, Pool) else YOUNGEST}
         document = {**document, "status": known.status.json()}
     view = pool({**document, "metadata": metadata})
-    only: Store[Pool | Misfit] = Store({"disk": observe.by_disk})
-    only.put(view.key, view)
-    found = observe.observe(replace(stores, pools=only), view.key, settled=True, failure=None, burst=burst)
+    beside = POOL_VIEWS.store()
+    beside.put(view.key, view)
+    for _, other in stores.sharing(view) if isinstance(view, Pool) else ():
+        beside.put(other.key, other)
+    found = observe(replace(stores, pools=beside), view.key, settled=True, failure=None, burst=burst)
     assert found is not None  # it has just been put there
     return found
 
@@ -54,4 +57,4 @@ class Ask:
         # In a thread: it may take a second for thousands of VMs, and the controllers have other work.
         found = await asyncio.to_thread(foresee, state, self.now(), MOST_STEPS)
         plan = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
-        return 200, {"plan": plan, "complete": found.complete, "blocked": found.blocked}
+        return 200, {"plan": plan, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}

@@ -9,19 +9,25 @@ from time import monotonic
 from prometheus_client import CollectorRegistry
 
 from controllers.part import Part
-from controllers.pool import ask, disks, guest, kept, machine, observe, revisions, state
+from controllers.pool import ask
 from controllers.pool.apply import Apply
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.prepare import Prepare
-from controllers.pool.state import Misfit, Pool
+from controllers.pool.stores import (
+    GUEST_VIEWS,
+    KEPT_VIEWS,
+    MACHINE_VIEWS,
+    MACHINES,
+    POOL_VIEWS,
+    REVISION_VIEWS,
+    Stores,
+)
 from defaulter.contract import Defaulter
-from kinds import meta
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.events import Events
 from runtime.expectations import Expectations
-from runtime.informer import Informer
 from runtime.resource import Key
 
 EXPECTATIONS_SECONDS = 30.0
@@ -32,25 +38,13 @@ from an old store could do after that; a call that got no answer must not idle a
 def build(
     api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
 ) -> Part:
-    pools: Informer[Pool | Misfit] = Informer(api, observe.POOLS, state.pool, indexes={"disk": observe.by_disk})
-    machines = Informer(
-        api,
-        observe.MACHINES,
-        machine.machine,
-        indexes={"owner": machine.by_owner, "stem": machine.by_stem},
-    )
-    templates = Informer(api, observe.REVISIONS, revisions.revision, indexes={"owner": observe.by_owner})
-    kept_disks = Informer(
-        api, disks.CLAIMS, kept.kept, label_selector=meta.KEPT_BY, indexes={"namespace": kept.by_namespace}
-    )
-    guests = Informer(api, observe.GUESTS, guest.guest)
-    stores = observe.Stores(pools.store, machines.store, templates.store, guests.store, kept_disks.store)
+    pools, machines, revisions = POOL_VIEWS.informer(api), MACHINE_VIEWS.informer(api), REVISION_VIEWS.informer(api)
+    guests, kept = GUEST_VIEWS.informer(api), KEPT_VIEWS.informer(api)
+    stores = Stores(pools.store, machines.store, revisions.store, guests.store, kept.store)
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     pooling = PoolController(
         stores=stores,
-        apply=Apply(
-            api, events, expectations, Prepare(api, observe.MACHINES, defaulter, seed, monotonic), clock=monotonic
-        ),
+        apply=Apply(api, events, expectations, Prepare(api, MACHINES, defaulter, seed, monotonic), clock=monotonic),
         expectations=expectations,
         metrics=PoolMetrics(registry),
         burst=burst,
@@ -61,8 +55,8 @@ def build(
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
     machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
     guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
-    kept_disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
-    informers = (pools, machines, templates, guests, kept_disks)
+    kept.subscribe(partial(pooling.disk_changed, controller.enqueue))
+    informers = (pools, machines, revisions, guests, kept)
     return Part("pool", informers, controller.run, answers={ask.PATH: ask.Ask(stores, burst, now)})
 
 

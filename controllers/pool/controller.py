@@ -14,10 +14,11 @@ from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.naming import split
-from controllers.pool.observe import Stores, observe
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.status import healed, misfit_status, status
+from controllers.pool.stores import Stores
 from kinds.pool import Healing, PoolStatus
 from runtime.controller import Unfinished
 from runtime.expectations import Expectations
@@ -134,7 +135,7 @@ class PoolController:
             self._gone.pop(old.uid, None)
         for pool in (old, new):
             if isinstance(pool, Pool):
-                for other in self.stores.sharing(pool).values():
+                for other in (each for _, each in self.stores.sharing(pool)):
                     enqueue(other.key, 0.0)
         for each in (old, new):
             if each is not None:
@@ -147,6 +148,8 @@ class PoolController:
         if new is not None and new.owner_name:
             self.expectations.saw_create(new.owner, new.name)
             self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
+        if new is None and old is not None:
+            self.stores.forget(old.key)
         if new is None and old is not None and old.owner_name:
             self._gone.setdefault(old.owner, {})[old.name] = self.clock()
         leaving = old if new is None else new if new.deleting else None

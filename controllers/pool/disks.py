@@ -13,15 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from controllers.pool.actions import Delete, ReleaseDisks, ReturnDisk, Unmark
-from controllers.pool.observe import MACHINES
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES
 from kinds import meta
 from runtime.api import Api, Resource
 from runtime.errors import NotFound
 
 Json = dict[str, Any]
-
-DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
-CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 
 async def delete_keeping(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:

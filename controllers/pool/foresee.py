@@ -46,19 +46,22 @@ class Foresight:
     """why scale-in can't go on after them"""
     waits: tuple[Wait, ...] = ()
     """what else stays undone"""
+    refused: str = ""
+    """why no VMs are created"""
 
 
 def foresee(state: State, now: datetime, most_steps: int = MOST_STEPS) -> Foresight:
     steps: list[Plan] = []
     state = replace(state, settled=True)
+    refused = state.shared.message if state.shared else ""
     for step in range(most_steps):
         decided = plan(state, now + step * BETWEEN)
         if not decided.actions:
-            return Foresight(tuple(steps), True, decided.blocked, decided.waits)
+            return Foresight(tuple(steps), True, decided.blocked, decided.waits, refused)
         steps.append(decided)
         for action in decided.actions:
             state = after(action, state)
-    return Foresight(tuple(steps), False)
+    return Foresight(tuple(steps), False, refused=refused)
 
 
 def rows(foresight: Foresight) -> Iterator[Json]:

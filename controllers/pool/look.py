@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from controllers.pool import disks, guest, kept, machine, observe, revisions, state
-from controllers.pool.observe import Stores
-from kinds import meta
-from runtime.api import Api, Resource
+from controllers.pool.stores import GUEST_VIEWS, KEPT_VIEWS, MACHINE_VIEWS, POOL_VIEWS, REVISION_VIEWS, Source, Stores
+from runtime.api import Api
 from runtime.resource import key_of
 from runtime.store import Store
 
@@ -19,30 +16,17 @@ V = TypeVar("V")
 async def look(api: Api, namespace: str) -> Stores:
     """What there is in the namespace now. Raises what the API server refuses."""
 
-    async def filled(
-        resource: Resource,
-        view: Callable[[dict[str, Any]], V],
-        label_selector: str | None = None,
-        **indexes: Callable[[V], Iterable[Hashable]],
-    ) -> Store[V]:
-        store: Store[V] = Store(indexes)
-        async for items, _ in api.pages(resource, namespace, label_selector=label_selector):
+    async def filled(source: Source[V]) -> Store[V]:
+        store = source.store()
+        async for items, _ in api.pages(source.resource, namespace, label_selector=source.label_selector):
             for document in items:
-                store.put(key_of(document), view(document))
+                store.put(key_of(document), source.view(document))
         return store
 
     async with asyncio.TaskGroup() as group:
-        pools = group.create_task(filled(observe.POOLS, state.pool, disk=observe.by_disk))
-        machines = group.create_task(
-            filled(observe.MACHINES, machine.machine, owner=machine.by_owner, stem=machine.by_stem)
-        )
-        guests = group.create_task(filled(observe.GUESTS, guest.guest))
-        templates = group.create_task(filled(observe.REVISIONS, revisions.revision, owner=observe.by_owner))
-        claims = group.create_task(filled(disks.CLAIMS, kept.kept, meta.KEPT_BY, namespace=kept.by_namespace))
-    return Stores(
-        pools=pools.result(),
-        machines=machines.result(),
-        guests=guests.result(),
-        revisions=templates.result(),
-        kept=claims.result(),
-    )
+        pools = group.create_task(filled(POOL_VIEWS))
+        machines = group.create_task(filled(MACHINE_VIEWS))
+        revisions = group.create_task(filled(REVISION_VIEWS))
+        guests = group.create_task(filled(GUEST_VIEWS))
+        kept = group.create_task(filled(KEPT_VIEWS))
+    return Stores(pools.result(), machines.result(), revisions.result(), guests.result(), kept.result())

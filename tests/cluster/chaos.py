@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from controllers.pool.disks import CLAIMS
-from controllers.pool.observe import MACHINES
+from controllers.pool.stores import CLAIMS, MACHINES
 from kinds import meta
 from runtime.api import ApiError, Expired, NotFound, Resource
 from tests.cluster.pooling import Place, template

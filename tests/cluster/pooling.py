@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.build import build
-from controllers.pool.disks import CLAIMS, DATA_VOLUMES
-from controllers.pool.observe import GUESTS, MACHINES, POOLS
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS
 from kinds import POOL, kubevirt
 from kinds.crd import crd
 from runtime.api import Api, NotFound, Resource, Throttled
@@ -25,6 +24,7 @@ from runtime.metrics import PREFIX, Metrics
 Json = dict[str, Any]
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_SECONDS = 60.0
 
@@ -161,6 +161,18 @@ class Place:
         """Claims, by name, that are not being deleted."""
         items, _ = await self.api.list(CLAIMS, self.namespace)
         return {e["metadata"]["name"]: e for e in items if "deletionTimestamp" not in e["metadata"]}
+
+
+@asynccontextmanager
+async def namespace(kubeconfig: Path, prefix: str = "pool") -> AsyncIterator[Place]:
+    """One of its own, until the block ends."""
+    async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        await install(api)
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": f"{prefix}-"}})
+        found = Place(api, made["metadata"]["name"])
+        yield found
+        with suppress(NotFound):
+            await api.delete(NAMESPACES, None, found.namespace)
 
 
 def template(**spec: Any) -> Json:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from controllers.pool.disks import CLAIMS, DATA_VOLUMES
-from controllers.pool.observe import MACHINES, POOLS
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES, POOLS
 from kinds import POOL, meta
 from kinds.crd import crd
-from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.api import ApiError, NotFound, Resource
 from tests.cluster.pooling import CRDS, Place, controller, install, until
 
 Json = dict[str, Any]
@@ -25,16 +22,6 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"ba
 
 def web(*ordinals: int) -> list[str]:
     return sorted(f"web-{ordinal}" for ordinal in ordinals)
-
-
-@pytest_asyncio.fixture
-async def place(control_plane: Any) -> AsyncIterator[Place]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        await install(api)
-        made = await api.create(NAMESPACES, {"metadata": {"generateName": "pool-"}})
-        name = made["metadata"]["name"]
-        yield Place(api, name)
-        await api.delete(NAMESPACES, None, name)
 
 
 async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from runtime.api import Api, Resource
 from runtime.certificates import new_authority, new_server
 from runtime.serve import serve
-from tests.cluster.pooling import Place, controller, engine, install, until
+from tests.cluster.pooling import Place, controller, engine, until
 
 pytestmark = pytest.mark.slow
 
@@ -82,16 +81,6 @@ async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> Async
         await api.delete(API_SERVICES, None, name)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-
-
-@pytest_asyncio.fixture
-async def place(control_plane: Any) -> AsyncIterator[Place]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        await install(api)
-        made = await api.create(NAMESPACES, {"metadata": {"generateName": "autoscaler-"}})
-        name = made["metadata"]["name"]
-        yield Place(api, name)
-        await api.delete(NAMESPACES, None, name)
 
 
 async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_away(

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
-import pytest_asyncio
-
-from controllers.pool.disks import CLAIMS, DATA_VOLUMES
 from controllers.pool.look import look
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.state import State
-from runtime.api import Api, Resource
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES
+from runtime.api import Resource
 from tests.cluster.chaos import People, insisted, sized, witnessed
 from tests.cluster.faulty import Faulty
-from tests.cluster.pooling import Place, Running, controller, engine, install
+from tests.cluster.pooling import Place, Running, controller, engine
 
 Json = dict[str, Any]
 
@@ -34,16 +31,6 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
 PEACE_SECONDS = 90.0
-
-
-@pytest_asyncio.fixture
-async def place(control_plane: Any) -> AsyncIterator[Place]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        await install(api)
-        made = await api.create(NAMESPACES, {"metadata": {"generateName": "chaos-"}})
-        name = made["metadata"]["name"]
-        yield Place(api, name)
-        await api.delete(NAMESPACES, None, name)
 
 
 async def test_whatever_happens_nothing_is_doubled_or_lost_and_peace_returns(

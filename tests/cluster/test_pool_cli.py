@@ -14,9 +14,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from controllers.pool.observe import MACHINES
-from runtime.api import Api, Resource
-from tests.cluster.pooling import Place, controller, install, template, until
+from controllers.pool.stores import MACHINES
+from runtime.api import Resource
+from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]
 
@@ -43,13 +43,8 @@ class Shell:
 
 @pytest_asyncio.fixture
 async def shell(control_plane: Any) -> AsyncIterator[Shell]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        await install(api)
-        made = await api.create(NAMESPACES, {"metadata": {"generateName": "cli-"}})
-        place = Place(api, made["metadata"]["name"])
-        async with controller(control_plane.kubeconfig):
-            yield Shell(place, control_plane.kubeconfig)
-        await api.delete(NAMESPACES, None, place.namespace)
+    async with namespace(control_plane.kubeconfig, "cli") as place, controller(control_plane.kubeconfig):
+        yield Shell(place, control_plane.kubeconfig)
 
 
 def manifest(replicas: int, **spec: Any) -> Json:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from controllers.pool.observe import GUESTS
+from controllers.pool.stores import GUESTS
 from tests.cluster.pooling import Place, until
-from tests.cluster.test_pool import condition, place, status
+from tests.cluster.test_pool import condition, status
 from tests.cluster.test_pool_rollout import complete, running
 
-__all__ = ["place", "running"]
+__all__ = ["running"]
 
 BROKEN = {"sim.poolhouse.dev/fail": "CrashLoopBackOff", "sim.poolhouse.dev/retry-seconds": "0.2"}
 

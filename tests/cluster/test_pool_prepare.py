@@ -7,14 +7,12 @@ from typing import Any, cast
 import pytest
 
 from controllers.pool import prepare
-from controllers.pool.observe import MACHINES
+from controllers.pool.stores import MACHINES
 from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import meta
 from tests.cluster.pooling import Place, controller, template, until
-from tests.cluster.test_pool import NAMESPACES, condition, place, web
+from tests.cluster.test_pool import NAMESPACES, condition, web
 from tests.webhook.stand_in import StandIn
-
-__all__ = ["place"]
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.pool.observe import GUESTS, MACHINES, REVISIONS
+from controllers.pool.stores import GUESTS, MACHINES, REVISIONS
 from tests.cluster.pooling import Place, controller, engine, template, until
-from tests.cluster.test_pool import condition, place, status, web
-
-__all__ = ["place"]
+from tests.cluster.test_pool import condition, status, web
 
 Json = dict[str, Any]
 

@@ -6,25 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool import kept, machine, observe
 from controllers.pool.actions import Create
-from controllers.pool.observe import Stores
+from controllers.pool.machine import Machine
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.state import Pool, State
-from runtime.store import Store
-from tests.controllers.pool.builders import NOW, a_pool, template
+from controllers.pool.stores import Stores
+from tests.controllers.pool.builders import NOW, a_pool, machine, template
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
 
 def stores(*pools: Pool) -> Stores:
-    found = Stores(
-        pools=Store({"disk": observe.by_disk}),
-        machines=Store({"owner": machine.by_owner, "stem": machine.by_stem}),
-        revisions=Store({"owner": observe.by_owner}),
-        guests=Store(),
-        kept=Store({"namespace": kept.by_namespace}),
-    )
+    found = Stores()
     for pool in pools:
         found.pools.put(pool.key, pool)
     return found
@@ -46,14 +40,30 @@ DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="o
     ],
 )
 def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
-    state = observe.observe(stores(WEB, other), WEB.key, settled=True, failure=None, burst=250)
+    state = observe(stores(WEB, other), WEB.key, settled=True, failure=None, burst=250)
     assert isinstance(state, State)
     assert sum(isinstance(each, Create) for each in plan(state, NOW).actions) == made
     assert (state.shared is not None) == (made == 0)
 
 
+@pytest.mark.parametrize(
+    ("stranger", "made"),
+    [
+        pytest.param(machine("db", disks=("root-1",), owner="", owner_name=""), "web-2", id="a lone VM has that disk"),
+        pytest.param(machine("db", disks=("logs-1",), owner="", owner_name=""), "web-1", id="a lone VM has another"),
+        pytest.param(machine("db-1", disks=("root",), owner="", owner_name=""), "web-1", id="a name without ordinal"),
+    ],
+)
+def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: Machine, made: str) -> None:
+    found = stores(WEB)
+    found.machines.put(stranger.key, stranger)
+    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
+
+
 def test_who_waits_is_told_for_whom_and_what_to_do() -> None:
-    state = observe.observe(stores(WEB, OTHER), WEB.key, settled=True, failure=None, burst=250)
+    state = observe(stores(WEB, OTHER), WEB.key, settled=True, failure=None, burst=250)
     assert isinstance(state, State)
     assert state.shared is not None
     assert state.shared.message.startswith("dataVolumeTemplate root is also pool other's")

@@ -56,8 +56,15 @@ def build(
     machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
     guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
     kept.subscribe(partial(pooling.disk_changed, controller.enqueue))
+
+    async def work() -> None:
+        try:
+            await controller.run()
+        finally:
+            pooling.metrics.clear()
+
     informers = (pools, machines, revisions, guests, kept)
-    return Part("pool", informers, controller.run, answers={ask.PATH: ask.Ask(stores, burst, now)})
+    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(stores, burst, now)})
 
 
 def now() -> datetime:

@@ -90,6 +90,7 @@ class PoolController:
             promised = status(state, decided, now)
             await self.apply.write_status(pool, promised)
             self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
+            self.metrics.healed(pool.key, len(healed(decided)))
         outcome = await self.apply(state, decided)
         if outcome.failure:
             self._failures[pool.uid] = outcome.failure
@@ -171,7 +172,9 @@ class PoolController:
             return
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
             self.expectations.saw_delete(machine.owner, old.uid)
-        enqueue((machine.namespace, machine.owner_name), GATHER_SECONDS)
+        pool = machine.namespace, machine.owner_name
+        self.metrics.guest(pool, old, new)
+        enqueue(pool, GATHER_SECONDS)
 
     def disk_changed(self, enqueue: Enqueue, old: Kept | None, new: Kept | None) -> None:
         for each in (old, new):

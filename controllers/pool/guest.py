@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from sys import intern
+from typing import Any, NamedTuple
 
 from kinds import meta
 
@@ -21,14 +24,42 @@ class Guest:
     """label of the template's revision that it was started from"""
     deleting: bool = False
     phase: str = ""
+    born: int = 0
+    """these times are seconds, as the API has them"""
+    deleted_at: int = 0
+    passed: tuple[tuple[str, int], ...] = ()
+    """phases that it has reached, and when"""
 
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
 
 
+class Transition(NamedTuple):
+    last_phase: str
+    """empty for the first one"""
+    phase: str
+    seconds: int
+    """since the last phase was reached"""
+    from_creation: int
+    from_deletion: int | None
+    """None where it ended by itself"""
+
+
+ENDS = frozenset({"Succeeded", "Failed"})
+
+
+def transitions(old: Guest, new: Guest) -> Iterator[Transition]:
+    """What happened between two looks at one run, phases that were passed through between them included."""
+    last, since = old.passed[-1] if old.passed else ("", new.born)
+    for phase, at in new.passed[len(old.passed) :]:
+        ended = at - new.deleted_at if phase in ENDS and new.deleted_at else None
+        yield Transition(last, phase, at - since, at - new.born, ended)
+        last, since = phase, at
+
+
 def guest(document: Json) -> Guest:
-    metadata = document["metadata"]
+    metadata, status = document["metadata"], document.get("status") or {}
     owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     return Guest(
         namespace=metadata.get("namespace", ""),
@@ -37,5 +68,15 @@ def guest(document: Json) -> Guest:
         owner=owner.get("uid", ""),
         revision=(metadata.get("labels") or {}).get(meta.REVISION, ""),
         deleting=metadata.get("deletionTimestamp") is not None,
-        phase=(document.get("status") or {}).get("phase") or "",
+        phase=intern(status.get("phase") or ""),
+        born=_seconds(metadata.get("creationTimestamp")),
+        deleted_at=_seconds(metadata.get("deletionTimestamp")),
+        passed=tuple(
+            (intern(each["phase"]), _seconds(each.get("phaseTransitionTimestamp")))
+            for each in status.get("phaseTransitionTimestamps") or ()
+        ),
     )
+
+
+def _seconds(time: str | None) -> int:
+    return int(datetime.fromisoformat(time).timestamp()) if time else 0

@@ -1,11 +1,13 @@
-"""What a pool measures (designs/1, VirtualMachinePool Metrics)."""
+"""What a pool measures (designs/1, VirtualMachinePool Metrics).
+
+Only the replica that leads measures, and only pools that are there: what a sum over replicas and pools says is true.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
+from controllers.pool.guest import Guest, transitions
 from controllers.pool.machine import Machine
 from controllers.pool.state import Pool
 from kinds.pool import PoolStatus
@@ -13,6 +15,9 @@ from runtime.metrics import PREFIX
 from runtime.resource import Key
 
 LABELS = ("namespace", "vmpool")
+PHASES = ("phase", "last_phase")
+SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+"""times of VMs are given by the API in whole seconds"""
 
 
 class PoolMetrics:
@@ -20,29 +25,66 @@ class PoolMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"{PREFIX}vmpool_{name}", text, LABELS, registry=registry)
 
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"{PREFIX}vmpool_{name}_total", text, LABELS, registry=registry)
+
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(
+                f"{PREFIX}vmi_phase_transition_time_{name}",
+                text,
+                (*LABELS, *PHASES),
+                registry=registry,
+                buckets=SECONDS,
+            )
+
         self._gauges = {
             "desired_replicas": gauge("desired_replicas", "VMs that the pool should have."),
-            "replicas": gauge("replicas", "VMs that the pool has."),
-            "ready_replicas": gauge("ready_replicas", "VMs that are ready."),
-            "updated_replicas": gauge("updated_replicas", "VMs that have the current template."),
-            "unavailable_replicas": gauge("unavailable_replicas", "VMs that are missing or not available."),
+            "replicas": gauge("replicas", "VMs that the pool has, those being deleted left out."),
+            "ready_replicas": gauge("ready_replicas", "VMs of the pool that are ready."),
+            "updated_replicas": gauge("updated_replicas", "VMs of the pool that have its current template."),
+            "unavailable_replicas": gauge("unavailable_replicas", "VMs of the pool that are missing or not available."),
+            "kept_disks": gauge("kept_disks", "Disks that scale-in has kept for VMs that come back."),
+            "healing_stopped": gauge(
+                "healing_stopped", "1 while healing is stopped because too many VMs of the pool fail at once."
+            ),
         }
-        self._starts = Counter(f"{PREFIX}vmpool_vm_starts_total", "VMs that started.", LABELS, registry=registry)
-        self._stops = Counter(f"{PREFIX}vmpool_vm_stops_total", "VMs that stopped.", LABELS, registry=registry)
+        self._starts = counter("vm_starts", "VMs of the pool that started.")
+        self._stops = counter("vm_stops", "VMs of the pool that stopped, for whatever reason.")
+        self._heals = counter("heals", "VMs that were deleted with their disks and made again as they kept failing.")
+        self._transition = histogram(
+            "seconds", "Seconds that a pool's VMI spent in last_phase before it reached phase."
+        )
+        self._from_creation = histogram(
+            "from_creation_seconds", "Seconds from the creation of a pool's VMI until it reached phase."
+        )
+        self._from_deletion = histogram(
+            "from_deletion_seconds", "Seconds from the deletion of a pool's VMI until it reached its last phase."
+        )
+        self._known: dict[Key, set[tuple[str, str]]] = {}
+        """pools that are there, and the (phase, last_phase) that were measured for each"""
 
     def pool(self, pool: Pool, status: PoolStatus) -> None:
+        self._known.setdefault(pool.key, set())
+        breaker = status.healing.breaker if status.healing else None
         values = {
             "desired_replicas": pool.spec.replicas,
             "replicas": status.replicas,
             "ready_replicas": status.ready_replicas,
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
+            "kept_disks": status.kept_disks,
+            "healing_stopped": breaker is not None and breaker.open,
         }
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
+        for each in (self._starts, self._stops, self._heals):
+            each.labels(*pool.key)  # a rate wants to see the first one, and so a 0 before it
+
+    def healed(self, key: Key, count: int) -> None:
+        self._heals.labels(*key).inc(count)
 
     def machine(self, old: Machine | None, new: Machine | None) -> None:
-        if old is None or not old.owner_name:
+        if old is None or (old.namespace, old.owner_name) not in self._known:
             return  # first sight of it, perhaps after a restart of ours: nothing is known to have changed
         labels = (old.namespace, old.owner_name)
         if not old.exists and new is not None and new.exists:
@@ -50,8 +92,34 @@ class PoolMetrics:
         if old.exists and (new is None or not new.exists):
             self._stops.labels(*labels).inc()
 
+    def guest(self, key: Key, old: Guest | None, new: Guest | None) -> None:
+        """`key` is that of its pool."""
+        measured = self._known.get(key)
+        if measured is None or old is None or new is None or old.uid != new.uid or old.phase == new.phase:
+            return
+        for each in transitions(old, new):
+            labels = (*key, each.phase, each.last_phase)
+            measured.add((each.phase, each.last_phase))
+            self._transition.labels(*labels).observe(each.seconds)
+            self._from_creation.labels(*labels).observe(each.from_creation)
+            if each.from_deletion is not None:
+                self._from_deletion.labels(*labels).observe(each.from_deletion)
+
     def gone(self, key: Key) -> None:
-        for each in (*self._gauges.values(), self._starts, self._stops):
-            # It has none for a pool that was never counted.
-            with suppress(KeyError):
-                each.remove(*key)
+        for phases in self._known.pop(key, ()):
+            for histogram in (self._transition, self._from_creation, self._from_deletion):
+                _remove(histogram, *key, *phases)
+        for each in (*self._gauges.values(), self._starts, self._stops, self._heals):
+            _remove(each, *key)
+
+    def clear(self) -> None:
+        """We don't lead any more: another replica measures."""
+        for key in list(self._known):
+            self.gone(key)
+
+
+def _remove(metric: Gauge | Counter | Histogram, *labels: str) -> None:
+    try:
+        metric.remove(*labels)
+    except KeyError:
+        return  # nothing was ever measured with these

@@ -11,7 +11,7 @@ from controllers.pool.guest import Guest, guest
 from controllers.pool.kept import Kept, kept
 from controllers.pool.machine import by_owner, by_stem, machine
 from controllers.pool.state import Misfit, Pool, pool, tolerated
-from tests.controllers.pool.builders import document
+from tests.controllers.pool.builders import NOW, document
 
 Json = dict[str, Any]
 
@@ -138,8 +138,17 @@ def test_a_guest() -> None:
             "uid": "run",
             "labels": {"poolhouse.dev/revision": "r1"},
             "ownerReferences": [{"uid": "u", "controller": True}],
+            "creationTimestamp": "2026-03-01T11:59:48Z",
             "deletionTimestamp": "2026-03-01T12:00:00Z",
         },
-        "status": {"phase": "Running"},
+        "status": {
+            "phase": "Running",
+            "phaseTransitionTimestamps": [
+                {"phase": "Pending", "phaseTransitionTimestamp": "2026-03-01T11:59:50Z"},
+                {"phase": "Running", "phaseTransitionTimestamp": "2026-03-01T11:59:58Z"},
+            ],
+        },
     }
-    assert guest(given) == Guest("default", "web-1", "run", "u", "r1", True, "Running")
+    noon = int(NOW.timestamp())
+    passed = (("Pending", noon - 10), ("Running", noon - 2))
+    assert guest(given) == Guest("default", "web-1", "run", "u", "r1", True, "Running", noon - 12, noon, passed)

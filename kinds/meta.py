@@ -42,7 +42,7 @@ REQUESTER = f"{DOMAIN}/requester"
 # Annotations of a warm VM: who has it, since when, and what must not be forgotten when a controller restarts.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
 ACTIVATED_AT = f"{DOMAIN}/activated-at"
-READY_SINCE = f"{DOMAIN}/ready-since"
+STATE_SINCE = f"{DOMAIN}/state-since"
 STATE_REASON = f"{DOMAIN}/state-reason"
 CHECK_FAILURES = f"{DOMAIN}/check-failures"
 

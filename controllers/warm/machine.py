@@ -70,7 +70,8 @@ class Machine:
     """why no pool takes care of it"""
     born: str = ""
     """creationTimestamp, which sorts as text"""
-    ready_since: str = ""
+    since: str = ""
+    """when its state was written; when it was made, for the first one"""
     activated: bool = False
     """woken, started or handed over for a claim: it may never be Ready again"""
     check_failures: int = 0
@@ -122,7 +123,7 @@ def machine(document: Json) -> Machine:
         standby=next((each for each in STANDBYS if each == labels.get(meta.STANDBY)), "Running"),
         orphaned=labels.get(meta.ORPHANED, ""),
         born=metadata.get("creationTimestamp") or "",
-        ready_since=annotations.get(meta.READY_SINCE, ""),
+        since=annotations.get(meta.STATE_SINCE) or metadata.get("creationTimestamp") or "",
         activated=meta.ACTIVATED_AT in annotations,
         check_failures=int(failures) if failures.isdecimal() else 0,
         deleting=metadata.get("deletionTimestamp") is not None,

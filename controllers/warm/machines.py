@@ -92,7 +92,7 @@ class Machines(Protocol):
         """The same machine (by UID) as it is now, from the API itself."""
 
     async def change(self, machine: Machine, change: Change) -> Machine:
-        """One write, which is refused if the machine changed since it was read."""
+        """One write, which is refused if the machine changed since it was read. With a new state goes its time."""
 
     async def check(self, machine: Machine, readiness: Any) -> Health:
         """Is it as a running machine should be? `readiness` is a pool's. Ends within the readiness' own time-outs."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from controllers.warm import health, template
+from controllers.warm.journal import note
 from controllers.warm.machine import Machine, Owner, Standby
 from controllers.warm.machine import machine as view
 from controllers.warm.machines import Change, Health, Lost, Order, Unsure, is_nobody, legal
@@ -40,8 +42,8 @@ class Preparing(Protocol):
 class Virtual:
     """The API server's VirtualMachines as machines of warm pools."""
 
-    def __init__(self, api: Api, prepare: Preparing) -> None:
-        self._api, self._prepare = api, prepare
+    def __init__(self, api: Api, prepare: Preparing, now: Callable[[], datetime]) -> None:
+        self._api, self._prepare, self._now = api, prepare, now
 
     async def create(self, order: Order) -> Machine:
         (document,) = await self._prepare([template.vm(order)])
@@ -65,7 +67,7 @@ class Virtual:
 
     async def change(self, machine: Machine, change: Change) -> Machine:
         legal(machine, change)
-        patch = {"metadata": _metadata(machine, change)}
+        patch = {"metadata": _metadata(machine, change, self._now())}
         try:
             return view(await self._api.patch(MACHINES, machine.namespace, machine.name, patch))
         except (Conflict, NotFound) as error:
@@ -107,7 +109,7 @@ class Virtual:
             return False
         except (Unreachable, Unavailable, TimeoutError) as error:
             raise Unsure(str(error)) from error
-        log.info("deleted %s/%s", *machine.key, extra=_facts(machine, reason))
+        note(log, "MachineDeleting", f"deleted {machine.name}: {reason}", machine=machine, reason=reason)
         return True
 
     async def _ask(self, resource: Resource, m: Machine, verb: str) -> None:
@@ -136,24 +138,22 @@ def _is_of(found: Machine, order: Order) -> bool:
     return found.claim_uid == order.claim_uid and found.pool_uid == order.pool_uid
 
 
-def _metadata(m: Machine, change: Change) -> Json:
+def _metadata(m: Machine, change: Change, now: datetime) -> Json:
     """With the resourceVersion, which makes a merge a compare-and-swap, and the UID, so that it never lands on another
     machine of the same name."""
-    labels: dict[str, str | None] = dict(change.labels)
+    labels, annotations = dict(change.labels), dict(change.annotations)
     if change.state is not None:
         labels[meta.WARM_STATE] = change.state.value
+        if change.state is not m.state:
+            annotations[meta.STATE_SINCE] = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if change.claim_uid is not None:
         labels[meta.CLAIM_UID] = change.claim_uid or None
     metadata: Json = {"resourceVersion": m.resource_version, "uid": m.uid}
     if labels:
         metadata["labels"] = labels
-    if change.annotations:
-        metadata["annotations"] = dict(change.annotations)
+    if annotations:
+        metadata["annotations"] = annotations
     if change.owner is not None:
         owners: tuple[Owner, ...] = m.others if is_nobody(change.owner) else (*m.others, change.owner)
         metadata["ownerReferences"] = [each.json() for each in owners]
     return metadata
-
-
-def _facts(m: Machine, reason: str) -> dict[str, str]:
-    return {"pool": m.pool, "vm": m.name, "vm_uid": m.uid, "reason": reason}

@@ -5,6 +5,8 @@ Only the replica that leads measures, and only pools that are there: what a sum 
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controllers.pool.guest import Guest, transitions
@@ -29,13 +31,8 @@ class PoolMetrics:
             return Counter(f"{PREFIX}vmpool_{name}_total", text, LABELS, registry=registry)
 
         def histogram(name: str, text: str) -> Histogram:
-            return Histogram(
-                f"{PREFIX}vmi_phase_transition_time_{name}",
-                text,
-                (*LABELS, *PHASES),
-                registry=registry,
-                buckets=SECONDS,
-            )
+            name = f"{PREFIX}vmi_phase_transition_time_{name}"
+            return Histogram(name, text, (*LABELS, *PHASES), registry=registry, buckets=SECONDS)
 
         self._gauges = {
             "desired_replicas": gauge("desired_replicas", "VMs that the pool should have."),
@@ -51,9 +48,7 @@ class PoolMetrics:
         self._starts = counter("vm_starts", "VMs of the pool that started.")
         self._stops = counter("vm_stops", "VMs of the pool that stopped, for whatever reason.")
         self._heals = counter("heals", "VMs that were deleted with their disks and made again as they kept failing.")
-        self._transition = histogram(
-            "seconds", "Seconds that a pool's VMI spent in last_phase before it reached phase."
-        )
+        self._transition = histogram("seconds", "Seconds a pool's VMI spent in last_phase before it reached phase.")
         self._from_creation = histogram(
             "from_creation_seconds", "Seconds from the creation of a pool's VMI until it reached phase."
         )
@@ -118,7 +113,7 @@ class PoolMetrics:
             self.gone(key)
 
 
-def _remove(metric: Gauge | Counter | Histogram, *labels: str) -> None:
+def _remove(metric: Any, *labels: str) -> None:
     try:
         metric.remove(*labels)
     except KeyError:

@@ -21,6 +21,8 @@ Json = dict[str, Any]
 
 EVENTS_SHOWN = 10
 STEPS_SEEN = 50
+WISHES = {"Protect": "scale-in never takes it", "First": "it is the first that scale-in takes"}
+WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone until that is put right"
 
 
 @click.command()
@@ -115,6 +117,7 @@ async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[s
 
 def _facts(state: State, vm: str) -> Iterator[str]:
     from controllers.pool.plan import plan
+    from kinds import meta
 
     m = next((each for each in state.machines if each.name == vm), None)
     if m is None:
@@ -132,7 +135,7 @@ def _facts(state: State, vm: str) -> Iterator[str]:
     if not state.outdated(m) and state.stale(m):
         yield "it has run since before its template was changed, and must be restarted"
     if m.scale_in:
-        yield f"poolhouse.dev/scale-in says {m.scale_in}"
+        yield f"{meta.SCALE_IN} is {m.scale_in}: {WISHES.get(m.scale_in, WRONG_WISH)}"
     if pool.spec.paused:
         yield "its pool is paused"
     decided = plan(state, datetime.now(UTC))

@@ -20,13 +20,16 @@ KEEP_DISKS = f"{DOMAIN}/keep-disks"
 KEPT_BY = f"{DOMAIN}/kept-by"
 KEPT_FOR = f"{DOMAIN}/kept-for"
 
+# On a replica set's instance: how many before it, one replacing the other, ended early.
+ATTEMPT = f"{DOMAIN}/attempt"
+
 # Defaulting: opted out of by label on the object or its namespace; a VM that missed it says why until it is complete.
 DEFAULTING = f"{DOMAIN}/defaulting"
 DISABLED = "disabled"
 UNDEFAULTED = f"{DOMAIN}/undefaulted"
 
-# A VM that a person takes out of automation without detaching it.
-PROTECTED = f"{DOMAIN}/protected"
+# On a VM: `Protect` keeps it from being chosen by scale-in, `First` has it chosen first.
+SCALE_IN = f"{DOMAIN}/scale-in"
 
 # Warm pools. These labels are the only truth about a warm VM, so only our ServiceAccounts may write them.
 WARM_STATE = f"{DOMAIN}/warm-state"

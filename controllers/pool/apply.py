@@ -23,11 +23,13 @@ from controllers.pool.actions import (
     Unmark,
     Update,
 )
+from controllers.pool.machine import Machine
 from controllers.pool.plan import Plan
 from controllers.pool.prepare import Prepare
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
 from defaulter.contract import Refused
+from kinds import meta
 from kinds.pool import PoolStatus
 from runtime.api import Api
 from runtime.batches import slow_start
@@ -255,6 +257,10 @@ class Apply:
         change = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
         with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
             await self.api.patch(POOLS, pool.namespace, pool.name, change, subresource="status")
+
+    def say_misread(self, pool: Pool, m: Machine) -> None:
+        note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
+        self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
 
     def say_misfit(self, pool: Misfit) -> None:
         self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")

@@ -16,6 +16,7 @@ from controllers.pool.metrics import PoolMetrics
 from controllers.pool.naming import split
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
+from controllers.pool.shrink import misread
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.status import healed, misfit_status, status
 from controllers.pool.stores import Stores
@@ -47,6 +48,8 @@ class PoolController:
     now: Callable[[], datetime]
     _failures: dict[str, Failure] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
+    _misread: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """wishes about scale-in that are none, and were said to be so, by pool"""
     _gone: dict[str, dict[str, float]] = field(default_factory=dict)
     """names of VMs that went away, and when, by pool"""
     _healing: dict[str, Healing | None] = field(default_factory=dict)
@@ -91,6 +94,7 @@ class PoolController:
             await self.apply.write_status(pool, promised)
             self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
             self.metrics.healed(pool.key, len(healed(decided)))
+        self._say_misread(state)
         outcome = await self.apply(state, decided)
         if outcome.failure:
             self._failures[pool.uid] = outcome.failure
@@ -116,6 +120,15 @@ class PoolController:
             self.apply.say_misfit(pool)
         return None
 
+    def _say_misread(self, state: State) -> None:
+        """Once, and again when it is another."""
+        found = {(m.uid, m.scale_in): m for m in misread(state)}
+        said = self._misread.get(state.pool.uid, frozenset())
+        for each in found.keys() - said:
+            self.apply.say_misread(state.pool, found[each])
+        if found or said:
+            self._misread[state.pool.uid] = frozenset(found)
+
     def _left(self, key: Key) -> list[ReleaseDisks]:
         return [release(m, "its pool is gone") for m in self.stores.waiting(key)]
 
@@ -134,6 +147,7 @@ class PoolController:
             self._written.pop(old.uid, None)
             self._healing.pop(old.uid, None)
             self._gone.pop(old.uid, None)
+            self._misread.pop(old.uid, None)
         for pool in (old, new):
             if isinstance(pool, Pool):
                 for other in (each for _, each in self.stores.sharing(pool)):

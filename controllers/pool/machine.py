@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from controllers.pool.guest import Guest
 from controllers.pool.naming import split
 from kinds import meta
 
 Json = dict[str, Any]
-
-SCALE_IN = f"{meta.DOMAIN}/scale-in"
-"""On a VM: `Protect` keeps it from being chosen by scale-in, `First` has it chosen first."""
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 
@@ -52,7 +49,8 @@ class Machine:
     """starts in a row that failed"""
     state: str = ""
     """printableStatus"""
-    scale_in: Literal["", "Protect", "First"] = ""
+    scale_in: str = ""
+    """what its owner wishes (`Protect` or `First`), or wrote instead"""
     disks: tuple[str, ...] = ()
     """names of the DataVolumes made from its templates, and of their PersistentVolumeClaims"""
     strategy: str = ""
@@ -91,7 +89,6 @@ def machine(document: Json) -> Machine:
     ours = owner.get("kind") == "VirtualMachinePool" and owner.get("apiVersion", "").startswith("kubevirt.io/")
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     annotations = metadata.get("annotations") or {}
-    wish = annotations.get(SCALE_IN, labels.get(SCALE_IN, ""))
     stem, ordinal = split(metadata["name"])
     return Machine(
         namespace=metadata.get("namespace", ""),
@@ -115,7 +112,7 @@ def machine(document: Json) -> Machine:
         migrating=status.get("printableStatus") == "Migrating",
         failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
         state=status.get("printableStatus") or "",
-        scale_in=wish if wish in ("Protect", "First") else "",
+        scale_in=annotations.get(meta.SCALE_IN) or labels.get(meta.SCALE_IN) or "",
         disks=tuple(
             name for each in spec.get("dataVolumeTemplates") or () if (name := (each.get("metadata") or {}).get("name"))
         ),

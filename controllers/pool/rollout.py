@@ -99,9 +99,12 @@ class Room:
         """Why this VM may not be stopped now, or nothing. One whose update was `begun` is under way already."""
         if not begun and self.under_way >= self.most:
             return f"{self.under_way} VMs are on their way already, {self.most} may be"
-        if m.available and self.available - 1 < self.floor:
+        if self.too_few_without(m):
             return f"{self.available} VMs are available, {self.floor} must stay so"
         return ""
+
+    def too_few_without(self, m: Machine) -> bool:
+        return m.available and self.available - 1 < self.floor
 
     def without(self, m: Machine, begun: bool = False) -> Room:
         return replace(self, available=self.available - m.available, under_way=self.under_way + (not begun))

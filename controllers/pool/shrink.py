@@ -7,20 +7,40 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Delete
 from controllers.pool.machine import Machine
+from controllers.pool.rollout import Room
 from controllers.pool.select import ordered
 from controllers.pool.state import State
+from kinds import meta
 from kinds.strategy import Nothing, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
+
+WISHES = ("", "First")
+"""Whatever else is written there protects the VM: `Protect`, and what was perhaps meant to be."""
+NAMES_SAID = 5
+
+
+def misread(state: State) -> list[Machine]:
+    """VMs with a wish that is none."""
+    return [m for m in state.alive if m.scale_in not in (*WISHES, "Protect")]
 
 
 def too_many_machines(state: State, now: datetime) -> Iterator[Action]:
-    wanted = state.pool.spec.replicas
-    excess = len(state.alive) - wanted
-    if excess <= 0:
-        return
     keep = keeps_disks(state)
-    reason = f"{len(state.alive)} VMs exist, {wanted} are wanted"
-    for m in candidates(state)[: min(excess, state.burst)]:
+    reason = f"{len(state.alive)} VMs exist, {state.pool.spec.replicas} are wanted"
+    for m in chosen(state)[: state.burst]:
         yield Delete(m.name, m.uid, m.resource_version, reason, keep)
+
+
+def chosen(state: State) -> list[Machine]:
+    """Who leaves, the first to go first. One that is available is passed over where too few others would be left: it
+    is those that are not available that go then."""
+    excess = len(state.alive) - state.pool.spec.replicas
+    room = Room.of(state)
+    found: list[Machine] = []
+    for m in candidates(state) if excess > 0 else ():
+        if len(found) < excess and not room.too_few_without(m):
+            found.append(m)
+            room = room.without(m)
+    return found
 
 
 def candidates(state: State) -> list[Machine]:
@@ -28,7 +48,7 @@ def candidates(state: State) -> list[Machine]:
     strategy = state.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, Nothing):
         return []
-    willing = [m for m in state.alive if m.scale_in != "Protect"]
+    willing = [m for m in state.alive if m.scale_in in WISHES]
     policy = SelectionPolicy()
     if isinstance(strategy, ScaleInOpportunistic):
         willing = [m for m in willing if m.halted]
@@ -46,14 +66,22 @@ def keeps_disks(state: State) -> bool:
 def blocked(state: State) -> str:
     """Why scale-in can't go on, or nothing."""
     excess = len(state.alive) - state.pool.spec.replicas
-    possible = len(candidates(state)) if excess > 0 else 0
+    possible = len(chosen(state))
     if excess <= possible:
         return ""
+    if len(candidates(state)) >= excess:
+        return f"{excess} VMs are too many, {possible} can go now: {Room.of(state).floor} must stay available"
     match state.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
-            why = "the others are protected by poolhouse.dev/scale-in: Protect"
+            why = f"{_protected(state)} by {meta.SCALE_IN}"
         case ScaleInOpportunistic():
             why = "the strategy is opportunistic, and the others are not halted or protected"
         case _:
             why = "the strategy is unmanaged: delete VMs yourself"
     return f"{excess} VMs are too many, {possible} can go: {why}"
+
+
+def _protected(state: State) -> str:
+    names = sorted(m.name for m in state.alive if m.scale_in not in WISHES)
+    more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
+    return f"{', '.join(names[:NAMES_SAID])}{more} {'is' if len(names) == 1 else 'are'} protected"

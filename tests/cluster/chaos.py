@@ -188,7 +188,7 @@ class People:
         if not (member := self._member()):
             return ""
         how = self.chance.choice(["Protect", "First", None, None])
-        await self.place.meta(member, annotations={f"{meta.DOMAIN}/scale-in": how})
+        await self.place.meta(member, annotations={meta.SCALE_IN: how})
         return f"{member} {how}"
 
     async def stick(self) -> str:
@@ -228,7 +228,7 @@ class People:
             pass
         for name in await insisted(self.place.machines):
             with suppress(NotFound):
-                await self.place.meta(name, annotations={f"{meta.DOMAIN}/scale-in": None})
+                await self.place.meta(name, annotations={meta.SCALE_IN: None})
         self.wanted = 5
         self.witness.most = max(self.witness.most, 5)
         await self.place.change(replicas=5, paused=False, template=sized("80Mi"))

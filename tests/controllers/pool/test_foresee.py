@@ -52,7 +52,7 @@ def test_it_says_when_it_has_not_looked_to_the_end() -> None:
 def test_it_says_what_stays_undone() -> None:
     foresight = foresee(state(0, machine(1, scale_in="Protect")), NOW)
     assert foresight.complete
-    assert "Protect" in foresight.blocked
+    assert "web-1 is protected" in foresight.blocked
 
 
 @pytest.mark.parametrize("kind", get_args(Action), ids=lambda kind: str(kind.__name__))

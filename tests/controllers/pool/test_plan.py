@@ -8,6 +8,7 @@ import pytest
 
 from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
 from controllers.pool.plan import plan
+from controllers.pool.shrink import misread
 from controllers.pool.state import State
 from tests.controllers.pool.builders import NOW, a_pool, halted, kept, leaving, machine, state
 
@@ -30,6 +31,10 @@ def told(action: Action) -> tuple[Any, ...]:
             return "unmark", action.name
         case ReturnDisk():
             return "return", action.name, action.disk
+
+
+HALF_DOWN = [machine(n, born=str(n), ready=n < 4) for n in range(1, 7)]
+DOWN_AND_PROTECTED = [machine(n, ready=False, scale_in="Protect") for n in (1, 2)]
 
 
 def creates(*ordinals: int) -> list[tuple[str, str]]:
@@ -102,6 +107,16 @@ def test_growing(observed: State, expected: list[Any]) -> None:
             state(1, machine(1, scale_in="Protect"), machine(2), machine(3, scale_in="Protect")),
             [("delete", "web-2")],
             id="the protected stay",
+        ),
+        pytest.param(
+            state(0, machine(1, scale_in="protect"), machine(2)),
+            [("delete", "web-2")],
+            id="a wish that is none protects as well, as perhaps it was meant to",
+        ),
+        pytest.param(
+            state(a_pool(3, scaleInStrategy=OLDEST, maxUnavailable=1), *HALF_DOWN),
+            [("delete", "web-1"), ("delete", "web-4"), ("delete", "web-5")],
+            id="what is available goes only while enough others are",
         ),
         pytest.param(
             state(2, halted(1), machine(2, scale_in="First"), halted(3)),
@@ -187,8 +202,19 @@ def test_keeping_disks(observed: State, expected: list[Any]) -> None:
         pytest.param(state(1, machine(1)), "", id="nothing to say"),
         pytest.param(
             state(1, machine(1, scale_in="Protect"), machine(2, scale_in="Protect")),
-            "1 VMs are too many, 0 can go: the others are protected by poolhouse.dev/scale-in: Protect",
+            "1 VMs are too many, 0 can go: web-1, web-2 are protected by poolhouse.dev/scale-in",
             id="protected",
+        ),
+        pytest.param(
+            state(0, *(machine(n, scale_in="Protect") for n in range(1, 8))),
+            "7 VMs are too many, 0 can go: web-1, web-2, web-3, web-4, web-5 and 2 more are protected by "
+            "poolhouse.dev/scale-in",
+            id="many protected",
+        ),
+        pytest.param(
+            state(a_pool(3, maxUnavailable=1), *DOWN_AND_PROTECTED, machine(3), machine(4)),
+            "1 VMs are too many, 0 can go now: 2 must stay available",
+            id="those that could go are the last that are available",
         ),
         pytest.param(
             state(a_pool(0, scaleInStrategy={"opportunistic": {}}), machine(1), halted(2)),
@@ -226,3 +252,8 @@ def test_the_pool_comes_back_when_it_stops_waiting_for_a_name() -> None:
 def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before() -> None:
     actions = plan(state(2, gone=frozenset({"web-1"})), NOW).actions
     assert {each.name: each.anew for each in actions if isinstance(each, Create)} == {"web-1": True, "web-2": False}
+
+
+def test_who_wrote_a_wish_that_is_none_is_named() -> None:
+    given = state(2, machine(1, scale_in="Protect"), machine(2, scale_in="protect"), machine(3, scale_in="First"))
+    assert [m.name for m in misread(given)] == ["web-2"]

@@ -78,7 +78,7 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     [
         pytest.param({"annotations": {"poolhouse.dev/scale-in": "Protect"}}, "Protect", id="annotation"),
         pytest.param({"labels": {"poolhouse.dev/scale-in": "First"}}, "First", id="label"),
-        pytest.param({"labels": {"poolhouse.dev/scale-in": "maybe"}}, "", id="a word that is none of the two"),
+        pytest.param({"labels": {"poolhouse.dev/scale-in": "maybe"}}, "maybe", id="a word that is none of the two"),
     ],
 )
 def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:

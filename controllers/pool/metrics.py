@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controllers.pool.guest import Guest, transitions
 from controllers.pool.machine import Machine
+from controllers.pool.progress import STALLED
 from controllers.pool.state import Pool
 from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX
@@ -41,6 +42,9 @@ class PoolMetrics:
             "updated_replicas": gauge("updated_replicas", "VMs of the pool that have its current template."),
             "unavailable_replicas": gauge("unavailable_replicas", "VMs of the pool that are missing or not available."),
             "kept_disks": gauge("kept_disks", "Disks that scale-in has kept for VMs that come back."),
+            "rollout_stalled": gauge(
+                "rollout_stalled", "1 while the pool has not come nearer to its spec for progressDeadlineSeconds."
+            ),
             "healing_stopped": gauge(
                 "healing_stopped", "1 while healing is stopped because too many VMs of the pool fail at once."
             ),
@@ -68,6 +72,7 @@ class PoolMetrics:
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
             "kept_disks": status.kept_disks,
+            "rollout_stalled": any(each.type == "Progressing" and each.reason == STALLED for each in status.conditions),
             "healing_stopped": breaker is not None and breaker.open,
         }
         for name, value in values.items():

@@ -8,6 +8,7 @@ from controllers.pool.state import State
 from kinds.pool import PoolStatus
 from kinds.strategy import UpdateProactive
 
+STALLED = "ProgressDeadlineExceeded"
 NAMES_SAID = 5
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from controllers.pool.actions import Heal
 from controllers.pool.heal import remembered
 from controllers.pool.plan import Plan
-from controllers.pool.progress import NAMES_SAID, behind, last_progress, stuck, under_way
+from controllers.pool.progress import NAMES_SAID, STALLED, behind, last_progress, stuck, under_way
 from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
 from kinds.condition import Condition
@@ -109,7 +109,7 @@ def _progressing(state: State, now: datetime) -> Condition:
     if state.pool.spec.paused:
         return _say("Progressing", False, "Paused", "spec.paused is true")
     if reason := stuck(state, now):
-        return _say("Progressing", False, "ProgressDeadlineExceeded", reason)
+        return _say("Progressing", False, STALLED, reason)
     if outdated := behind(state):
         return _say("Progressing", True, "MachinesUpdating", f"{outdated} of {len(state.alive)} VMs are not up to date")
     if under_way(state) or len(state.alive) > wanted or state.leaving:

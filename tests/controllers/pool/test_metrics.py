@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.guest import Guest, Transition, transitions
 from controllers.pool.metrics import PoolMetrics
+from kinds.condition import Condition
 from kinds.pool import Breaker, Healing, PoolStatus
 from tests.controllers.pool.builders import a_pool, machine
 
@@ -76,6 +77,10 @@ def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> 
     assert list(found.values()) == [3, 2, 1, 2, 2]
     assert value(registry, "vmpool_kept_disks") == 4
     assert value(registry, "vmpool_healing_stopped") == 1
+    assert value(registry, "vmpool_rollout_stalled") == 0
+    stuck = Condition(type="Progressing", status="False", reason="ProgressDeadlineExceeded", message="")
+    metrics.pool(a_pool(3), PoolStatus(conditions=(stuck,)))
+    assert value(registry, "vmpool_rollout_stalled") == 1
 
 
 def test_starts_stops_and_heals(registry: CollectorRegistry, metrics: PoolMetrics) -> None:

@@ -21,7 +21,7 @@ from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from defaulter.contract import Defaulter, Macs, macs_policy
 from kinds import meta
-from runtime import logs, stop
+from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.events import Events
 from runtime.lease import Lease, LeaseLost
@@ -52,30 +52,24 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Raises ValueError with a sentence that names the variable."""
-        host, _, port = environment.get("POOLHOUSE_LISTEN", "127.0.0.1:8080").rpartition(":")
-        if not port.isdecimal():
-            raise ValueError("POOLHOUSE_LISTEN: must be HOST:PORT")
+        host, port = variables.address(environment, "127.0.0.1:8080")
         burst = environment.get("POOLHOUSE_BURST", "250")
         if not burst.isdecimal() or int(burst) < 1:
             raise ValueError("POOLHOUSE_BURST: must be a whole number of at least 1")
         election = environment.get("POOLHOUSE_LEADER_ELECTION", "true")
         if election not in ("true", "false"):
             raise ValueError("POOLHOUSE_LEADER_ELECTION: must be true or false")
-        log_format = environment.get("POOLHOUSE_LOG_FORMAT", "text")
-        if log_format not in ("text", "json"):
-            raise ValueError("POOLHOUSE_LOG_FORMAT: must be text or json")
-        tls = environment.get("POOLHOUSE_TLS_DIR")
         return cls(
             host=host,
-            port=int(port),
-            tls=Path(tls) if tls else None,
+            port=port,
+            tls=variables.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
-            log_format="json" if log_format == "json" else "text",
-            log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
+            log_format=variables.log_format(environment),
+            log_level=variables.log_level(environment),
         )
 
 

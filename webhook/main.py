@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from defaulter.contract import Defaulter, Macs, macs_policy
 from kinds import KINDS
-from runtime import logs, stop
+from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.breaker import Breaker
 from runtime.metrics import Metrics as RuntimeMetrics
@@ -61,23 +61,17 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Raises ValueError with a sentence that names the variable."""
-        host, _, port = environment.get("POOLHOUSE_LISTEN", "127.0.0.1:8443").rpartition(":")
-        if not port.isdecimal():
-            raise ValueError("POOLHOUSE_LISTEN: must be HOST:PORT")
-        log_format = environment.get("POOLHOUSE_LOG_FORMAT", "text")
-        if log_format not in ("text", "json"):
-            raise ValueError("POOLHOUSE_LOG_FORMAT: must be text or json")
-        tls = environment.get("POOLHOUSE_TLS_DIR")
+        host, port = variables.address(environment, "127.0.0.1:8443")
         return cls(
-            host=host.strip("[]"),
-            port=int(port),
-            tls=Path(tls) if tls else None,
+            host=host,
+            port=port,
+            tls=variables.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
-            log_format="json" if log_format == "json" else "text",
-            log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO"),
+            log_format=variables.log_format(environment),
+            log_level=variables.log_level(environment),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from local.engine.peer import Peer
 from local.engine.plan import Pace
 from local.engine.subresources import Subresources
 from local.engine.world import World
-from runtime import logs
+from runtime import logs, variables
 from runtime import serve as http
 from runtime.api import Api
 from runtime.events import Events
@@ -52,25 +53,24 @@ class Settings:
     worker_uid: int | None
     """whose the guests are, when that is not our own uid"""
     defaults_seconds: float
-    log_format: str
+    log_format: logs.Format
     log_level: str
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> Settings:
         directory = Path(env.get("POOLHOUSE_DIR", ".poolhouse")).resolve()
-        host, _, port = env.get("POOLHOUSE_LISTEN", "").rpartition(":")
         uid = env.get("POOLHOUSE_WORKER_UID")
         return cls(
             engine=env.get("POOLHOUSE_ENGINE", "qemu"),
             dir=str(directory),
             runtime=Path(env.get("POOLHOUSE_RUNTIME_DIR", directory / "run")),
             disks=Path(env.get("POOLHOUSE_DISKS_DIR", directory / "disks")),
-            listen=(host or "127.0.0.1", int(port)) if port else None,
-            tls=Path(env["POOLHOUSE_TLS_DIR"]) if env.get("POOLHOUSE_TLS_DIR") else None,
+            listen=variables.address(env, "127.0.0.1:0") if env.get(variables.LISTEN) else None,
+            tls=variables.tls(env),
             worker_uid=int(uid) if uid else None,
             defaults_seconds=float(env.get("POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS", "30")),
-            log_format=env.get("POOLHOUSE_LOG_FORMAT", "text"),
-            log_level=env.get("POOLHOUSE_LOG_LEVEL", "INFO"),
+            log_format=variables.log_format(env),
+            log_level=variables.log_level(env),
         )
 
 
@@ -150,8 +150,12 @@ async def real(
 
 
 def main() -> int:
-    settings = Settings.read(os.environ)
-    logs.configure("engine", "json" if settings.log_format == "json" else "text", settings.log_level)
+    try:
+        settings = Settings.read(os.environ)
+    except ValueError as error:
+        print(f"poolhouse engine: {error}", file=sys.stderr)
+        return 2
+    logs.configure("engine", settings.log_format, settings.log_level)
     return run(lambda: serve(settings))
 
 

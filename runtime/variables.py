@@ -1,0 +1,44 @@
+"""Settings that every service has, read from the environment. A bad one is a ValueError that names the variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from runtime.logs import Format
+
+LISTEN = "POOLHOUSE_LISTEN"
+TLS = "POOLHOUSE_TLS_DIR"
+LOG_FORMAT = "POOLHOUSE_LOG_FORMAT"
+LOG_LEVEL = "POOLHOUSE_LOG_LEVEL"
+
+
+def address(environment: Mapping[str, str], default: str) -> tuple[str, int]:
+    """`HOST:PORT` to serve on, an IPv6 host in brackets; port 0 is any that is free."""
+    host, _, port = environment.get(LISTEN, default).rpartition(":")
+    if not port.isdecimal() or int(port) > 65535 or not host:
+        raise ValueError(f"{LISTEN}: must be HOST:PORT, such as 127.0.0.1:8080 or [::]:8080")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def tls(environment: Mapping[str, str]) -> Path | None:
+    """The directory of `tls.crt`, `tls.key` and `ca.crt`; None to serve without."""
+    given = environment.get(TLS)
+    return Path(given) if given else None
+
+
+def log_format(environment: Mapping[str, str]) -> Format:
+    match environment.get(LOG_FORMAT, "text"):
+        case "text":
+            return "text"
+        case "json":
+            return "json"
+        case _:
+            raise ValueError(f"{LOG_FORMAT}: must be text or json")
+
+
+def log_level(environment: Mapping[str, str]) -> str:
+    level = environment.get(LOG_LEVEL, "INFO").upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError(f"{LOG_LEVEL}: must be DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return level

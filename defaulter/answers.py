@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from defaulter import xml
 from defaulter.complete import Completed, Host, Wish, complete
+from defaulter.document import decode, halves
 from defaulter.kubevirt import Cluster
 from defaulter.paths import Json
 from defaulter.problems import Malformed, Problem, Refused, Unable
@@ -30,7 +28,11 @@ def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) 
     cannot decide."""
     try:
         message = decode(body)
-        done = complete(read_wish(message, policy.seed), policy.cluster, host, None if as_domain else policy.shapes)
+        wish = read_wish(message, policy.seed)
+        beside = {"oldObject": wish.old, "namespace": wish.namespace, "seed": wish.seed}
+        if torn := [*halves(body, wish.document), *halves(body, beside)]:
+            return 422, problems(torn)
+        done = complete(wish, policy.cluster, host, None if as_domain else policy.shapes)
         if as_domain:
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
         return 200, _encode(_reply(message, done))
@@ -42,39 +44,6 @@ def answer(body: bytes, policy: Policy, host: Host, *, as_domain: bool = False) 
         return 400, problems([Problem("", "is nested too deeply")])
     except Unable as error:
         return 503, problems([Problem("", str(error))])
-
-
-def decode(body: bytes) -> Json:
-    """An object of JSON as others read it too: what would be read in two ways is refused, and so is a number that could
-    not be answered in JSON."""
-    try:
-        message = json.loads(body, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_object)
-    except RecursionError:
-        raise Malformed([Problem("", "is nested too deeply")]) from None
-    except ValueError as error:
-        raise Malformed([Problem("", f"is not JSON: {error}")]) from None
-    if not isinstance(message, dict):
-        raise Malformed([Problem("", "is JSON, but no object")])
-    return message
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is too large a number")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise ValueError(f"{twice!r} is given twice in one object")
-    return found
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
 
 
 def read_wish(message: Json, seed: str) -> Wish:

@@ -77,12 +77,15 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
 
 
 async def _body(request: Request) -> bytes:
-    """The body, refused as soon as it is known to be too large."""
+    """The body, refused as soon as it is known to be too large, or to be no JSON."""
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise _Refused(415, f"Content-Type must be application/json, not {ascii(kind[:60]) if kind else 'absent'}")
     declared = request.headers.get("content-length", "0")
     if declared.isascii() and declared.isdigit() and int(declared[:12]) > BODY_LIMIT_BYTES:
         raise _Refused(413, f"the body has {declared} bytes; at most {BODY_LIMIT_BYTES} are read")
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise _Refused(400, "a compressed body is not read")
+        raise _Refused(415, "a compressed body is not read: send plain JSON")
     parts: list[bytes] = []
     size = 0
     try:

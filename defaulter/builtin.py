@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from defaulter import walker, xml
-from defaulter.facts import architecture, device_field, has_efi, turned_off, turned_on, virtio_model
+from defaulter.facts import architecture, device_field, turned_off, turned_on, video_type, virtio_model
 from defaulter.fields import VIDEO
 from defaulter.paths import Json
 from defaulter.xml import Element
@@ -34,16 +34,11 @@ def add(devices: Element, spec: Json) -> None:
 def _video(devices: Element, spec: Json) -> None:
     video = xml.add(devices, "video")
     model = xml.add(video, "model", type=video_type(spec), heads="1")
-    for _, device in walker.listed(VIDEO, spec):
+    given = walker.listed(VIDEO, spec)
+    for _, device in given:
         walker.write(VIDEO.rows, device, video)
-    if model.get("type") == "vga":
+    if given or model.get("type") == "vga":
         model.set("vram", "16384")
-
-
-def video_type(spec: Json) -> str:
-    if architecture(spec) != "amd64":
-        return "virtio"
-    return "vga" if not has_efi(spec) else "bochs"
 
 
 def _controllers(devices: Element, spec: Json) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from defaulter import checks, domain, facts, hook, identity, layout, v1alpha1, w
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
-from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses
+from defaulter.kubevirt import Cluster, canonical, decide, emulated, has_root_ports, holds_addresses
 from defaulter.missing import anonymous, undecided
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
@@ -108,6 +108,9 @@ def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:
     draft = Draft(wish.document)
     if wish.old is not None:
         keep(draft, where, wish.old, cluster)
+        if canonical(str(get(wish.old, (*where.spec, *_MACHINE)) or "")):
+            # It was decided when this was not yet written down: now it would only say that a VM must be restarted.
+            cluster = replace(cluster, video="leave")
     decide(draft, where, cluster)
     _identify(draft, where, wish, cluster)
     return draft

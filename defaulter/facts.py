@@ -43,6 +43,13 @@ def has_efi(spec: Json) -> bool:
     return get(spec, parse("domain.firmware.bootloader.efi")) is not None
 
 
+def video_type(spec: Json) -> str:
+    """The display adapter that KubeVirt gives a VM which names none."""
+    if architecture(spec) != "amd64":
+        return "virtio"
+    return "vga" if not has_efi(spec) else "bochs"
+
+
 def device_field(spec: Json, name: str) -> Any:
     return get(spec, ("domain", "devices", name))
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from defaulter.codecs import quantity
+from defaulter.facts import video_type
 from defaulter.paths import Draft, Json, Path, empty, get, objects
 from defaulter.places import Where, on_root_complex
 
 Macs = Literal["deterministic", "libvirt", "leave"]
 Binding = Literal["bridge", "masquerade", "leave"]
+Video = Literal["fill", "leave"]
 
 KINDS = ("disk", "cdrom", "lun")
 CONVENTIONAL = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
@@ -32,6 +34,8 @@ class Cluster:
     machines: Mapping[str, str] = field(default_factory=dict)
     """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
     macs: Macs = "deterministic"
+    video: Video = "fill"
+    """whether the display adapter is written down: KubeVirt before 1.7 refuses a VM that names one"""
     record: bool = False
     """whether what a spec cannot hold is recorded beside it"""
 
@@ -108,6 +112,8 @@ def decide(draft: Draft, where: Where, cluster: Cluster) -> None:
     _spinlocks(draft, domain)
     _disks(draft, spec, architecture, where.preferred)
     _devices(draft, (*domain, "devices"), architecture, where.preferred)
+    if cluster.video == "fill" and draft.get((*domain, "devices", "autoattachGraphicsDevice")) and not where.preferred:
+        draft.fill((*domain, "devices", "video", "type"), video_type(draft.get(spec)))
 
 
 def _processors(draft: Draft, domain: Path, architecture: str, cluster: Cluster) -> None:

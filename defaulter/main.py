@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 
 from defaulter.app import create
-from defaulter.kubevirt import Binding, Cluster, Macs
+from defaulter.kubevirt import Binding, Cluster, Macs, Video
 from defaulter.metrics import Metrics
 from defaulter.roots import Roots
 from defaulter.workers import Limits, Workers
@@ -66,6 +66,7 @@ def read(environment: dict[str, str]) -> Settings:
             cpu_model=environment.get("POOLHOUSE_CPU_MODEL", "host-model"),
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
             macs=_one_of(environment, "POOLHOUSE_MACS", get_args(Macs), "deterministic"),
+            video=_one_of(environment, "POOLHOUSE_VIDEO", get_args(Video), "fill"),
             record=_one_of(environment, "POOLHOUSE_HARDWARE_RECORD", ("false", "true"), "false") == "true",
         ),
         limits=Limits(

@@ -11,7 +11,8 @@ from defaulter.kubevirt import Cluster, Macs, canonical, decide, device_kind, em
 from defaulter.paths import Draft, Json, Path, empty, get, objects, text
 from defaulter.places import Where, locate, opted_out
 
-LOCAL = Cluster(binding="leave")
+LOCAL = Cluster(binding="leave", video="leave")
+"""what holds whatever a cluster is set to"""
 
 
 def missing(document: Json, *, macs: Macs = "deterministic") -> list[str]:

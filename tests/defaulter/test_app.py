@@ -38,7 +38,8 @@ class Scripted:
 def client(answer: tuple[int, bytes] | Exception) -> httpx.AsyncClient:
     workers: Any = Scripted(answer)
     transport = httpx.ASGITransport(create(workers, Metrics(workers)))
-    return httpx.AsyncClient(transport=transport, base_url="http://defaulter")
+    headers = {"content-type": "application/json"}
+    return httpx.AsyncClient(transport=transport, base_url="http://defaulter", headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,21 @@ async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) ->
 async def test_a_compressed_body_is_not_opened() -> None:
     async with client((200, b"{}")) as http:
         found = await http.post(PATH, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
-    assert found.status_code == 400
+    assert found.status_code == 415
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_what_is_not_called_json_is_not_read(kind: str) -> None:
+    async with client((200, b"{}")) as http:
+        found = await http.post(PATH, content=b"{}", headers={"content-type": kind})
+    assert found.status_code == 415
+    assert "application/json" in found.json()["problems"][0]["message"]
+
+
+async def test_json_may_say_its_encoding() -> None:
+    async with client((200, b"{}")) as http:
+        found = await http.post(PATH, content=b"{}", headers={"content-type": "Application/JSON; charset=utf-8"})
+    assert found.status_code == 200
 
 
 async def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,3 +271,21 @@ def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
 def test_the_nic_and_disks_that_kubevirt_would_add_are_within_bounds(libvirt: Libvirt) -> None:
     document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
     assert overreach(document, libvirt.default(document).object) == []
+
+
+def test_what_was_not_yet_written_down_when_a_vm_was_stored_makes_no_restart_now(libvirt: Libvirt) -> None:
+    stored = libvirt.default(vm(spec(disk(), nic()))).object
+    del inner(stored)["domain"]["devices"]["video"]
+    edited = deepcopy(stored)
+    edited["spec"]["runStrategy"] = "Halted"
+    assert libvirt.default(edited, oldObject=stored).object == edited
+
+
+def test_half_a_character_is_refused_where_it_stands_and_never_given_back(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), nic(future="\ud800")), name="\udfff")
+    problems = libvirt.default(document).problems
+    assert set(problems) == {"metadata.name", "spec.template.spec.domain.devices.interfaces[0].future"}
+    old = vm(spec(disk(), nic()), annotations={"a": "\ud800"})
+    assert set(libvirt.default(vm(spec()), oldObject=old).problems) == {
+        "oldObject.spec.template.metadata.annotations.a"
+    }

@@ -100,3 +100,28 @@ def test_the_cpu_of_an_instance_type_is_left_alone() -> None:
 def test_the_watchdog_follows_the_architecture(architecture: str, watchdog: dict[str, Any]) -> None:
     content = spec(domain={"devices": {"watchdog": {"name": "w"}}}, architecture=architecture)
     assert decided(content)["domain"]["devices"]["watchdog"] == {"name": "w", **watchdog}
+
+
+@pytest.mark.parametrize(
+    ("content", "cluster", "adapter"),
+    [
+        pytest.param(spec(), Cluster(), {"type": "vga"}, id="a PC has a VGA card"),
+        pytest.param(
+            spec(domain={"firmware": {"bootloader": {"efi": {}}}}), Cluster(), {"type": "bochs"}, id="with EFI another"
+        ),
+        pytest.param(spec(architecture="arm64"), Cluster(), {"type": "virtio"}, id="arm64 has no VGA"),
+        pytest.param(
+            spec(domain={"devices": {"video": {"type": "ramfb"}}}), Cluster(), {"type": "ramfb"}, id="what is given"
+        ),
+        pytest.param(
+            spec(domain={"devices": {"autoattachGraphicsDevice": False}}), Cluster(), None, id="no graphics, no adapter"
+        ),
+        pytest.param(spec(), Cluster(video="leave"), None, id="a KubeVirt that refuses the field"),
+    ],
+)
+def test_the_display_adapter(content: dict[str, Any], cluster: Cluster, adapter: Any) -> None:
+    assert decided(content, cluster)["domain"]["devices"].get("video") == adapter
+
+
+def test_a_preference_may_choose_the_display_adapter() -> None:
+    assert "video" not in decided(spec(), preference={"name": "p"})["domain"]["devices"]

@@ -93,7 +93,7 @@ D = "spec.template.spec.domain"
             id="a bell in a serial",
         ),
         pytest.param(
-            spec(disk(serial="\ud800")), "devices.disks[0].serial", "without control characters", id="half a character"
+            spec(disk(serial="\ud800")), "devices.disks[0].serial", "half of a surrogate pair", id="half a character"
         ),
         pytest.param(
             spec(domain={"devices": {"watchdog": {"name": "w", "i6300esb": {"action": "explode"}}}}),

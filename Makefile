@@ -11,6 +11,7 @@ PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
 CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
 GUEST := $(VENV)/.guest
+PROMETHEUS := $(VENV)/.prometheus
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
@@ -24,7 +25,7 @@ run: setup
 # stays with one worker, so that its tests share what they start.
 WORKERS := 3
 
-test: setup
+test: setup $(PROMETHEUS)
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup
@@ -61,12 +62,16 @@ $(CONTROL_PLANE): | $(INSTALLED)
 $(GUEST): | $(INSTALLED)
 	@if $(BIN)/python -m local.engine.debian; then touch $@; fi
 
+# For the tests of alerts and dashboard only.
+$(PROMETHEUS): | $(INSTALLED)
+	@sh requirements/prometheus.sh "$${XDG_CACHE_HOME:-$$HOME/.cache}/poolhouse/prometheus" && touch $@
+
 # One file for people and CI, and one for each image, which has only what its service imports.
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers \
-	  --extra test --extra lint --extra docs --extra build -o requirements/all.lock pyproject.toml
+	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

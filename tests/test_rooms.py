@@ -18,6 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "controllers": {"kinds", "runtime", "defaulter.contract"},
     "local": {"kinds", "runtime", "defaulter.contract"},
     "cli": {"kinds", "runtime", "defaulter", "webhook", "controllers", "local"},
+    "signals": {"kinds", "runtime", "defaulter", "webhook", "controllers"},
 }
 
 # Libraries that only one file of a room may touch, so that the rest can be read and tested without them.

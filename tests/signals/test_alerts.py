@@ -1,0 +1,152 @@
+"""Every alert fires when it should, keeps quiet when it should not, and has a page that says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signals.metrics import MAKERS, measures
+from tests.signals.prometheus import program, signals
+
+RUNBOOKS = signals().parent.parent.parent / "docs" / "alerts"
+HEADINGS = ("## Meaning", "## Impact", "## Diagnosis", "## Mitigation")
+SEVERITIES = {"critical", "warning", "info"}
+P = "kubevirt_poolhouse_"
+
+
+@dataclass(frozen=True)
+class Story:
+    """Series, a value a minute in promtool's words, a minute at which the alert is quiet and one at which it fires."""
+
+    series: dict[str, str]
+    quiet: int
+    fires: int
+
+
+STORIES = {
+    "PoolhouseNoLeader": Story({f'{P}leader{{lease="poolhouse-controllers"}}': "1x20 0x20"}, quiet=20, fires=30),
+    "PoolhouseTwoLeaders": Story(
+        {
+            f'{P}leader{{lease="poolhouse-controllers", instance="a"}}': "1x40",
+            f'{P}leader{{lease="poolhouse-controllers", instance="b"}}': "0x20 1x20",
+        },
+        quiet=20,
+        fires=25,
+    ),
+    "PoolhouseWebhookDown": Story({f"{P}admission_defaulter_breaker_state": "0x20 _x40"}, quiet=20, fires=45),
+    "PoolhouseAdmissionSlow": Story(
+        {
+            f'{P}admission_duration_seconds_bucket{{entry="mutate", le="0.5"}}': "0+100x60",
+            f'{P}admission_duration_seconds_bucket{{entry="mutate", le="2"}}': "0+100x30 3100+150x30",
+            f'{P}admission_duration_seconds_bucket{{entry="mutate", le="+Inf"}}': "0+100x30 3100+150x30",
+        },
+        quiet=29,
+        fires=58,
+    ),
+    "PoolhouseDefaulterAway": Story(
+        {
+            f'{P}admission_defaulter_breaker_state{{instance="a"}}': "2x60",
+            f'{P}admission_defaulter_breaker_state{{instance="b"}}': "0x30 2x30",
+        },
+        quiet=30,
+        fires=45,
+    ),
+    "PoolhouseDefaulterReplacesWorkers": Story(
+        {
+            f'{P}defaulter_worker_replacements_total{{reason="old"}}': "0+10x60",
+            f'{P}defaulter_worker_replacements_total{{reason="crashed"}}': "0x30 0+1x30",
+        },
+        quiet=30,
+        fires=55,
+    ),
+    "PoolhouseReconcileErrors": Story(
+        {f'{P}reconcile_errors_total{{name="pool", error="Conflict"}}': "0+2x30 60+60x60"}, quiet=29, fires=60
+    ),
+    "PoolhouseStale": Story(
+        {f'{P}informer_last_contact_timestamp_seconds{{resource="nodes"}}': "0+60x30 1800x60"}, quiet=30, fires=60
+    ),
+    "PoolhousePoolDegraded": Story(
+        {
+            f'{P}vmpool_desired_replicas{{namespace="n", vmpool="p"}}': "10x120",
+            f'{P}vmpool_unavailable_replicas{{namespace="n", vmpool="p"}}': "2x40 3x80",
+        },
+        quiet=40,
+        fires=80,
+    ),
+    "PoolhouseRolloutStalled": Story({f'{P}vmpool_rollout_stalled{{vmpool="p"}}': "0x30 1x30"}, quiet=30, fires=40),
+    "PoolhouseHealingStopped": Story({f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, quiet=35, fires=50),
+    "PoolhousePolicyNotEnforced": Story(
+        {f'{P}migration_policy_enforced{{policy="fast"}}': "1x30 0x30"}, quiet=30, fires=55
+    ),
+}
+
+
+def rules(file: str) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load((signals() / file).read_text())["groups"] for rule in group["rules"]]
+
+
+ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
+
+
+def test_every_alert_has_a_story() -> None:
+    assert set(STORIES) == set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
+    rule = ALERTS[alert]
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert rule["labels"]["operator_health_impact"] in {"critical", "warning", "none"}
+    assert rule["labels"]["kubernetes_operator_part_of"] == "kubevirt"
+    assert {"summary", "description"} <= set(rule["annotations"])
+    page = (RUNBOOKS / f"{alert}.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("## ")] == list(HEADINGS)
+
+
+@pytest.mark.parametrize(
+    "rule", [*rules("alerts.yaml"), *rules("recording.yaml")], ids=lambda r: r.get("alert", "rule")
+)
+def test_a_rule_speaks_of_metrics_that_exist(rule: dict[str, Any]) -> None:
+    known = {each.name for service in MAKERS for each in measures(service)}
+    recorded = {each["record"] for each in rules("recording.yaml")}
+    words = {word for word in _names(rule["expr"]) if P in word}
+    assert words
+    for word in words:
+        base = next((word.removesuffix(end) for end in ("_bucket", "_count", "_sum") if word.endswith(end)), word)
+        assert base in known or word in recorded, f"{word} is no metric of ours"
+
+
+def _names(expression: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c in "_:" else " " for c in expression).split())
+
+
+def test_alerts_fire_when_they_should_and_no_sooner(tmp_path: Path) -> None:
+    tests = [
+        {
+            "name": alert,
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in story.series.items()],
+            "promql_expr_test": [_firing(alert, story.quiet, 0), _firing(alert, story.fires, 1)],
+        }
+        for alert, story in STORIES.items()
+    ]
+    files = [str(signals() / name) for name in ("alerts.yaml", "recording.yaml")]
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": files, "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run(
+        [program("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _firing(alert: str, minute: int, count: int) -> dict[str, Any]:
+    return {
+        "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})',
+        "eval_time": f"{minute}m",
+        "exp_samples": [{"labels": "{}", "value": count}] if count else [],
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from kinds.problem import Problem
+from runtime import access
 from runtime.api import Api, ApiError
 from runtime.errors import Forbidden, NotFound
-from webhook import access
 from webhook.objections import objections
 from webhook.review import Request, Verdict
 from webhook.template import Template, made, to_try, within

@@ -16,9 +16,9 @@ from kinds.kind import Kind
 from kinds.look import at
 from kinds.names import is_label, is_subdomain
 from kinds.problem import Problem
+from runtime import access
 from runtime.api import Api, ApiError, Resource
 from runtime.errors import Forbidden, Throttled
-from webhook import access
 from webhook.ask import Completes
 from webhook.body import Unreadable
 from webhook.objections import objections
@@ -159,7 +159,7 @@ class DryRun:
         # The API server sends our own warnings back, and those of everybody else.
         # Who last wrote which field is about this request, not about the object.
         stored.get("metadata", {}).pop("managedFields", None)
-        return await self._planned(asked, stored, warnings)
+        return await self._planned(asked, stored, token, warnings)
 
     async def _sent(self, asked: Target, token: str, operation: Operation, warnings: list[str]) -> Json:
         query = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -176,13 +176,11 @@ class DryRun:
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         return await self.api.request("PUT", path, body=body, query=query, token=token, warnings=warnings)
 
-    async def _planned(self, asked: Target, stored: Json, warnings: list[str]) -> Answer:
-        plan = None
-        if self.plans is not None and asked.document["kind"] in PATHS:
-            plan = await self.plans.of(stored)
-            if plan is None:
-                warnings.append("what would be done then is not known: the controllers are away")
-        return Answer(object=stored, warnings=tuple(warnings), plan=plan)
+    async def _planned(self, asked: Target, stored: Json, token: str, warnings: list[str]) -> Answer:
+        if self.plans is None or asked.document["kind"] not in PATHS:
+            return Answer(object=stored, warnings=tuple(warnings))
+        told = await self.plans.of(stored, token)
+        return Answer(object=stored, warnings=(*warnings, *told.warnings), plan=told.plan)
 
 
 def _unanswered(error: ApiError) -> Answer:

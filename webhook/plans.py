@@ -1,11 +1,16 @@
-"""What a controller would do with an object: asked of the controllers, who alone have seen what a plan depends on."""
+"""What a controller would do with an object: asked of the controllers, who alone have seen what a plan depends on.
+
+They tell it to whoever may see the VMs, so the caller's token goes with the question: over TLS, or to this machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -15,6 +20,15 @@ Json = dict[str, Any]
 
 PATHS: Mapping[str, str] = {"VirtualMachinePool": "/apis/pools/plan"}
 """of the controllers' address, by kind; other kinds have no plan"""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+UNKNOWN = "what would be done then is not known:"
+
+
+@dataclass(frozen=True)
+class Told:
+    plan: list[Json] | None = None
+    """each step with `action`, `vm` and `reason`; None when it is not known"""
+    warnings: tuple[str, ...] = ()
 
 
 class Plans:
@@ -22,15 +36,26 @@ class Plans:
         self._url = url.rstrip("/")
         self._session = session
         self._seconds = seconds
+        asked = urlsplit(url)
+        self._private = asked.scheme == "https" or asked.hostname in LOOPBACK
 
-    async def of(self, document: Json) -> list[Json] | None:
-        """Each step with `action`, `vm` and `reason`; None when the controllers give no answer."""
+    async def of(self, document: Json, token: str) -> Told:
+        if not self._private:
+            return Told(warnings=(f"{UNKNOWN} POOLHOUSE_CONTROLLERS_URL is not https, and a token must not go there",))
         url = self._url + PATHS[document["kind"]]
+        headers = {"Authorization": f"Bearer {token}"}
         try:
-            async with asyncio.timeout(self._seconds), self._session.post(url, json=document) as answer:
+            async with (
+                asyncio.timeout(self._seconds),
+                self._session.post(url, json=document, headers=headers, allow_redirects=False) as answer,
+            ):
                 told = await answer.json(content_type=None)
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
             log.info("no plan from %s: %s", url, error or "no answer in time")
-            return None
+            return Told(warnings=(f"{UNKNOWN} the controllers are away",))
+        if answer.status == 403:
+            return Told(warnings=(f"{UNKNOWN} you may not see the VMs that there are",))
         plan = told.get("plan") if answer.status == 200 and isinstance(told, dict) else None
-        return plan if isinstance(plan, list) else None
+        if not isinstance(plan, list):
+            return Told(warnings=(f"{UNKNOWN} the controllers answered {answer.status}",))
+        return Told(plan, tuple(str(told[why]) for why in ("refused", "blocked") if told.get(why)))

@@ -64,7 +64,7 @@ def build(
             pooling.metrics.clear()
 
     informers = (pools, machines, revisions, guests, kept)
-    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(stores, burst, now)})
+    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, now)})
 
 
 def now() -> datetime:

@@ -18,20 +18,19 @@ async def other(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def echo(document: Json) -> tuple[int, Json]:
-    return 200, {"you": document}
+async def echo(document: Json, token: str) -> tuple[int, Json]:
+    return 200, {token: document}
 
 
 def client(answer: Any = echo) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=answering(other, {"/ask": answer})), base_url="http://here"
-    )
+    transport = httpx.ASGITransport(app=answering(other, {"/ask": answer}))
+    return httpx.AsyncClient(transport=transport, base_url="http://here", headers={"Authorization": "Bearer me"})
 
 
 async def test_a_question_is_answered() -> None:
     async with client() as http:
         answer = await http.post("/ask", json={"a": 1})
-    assert (answer.status_code, answer.json()) == (200, {"you": {"a": 1}})
+    assert (answer.status_code, answer.json()) == (200, {"me": {"a": 1}})
 
 
 async def test_everything_else_goes_on() -> None:
@@ -62,10 +61,18 @@ async def test_to_get_is_not_to_ask() -> None:
         assert (await http.get("/ask")).status_code == 405
 
 
+@pytest.mark.parametrize("given", ["", "Basic bWU6bWU=", "Bearer ", "Bearer"])
+async def test_who_brings_no_token_is_told_nothing(given: str) -> None:
+    async with client() as http:
+        answer = await http.post("/ask", json={"a": 1}, headers={"Authorization": given})
+    assert answer.status_code == 401
+    assert "Bearer" in answer.json()["problems"][0]["message"]
+
+
 async def test_too_many_questions_at_once_are_put_off() -> None:
     go = asyncio.Event()
 
-    async def slow(document: Json) -> tuple[int, Json]:
+    async def slow(document: Json, token: str) -> tuple[int, Json]:
         await go.wait()
         return 200, {}
 

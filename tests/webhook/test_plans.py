@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.runtime.misbehaving import Request, Server
-from webhook.plans import Plans
+from webhook.plans import Plans, Told
 
 POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web"}}
 STEPS = [{"action": "Create", "vm": "web-1", "reason": "0 of 1 VMs exist"}]
@@ -30,10 +30,26 @@ async def plans(controllers: Server) -> AsyncIterator[Plans]:
 async def test_the_controllers_are_asked_about_the_object_as_it_would_be(controllers: Server, plans: Plans) -> None:
     async def script(request: Request) -> None:
         assert (request.method, request.path, request.document) == ("POST", "/apis/pools/plan", POOL)
-        await request.answer(200, {"plan": STEPS})
+        assert request.headers["authorization"] == "Bearer token"
+        await request.answer(200, {"plan": STEPS, "refused": "another pool has the disks"})
 
     controllers.script = script
-    assert await plans.of(POOL) == STEPS
+    assert await plans.of(POOL, "token") == Told(STEPS, ("another pool has the disks",))
+
+
+async def test_a_token_does_not_travel_in_the_clear() -> None:
+    async with aiohttp.ClientSession() as session:
+        told = await Plans("http://controllers.example.com", session).of(POOL, "token")
+    assert told.plan is None
+    assert "not https" in told.warnings[0]
+
+
+async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Plans) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(403, {"problems": []})
+
+    controllers.script = script
+    assert "may not see" in (await plans.of(POOL, "token")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +60,11 @@ async def test_any_other_answer_is_none(controllers: Server, plans: Plans, code:
         await request.answer(code, body)
 
     controllers.script = script
-    assert await plans.of(POOL) is None
+    assert (await plans.of(POOL, "token")).plan is None
 
 
 async def test_controllers_that_hang_are_not_waited_for(plans: Plans) -> None:
-    assert await plans.of(POOL) is None
+    assert (await plans.of(POOL, "token")).plan is None
 
 
 async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Plans) -> None:
@@ -56,4 +72,4 @@ async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Pla
         request.reset()
 
     controllers.script = script
-    assert await plans.of(POOL) is None
+    assert (await plans.of(POOL, "token")).plan is None

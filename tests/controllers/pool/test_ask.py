@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from controllers.pool.ask import Ask
 from controllers.pool.machine import Machine
 from controllers.pool.stores import Stores
+from runtime.api import Api, ApiError
+from runtime.errors import Forbidden, Unreachable
 from tests.controllers.pool.builders import NOW, a_pool, document, machine
 
 Json = dict[str, Any]
@@ -24,8 +26,23 @@ def stores(*machines: Machine, pool: Any = None) -> Stores:
     return found
 
 
-async def asked(of: Stores, document: Json) -> tuple[int, Json]:
-    return await Ask(of, 250, lambda: NOW)(document)
+class Reviews:
+    """The one question that is put to the API server."""
+
+    def __init__(self, allowed: bool | ApiError) -> None:
+        self._allowed = allowed
+
+    async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
+        assert (method, path.endswith("/selfsubjectaccessreviews"), token) == ("POST", True, "token")
+        asked = body["spec"]["resourceAttributes"]
+        assert (asked["verb"], asked["resource"], asked["namespace"]) == ("list", "virtualmachines", "default")
+        if isinstance(self._allowed, ApiError):
+            raise self._allowed
+        return {"status": {"allowed": self._allowed}}
+
+
+async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
+    return await Ask(cast(Api, Reviews(allowed)), of, 250, lambda: NOW)(document, "token")
 
 
 async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None:
@@ -68,3 +85,17 @@ async def test_asking_changes_nothing() -> None:
 async def test_what_is_no_pool_is_refused(body: Json, path: str) -> None:
     status, answer = await asked(stores(), body)
     assert (status, answer["problems"][0]["path"]) == (422, path)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        pytest.param(False, 403, id="one who may not see the VMs"),
+        pytest.param(Forbidden("who?", status=401), 401, id="a token that nobody knows"),
+        pytest.param(Unreachable("away"), 503, id="an API server that does not say"),
+    ],
+)
+async def test_vms_are_named_only_to_who_may_see_them(allowed: bool | ApiError, expected: int) -> None:
+    status, answer = await asked(stores(a_machine := machine(1), pool=a_pool(1)), document(0), allowed)
+    assert status == expected
+    assert a_machine.name not in str(answer)

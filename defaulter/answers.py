@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from defaulter import xml
 from defaulter.complete import Completed, Host, Wish, complete
 from defaulter.document import decode, halves
 from defaulter.kubevirt import Cluster
+from defaulter.offer import Offer
 from defaulter.paths import Json
 from defaulter.problems import Malformed, Problem, Refused, Unable
 from defaulter.shapes import Shapes
@@ -51,16 +53,27 @@ def read_wish(message: Json, seed: str) -> Wish:
     if message.get("kind") != "DefaultingRequest":
         return Wish(message, seed=seed)
     document, old = message.get("object"), message.get("oldObject")
-    namespace, own_seed = message.get("namespace"), message.get("seed")
+    namespace, own_seed, offered = message.get("namespace"), message.get("seed"), message.get("offered")
     wrong = [
         *([] if isinstance(document, dict) else [Problem("object", "is required, and must be an object")]),
         *([] if isinstance(old, dict | None) else [Problem("oldObject", "must be an object")]),
         *([] if isinstance(namespace, str | None) else [Problem("namespace", "must be a string")]),
         *([] if isinstance(own_seed, str | None) else [Problem("seed", "must be a string")]),
+        *([] if offered is None or _is_offer(offered) else [Problem("offered", _OFFER)]),
     ]
     if wrong or not isinstance(document, dict):
         raise Malformed(wrong)
-    return Wish(document, old, namespace, own_seed or seed, unique=bool(own_seed))
+    offer = None if offered is None else Offer(*(frozenset(offered[part]) for part in _OFFERED))
+    return Wish(document, old, namespace, own_seed or seed, offer, unique=bool(own_seed))
+
+
+_OFFERED = ("everywhere", "somewhere")
+_OFFER = "must be {everywhere: [...], somewhere: [...]}, lists of machine types"
+
+
+def _is_offer(offered: Any) -> bool:
+    lists = [offered.get(part) for part in _OFFERED] if isinstance(offered, dict) else [None]
+    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
 
 
 def _reply(message: Json, done: Completed) -> Json:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
-from defaulter import checks, domain, facts, hook, identity, layout, v1alpha1, walker, xml
+from defaulter import checks, domain, facts, hook, identity, layout, machines, v1alpha1, walker, xml
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
-from defaulter.kubevirt import Cluster, canonical, decide, emulated, has_root_ports, holds_addresses
+from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses
+from defaulter.machines import canonical
 from defaulter.missing import anonymous, undecided
+from defaulter.offer import Offer
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
 from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
@@ -53,6 +55,8 @@ class Wish:
     old: Json | None = None
     namespace: str | None = None
     seed: str = ""
+    offer: Offer | None = None
+    """what the nodes can run, where somebody who knows has said so"""
     unique: bool = False
     """the seed is of this one document, so that identity can follow from it without a name"""
 
@@ -82,8 +86,8 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
     draft = prepare(wish, where, cluster)
     final = None
     if wish.old is None or not _settled(draft, where, wish.old, cluster):
-        final = _decide_rest(draft, where, cluster, host, shapes)
-    return Completed(draft.document, list(_warnings(wish.document, draft, where)), final)
+        final = _decide_rest(draft, where, wish, cluster, host, shapes)
+    return Completed(draft.document, list(_warnings(wish, draft, where)), final)
 
 
 def _libvirt_shaped(wish: Wish, host: Host) -> Completed:
@@ -116,25 +120,41 @@ def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:
     return draft
 
 
-def _decide_rest(draft: Draft, where: Where, cluster: Cluster, host: Host, shapes: Shapes | None) -> Element | None:
+def _decide_rest(
+    draft: Draft, where: Where, wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None
+) -> Element | None:
     """What libvirt decides; its domain, where it had to be asked."""
     spec, record = draft.get(where.spec), draft.get(where.record)
-    machines = _emulator(spec, host)
+    known = _emulator(spec, host)
     faults = [*checks.contents(spec, host.cpu_models(_arch(spec))), *_damage(record, where)]
+    if cluster.unoffered == "refuse":
+        faults += _unoffered(spec, where, wish)
     if faults:
         refuse(where.spec, [*faults, *_further(spec, where, faults, host)])
     open_paths = set(undecided(draft.document, where, cluster.macs))
-    shape = key(spec, where, open_paths, record) if shapes is not None else None
+    asked = _known_machine(spec, cluster, known, wish.offer)
+    real = _real_machine(spec, cluster, known, wish.offer)
+    shape = key(spec, where, open_paths, (record, real, get(asked, _MACHINE))) if shapes is not None else None
     decided = shapes.get(shape) if shapes is not None else None
     final = None
     if decided is None:
-        final = _laid_out(spec, where, _known_machine(spec, cluster, machines), host, record)
+        final = _laid_out(spec, where, asked, host, record)
+        facts.rename_machine(final, real)
         choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
         decided = Decided(choices, _recorded(record, final, host) if cluster.record else record)
         if shapes is not None:
             shapes.put(shape, decided)
-    _write_down(draft, where, cluster, decided)
+    _write_down(draft, where, decided)
     return final
+
+
+def _unoffered(spec: Json, where: Where, wish: Wish) -> Iterator[Fault]:
+    """A machine type that nobody has, unless the VM was stored with it: it must stay possible to edit it."""
+    machine = get(spec, _MACHINE)
+    if isinstance(machine, str) and canonical(machine) and get(wish.old, (*where.spec, *_MACHINE)) != machine:
+        sentence = machines.unoffered(machine, wish.offer)
+        if sentence is not None:
+            yield Fault(_MACHINE, sentence)
 
 
 def _damage(record: Any, where: Where) -> Iterator[Fault]:
@@ -198,12 +218,20 @@ def _laid_out(spec: Json, where: Where, asked: Json, host: Host, record: str | N
         raise Refused([fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]) from error
 
 
-def _known_machine(spec: Json, cluster: Cluster, machines: dict[str, str | None]) -> Json:
+def _real_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], offer: Offer | None) -> str:
+    """What is written down: a canonical machine as it is, an alias as what it means on the nodes."""
+    machine = get(spec, _MACHINE) or machines.ALIASES[facts.architecture(spec)]
+    if canonical(machine):
+        return str(machine)
+    return machines.resolved(machine, known.get(machine) or machine, cluster.machines, offer)
+
+
+def _known_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], offer: Offer | None) -> Json:
     """The spec with a machine that our QEMU has, where the cluster's nodes have another of the same family."""
     machine = get(spec, _MACHINE)
-    if machine in machines:
+    if machine in known or not isinstance(machine, str):
         return spec
-    stand_in = next((alias for alias, real in cluster.machines.items() if real == machine and alias in machines), None)
+    stand_in = machines.stand_in(machine, known, cluster.machines, offer)
     if stand_in is None:
         return spec
     changed = Draft(spec)
@@ -263,13 +291,13 @@ def _withhold(draft: Draft, path: Path) -> bool:
     return True
 
 
-def _write_down(draft: Draft, where: Where, cluster: Cluster, decided: Decided) -> None:
+def _write_down(draft: Draft, where: Where, decided: Decided) -> None:
     if decided.record is not None and decided.record != draft.get(where.record):
         draft.replace(where.record, decided.record)
     for path, value in decided.choices:
         place = (*where.spec, *path)
         if path == _MACHINE:
-            draft.replace(place, cluster.machines.get(draft.get(place) or "q35", value))
+            draft.replace(place, value)
         else:
             draft.fill(place, value)
 
@@ -291,11 +319,15 @@ def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
                     yield (*path, *inner), value
 
 
-def _warnings(given: Json, draft: Draft, where: Where) -> Iterator[str]:
+def _warnings(wish: Wish, draft: Draft, where: Where) -> Iterator[str]:
     machine = (*where.spec, *_MACHINE)
-    alias, real = get(given, machine), draft.get(machine)
+    alias, real = get(wish.document, machine), draft.get(machine)
     if alias and alias != real:
         yield f"machine type {alias} is an alias that moves with QEMU; it was made {real}"
+    if isinstance(real, str) and canonical(real) and get(wish.old, machine) != real:
+        sentence = machines.unoffered(real, wish.offer) or machines.scarce(real, wish.offer)
+        if sentence is not None:
+            yield sentence
     spec = draft.get(where.spec)
     if not where.sized and empty(get(spec, parse("domain.memory.guest"))):
         yield "no memory is given: KubeVirt cannot start this VM"

@@ -5,6 +5,7 @@ Needs no libvirt, no lxml and no server; aiohttp only once a `Defaulter` is used
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
@@ -17,6 +18,8 @@ from defaulter.hook import Damaged, enforce
 from defaulter.keep import keep
 from defaulter.kubevirt import Macs
 from defaulter.missing import LOCAL, missing
+from defaulter.offer import SELECTOR as NODES_WITH_MACHINES
+from defaulter.offer import Node, Offer, Offers, node
 from defaulter.paths import Draft, get
 from defaulter.places import locate, opted_out
 
@@ -27,6 +30,7 @@ __all__ = [
     "API_VERSION",
     "BODY_LIMIT_BYTES",
     "HARDWARE",
+    "NODES_WITH_MACHINES",
     "PATH",
     "Away",
     "Damaged",
@@ -34,6 +38,9 @@ __all__ = [
     "DefaultingRequest",
     "DefaultingResponse",
     "Macs",
+    "Node",
+    "Offer",
+    "Offers",
     "Overreached",
     "Problem",
     "Problems",
@@ -42,6 +49,7 @@ __all__ = [
     "enforce",
     "kept",
     "macs_policy",
+    "node",
     "overreach",
     "undefaulted",
 ]
@@ -70,6 +78,13 @@ class Problems(_Message):
     problems: tuple[Problem, ...]
 
 
+class Offered(_Message):
+    """Machine types: what all nodes of an architecture can run, and what one of them at least can."""
+
+    everywhere: tuple[str, ...]
+    somewhere: tuple[str, ...]
+
+
 class DefaultingRequest(_Message):
     """A document with what admission knows about it. A bare document is a request too."""
 
@@ -82,6 +97,8 @@ class DefaultingRequest(_Message):
     """where the object will live, when its metadata doesn't say"""
     seed: str | None = None
     """replaces the service's own seed of MAC addresses, firmware UUIDs and serials"""
+    offered: Offered | None = None
+    """machine types that the nodes can run; absent where nobody knows"""
 
 
 class DefaultingResponse(_Message):
@@ -157,17 +174,25 @@ class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
     Each call ends within `timeout_seconds`, in an answer, in `Refused` or in `Away`. A session given is the caller's
-    own and stays open; without one the client opens and closes its own, trusting `ca` where the URL is https.
+    own and stays open; without one the client opens and closes its own, trusting `ca` where the URL is https. What
+    `offer` says of the nodes goes along with each request.
     """
 
     def __init__(
-        self, url: str, timeout_seconds: float = 2.0, session: ClientSession | None = None, *, ca: Path | None = None
+        self,
+        url: str,
+        timeout_seconds: float = 2.0,
+        session: ClientSession | None = None,
+        *,
+        ca: Path | None = None,
+        offer: Callable[[], Offer | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
         self._owned: ClientSession | None = None
         self._ca = ca
+        self._offer = offer
 
     async def __aenter__(self) -> Self:
         return self
@@ -192,7 +217,9 @@ class Defaulter:
     ) -> DefaultingResponse:
         """The document with every empty guest-visible field filled, and nothing else changed. Raises `Refused` or
         `Away`."""
-        request = DefaultingRequest(object=document, oldObject=old, namespace=namespace, seed=seed)
+        offer = self._offer()
+        offered = Offered(everywhere=tuple(offer.everywhere), somewhere=tuple(offer.somewhere)) if offer else None
+        request = DefaultingRequest(object=document, oldObject=old, namespace=namespace, seed=seed, offered=offered)
         body = request.model_dump(by_alias=True, exclude_none=True)
         answer = _read(DefaultingResponse, await self._call("POST", PATH, body))
         if beyond := overreach(document, answer.object):

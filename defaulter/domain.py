@@ -12,11 +12,11 @@ from defaulter import builtin, passthrough, walker, xml
 from defaulter.facts import ANONYMOUS, MEMORY_BYTES, alias, architecture, has_efi, virtio_model
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, Devices
 from defaulter.kubevirt import device_kind, emulated
+from defaulter.machines import ALIASES
 from defaulter.paths import Json, get, objects, parse
 from defaulter.xml import Element
 
 NAME = "defaulting"
-_MACHINES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 
 
 def build(spec: Json) -> Element:
@@ -55,7 +55,7 @@ def _operating_system(root: Element, spec: Json) -> None:
     arch = architecture(spec)
     kind.set("arch", ARCHITECTURES[arch])
     if kind.get("machine") is None:
-        kind.set("machine", _MACHINES[arch])
+        kind.set("machine", ALIASES[arch])
     memory = xml.make(root, xml.path("memory").steps)
     if not memory.text:
         memory.set("unit", "b")

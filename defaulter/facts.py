@@ -50,6 +50,13 @@ def video_type(spec: Json) -> str:
     return "vga" if not has_efi(spec) else "bochs"
 
 
+def rename_machine(domain: Any, machine: str) -> None:
+    """Calls the machine what it is called on the nodes, which may have it when our own QEMU has only its like."""
+    kind = domain.find("os/type")
+    if kind is not None:
+        kind.set("machine", machine)
+
+
 def device_field(spec: Json, name: str) -> Any:
     return get(spec, ("domain", "devices", name))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from defaulter.kubevirt import Cluster, add_devices, canonical, decide
+from defaulter.kubevirt import Cluster, add_devices, decide
+from defaulter.machines import means
 from defaulter.missing import undecided
 from defaulter.paths import Draft, Json, Path, empty, get, objects
 from defaulter.places import Where
@@ -70,10 +71,5 @@ def _machine(draft: Draft, where: Where, old: Json) -> None:
     """An alias means what it meant when the VM was stored, not what the QEMU of today makes of it."""
     path = (*where.spec, "domain", "machine", "type")
     alias, decided = draft.get(path), get(old, path)
-    if isinstance(alias, str) and isinstance(decided, str) and _means(alias, decided):
+    if isinstance(alias, str) and isinstance(decided, str) and means(alias, decided):
         draft.replace(path, decided)
-
-
-def _means(alias: str, machine: str) -> bool:
-    same = machine.removeprefix("pc-").startswith(f"{alias.removeprefix('pc-')}-")
-    return bool(alias) and not canonical(alias) and canonical(machine) and same

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from defaulter.codecs import quantity
 from defaulter.facts import video_type
+from defaulter.machines import Unoffered
 from defaulter.paths import Draft, Json, Path, empty, get, objects
 from defaulter.places import Where, on_root_complex
 
@@ -33,6 +34,8 @@ class Cluster:
     cpu_model: str = "host-model"
     machines: Mapping[str, str] = field(default_factory=dict)
     """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
+    unoffered: Unoffered = "warn"
+    """what to do about a machine type that no node has"""
     macs: Macs = "deterministic"
     video: Video = "fill"
     """whether the display adapter is written down: KubeVirt before 1.7 refuses a VM that names one"""
@@ -47,11 +50,6 @@ def device_kind(disk: Json) -> str | None:
 def emulated(interface: Json) -> bool:
     """Whether a NIC is emulated for it: not for passed-through functions, nor for one that is being unplugged."""
     return "sriov" not in interface and interface.get("state") != "absent"
-
-
-def canonical(machine: str) -> bool:
-    """A versioned machine type means the same hardware for ever, an alias what the next QEMU makes of it."""
-    return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
 
 
 def has_root_ports(spec: Json) -> bool:

@@ -18,6 +18,7 @@ import uvloop
 
 from defaulter.app import create
 from defaulter.kubevirt import Binding, Cluster, Macs, Video
+from defaulter.machines import Unoffered
 from defaulter.metrics import Metrics
 from defaulter.roots import Roots
 from defaulter.workers import Limits, Workers
@@ -65,6 +66,7 @@ def read(environment: dict[str, str]) -> Settings:
             binding=_one_of(environment, "POOLHOUSE_DEFAULT_NETWORK", get_args(Binding), "bridge"),
             cpu_model=environment.get("POOLHOUSE_CPU_MODEL", "host-model"),
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
+            unoffered=_one_of(environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(Unoffered), "warn"),
             macs=_one_of(environment, "POOLHOUSE_MACS", get_args(Macs), "deterministic"),
             video=_one_of(environment, "POOLHOUSE_VIDEO", get_args(Video), "fill"),
             record=_one_of(environment, "POOLHOUSE_HARDWARE_RECORD", ("false", "true"), "false") == "true",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,6 +16,7 @@ _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1
 class Metrics:
     def __init__(self, workers: Workers) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.registry.register(_Pool(workers))
         self.requests = Counter(
             "kubevirt_poolhouse_defaulter_requests_total",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from defaulter.kubevirt import Cluster, Macs, canonical, decide, device_kind, emulated, holds_addresses
+from defaulter.kubevirt import Cluster, Macs, decide, device_kind, emulated, holds_addresses
+from defaulter.machines import canonical
 from defaulter.paths import Draft, Json, Path, empty, get, objects, text
 from defaulter.places import Where, locate, opted_out
 

@@ -1,0 +1,197 @@
+"""Which machine an alias becomes, where the nodes have others than our own QEMU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from defaulter.contract import HARDWARE, Offer, Offers, node
+from defaulter.hook import read
+from defaulter.kubevirt import Cluster
+from defaulter.machines import resolved, scarce, stand_in, unoffered
+from defaulter.offer import Node
+from defaulter.once import Once
+from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
+from tests.defaulter.conftest import Libvirt
+
+OURS = "pc-q35-7.2"
+
+
+def offer(*everywhere: str, some: tuple[str, ...] = ()) -> Offer:
+    return Offer(frozenset(everywhere), frozenset((*everywhere, *some)))
+
+
+@pytest.mark.parametrize(
+    ("alias", "configured", "offered", "real"),
+    [
+        pytest.param("q35", {}, None, OURS, id="nothing is known of the nodes"),
+        pytest.param(
+            "q35", {"q35": "pc-q35-9.0"}, offer(OURS), "pc-q35-9.0", id="the administrator's word comes first"
+        ),
+        pytest.param("q35", {}, offer("q35", OURS, "pc-q35-9.2"), OURS, id="ours, if every node has it"),
+        pytest.param(
+            "q35",
+            {},
+            offer("q35", "pc-q35-rhel9.4.0", "pc-q35-rhel9.10.0", "pc-i440fx-rhel7.6.0"),
+            "pc-q35-rhel9.10.0",
+            id="else the newest that all have",
+        ),
+        pytest.param(
+            "q35",
+            {},
+            offer("q35", "pc-q35-rhel9.4.0", some=("pc-q35-rhel9.6.0", OURS)),
+            "pc-q35-rhel9.4.0",
+            id="not one that only some have",
+        ),
+        pytest.param(
+            "q35",
+            {},
+            offer("q35", some=("pc-q35-9.1", "pc-q35-9.2")),
+            "pc-q35-9.2",
+            id="unless all have none in common",
+        ),
+        pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), OURS, id="of another architecture's nothing follows"),
+    ],
+)
+def test_an_alias_is_made_what_the_nodes_have(
+    alias: str, configured: dict[str, str], offered: Offer | None, real: str
+) -> None:
+    assert resolved(alias, OURS, configured, offered) == real
+
+
+@pytest.mark.parametrize(
+    ("machine", "configured", "offered", "asked"),
+    [
+        ("pc-q35-rhel9.6.0", {}, offer("pc-q35-rhel9.6.0"), "q35"),
+        ("pc-q35-rhel9.6.0", {}, offer(some=("pc-q35-rhel9.6.0",)), "q35"),
+        ("pc-q35-rhel9.6.0", {"q35": "pc-q35-rhel9.6.0"}, None, "q35"),
+        ("pc-q35-rhel9.6.0", {}, offer("pc-q35-rhel9.4.0"), None),
+        ("pc-q35-rhel9.6.0", {}, None, None),
+        ("virt-rhel9.6.0", {}, offer("virt-rhel9.6.0"), None),
+    ],
+)
+def test_a_machine_that_only_the_nodes_have_is_asked_about_as_its_family(
+    machine: str, configured: dict[str, str], offered: Offer | None, asked: str | None
+) -> None:
+    assert stand_in(machine, {"q35", "pc"}, configured, offered) == asked
+
+
+def test_sentences() -> None:
+    nodes = offer("q35", "pc-q35-rhel9.4.0", some=("pc-q35-rhel9.6.0",))
+    assert unoffered("pc-q35-7.2", nodes) == (
+        "no node of the cluster can run the machine type pc-q35-7.2; all of them have pc-q35-rhel9.4.0"
+    )
+    assert unoffered("pc-q35-rhel9.6.0", nodes) is None
+    assert "not every node" in str(scarce("pc-q35-rhel9.6.0", nodes))
+    assert scarce("pc-q35-rhel9.4.0", nodes) is None
+    assert unoffered("pc-q35-7.2", None) is None
+
+
+def kubelet(name: str, *machines: str, arch: str = "amd64") -> Node:
+    labels = {f"machine-type.node.kubevirt.io/{machine}": "true" for machine in machines}
+    return node({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, **labels}}})
+
+
+def test_what_nodes_offer_follows_their_labels() -> None:
+    offers = Offers()
+    assert offers.now() is None
+    old, new = kubelet("a", "q35", "pc-q35-9.0"), kubelet("a", "q35", "pc-q35-9.0", "pc-q35-9.2")
+    offers.changed(None, old)
+    offers.changed(None, kubelet("b", "q35", "pc-q35-9.2"))
+    offers.changed(None, kubelet("not-kubevirt-s"))
+    offers.changed(None, kubelet("c", "virt-9.2", arch="arm64"))
+    assert offers.now() == offer("q35", "virt-9.2", some=("pc-q35-9.0", "pc-q35-9.2"))
+    offers.changed(old, new)
+    assert offers.now() == offer("q35", "virt-9.2", "pc-q35-9.2", some=("pc-q35-9.0",))
+    offers.changed(new, None)
+    assert offers.now() == offer("q35", "virt-9.2", "pc-q35-9.2")
+
+
+def test_a_label_that_says_false_offers_nothing() -> None:
+    labels = {"machine-type.node.kubevirt.io/q35": "false", "kubernetes.io/arch": "amd64"}
+    assert node({"metadata": {"name": "a", "labels": labels}}).machines == frozenset()
+
+
+@pytest.fixture(scope="module")
+def strict(warm: Any, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    with Once(Cluster(record=True, unoffered="refuse"), "", user, warm) as once:
+        yield Libvirt(once)
+
+
+RHEL = {"everywhere": ["q35", "pc-q35-rhel9.4.0"], "somewhere": ["q35", "pc-q35-rhel9.4.0", "pc-q35-rhel9.6.0"]}
+
+
+def machine(document: dict[str, Any]) -> str:
+    found: str = inner(document)["domain"]["machine"]["type"]
+    return found
+
+
+def of(kind: str | None, *devices: dict[str, Any]) -> dict[str, Any]:
+    given = {} if kind is None else {"machine": {"type": kind}}
+    return vm(spec(*(devices or (disk(), nic())), domain=given))
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize("kind", [None, "q35"])
+def test_libvirt_s_addresses_on_the_nodes_machine(libvirt: Libvirt, strict: Libvirt, kind: str | None) -> None:
+    answer = strict.default(of(kind), offered=RHEL)
+    assert machine(answer.object) == "pc-q35-rhel9.4.0"
+    assert addresses(answer.object) == addresses(libvirt.default(of(kind)).object)
+    again = strict.default(answer.object, offered=RHEL)
+    assert again.object == answer.object
+    assert not again.warnings
+
+
+@pytest.mark.libvirt
+def test_the_record_is_of_the_machine_that_the_vm_has(strict: Libvirt) -> None:
+    answer = strict.default(of(None), offered=RHEL).object
+    record = read(answer["spec"]["template"]["metadata"]["annotations"][HARDWARE])
+    assert record["machine"] == "pc-q35-rhel9.4.0"
+    grown = strict.default(of(None, disk("new"), disk(), nic()), oldObject=answer, offered=RHEL).object
+    assert addresses(grown).items() > addresses(answer).items()
+
+
+@pytest.mark.libvirt
+def test_a_machine_that_no_node_has_is_refused_or_warned_about(libvirt: Libvirt, strict: Libvirt) -> None:
+    document = of("pc-q35-6.2")
+    (path,) = (refused := strict.default(document, offered=RHEL)).problems
+    assert path == "spec.template.spec.domain.machine.type"
+    assert "no node of the cluster can run the machine type pc-q35-6.2" in refused.problems[path]
+    (warning,) = libvirt.default(document, offered=RHEL).warnings
+    assert warning == refused.problems[path]
+
+
+@pytest.mark.libvirt
+def test_a_vm_that_was_stored_with_a_machine_stays_editable_when_its_nodes_are_gone(strict: Libvirt) -> None:
+    stored = strict.default(of("pc-q35-6.2")).object
+    answer = strict.default(of("pc-q35-6.2", disk(), disk("more"), nic()), oldObject=stored, offered=RHEL)
+    assert answer.status == 200
+    assert not answer.warnings
+
+
+@pytest.mark.libvirt
+def test_a_machine_that_some_nodes_have_is_a_warning(strict: Libvirt) -> None:
+    answer = strict.default(of("pc-q35-rhel9.6.0"), offered=RHEL)
+    assert machine(answer.object) == "pc-q35-rhel9.6.0"
+    assert answer.warnings == [
+        "not every node can run the machine type pc-q35-rhel9.6.0: the VM cannot go to those that can't"
+    ]
+    assert addresses(answer.object)["root"] is not None
+
+
+@pytest.mark.libvirt
+def test_nobody_knows_a_machine_that_neither_our_qemu_nor_a_node_has(libvirt: Libvirt) -> None:
+    assert "does not support machine type" in str(libvirt.default(of("pc-q35-rhel9.6.0")).content)
+    assert libvirt.default(of("pc-q35-rhel9.6.0"), offered=RHEL).status == 200
+    again = libvirt.default(of("pc-q35-rhel9.6.0"))
+    assert again.status == 422, "what was decided with the nodes' word is not remembered for those without it"
+
+
+@pytest.mark.parametrize("offered", ["q35", [], {}, {"everywhere": [1], "somewhere": []}, {"everywhere": []}])
+@pytest.mark.libvirt
+def test_an_offer_of_another_form_is_said_to_be_one(libvirt: Libvirt, offered: Any) -> None:
+    answer = libvirt.default(of(None), offered=offered)
+    assert answer.status == 400
+    assert list(answer.problems) == ["offered"]

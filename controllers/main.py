@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from controllers.completion.build import build as completion
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
+from controllers.replicaset.build import build as replicaset
 from defaulter.contract import Defaulter, Macs, macs_policy
 from kinds import meta
 from runtime import logs, stop, variables
@@ -89,6 +90,7 @@ async def run(settings: Settings) -> None:
         events = Events(api, f"{meta.DOMAIN}/controllers")
         parts = [
             pool(api, events, defaulter, registry, settings.burst, settings.identity_seed),
+            replicaset(api, events, defaulter, registry, settings.burst, settings.identity_seed),
             policy(api, events, registry),
         ]
         if defaulter is not None:

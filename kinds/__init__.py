@@ -15,8 +15,9 @@ from kinds.crd import crd
 from kinds.kind import Kind
 from kinds.policy import POLICY
 from kinds.pool import POOL
+from kinds.replicaset import REPLICA_SET
 
-KINDS: tuple[Kind, ...] = (POOL, POLICY)
+KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, POLICY)
 """The kinds of ours."""
 
 

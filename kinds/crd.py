@@ -36,6 +36,12 @@ def crd(kind: Kind) -> Json:
     }
 
 
+def is_ours(found: Json) -> bool:
+    """Whether a CRD that the cluster has is one that we put there, and nobody has taken over."""
+    labels = found.get("metadata", {}).get("labels") or {}
+    return labels.get(meta.PART_OF) == meta.POOLHOUSE and labels.get(meta.MANAGED_BY) not in meta.KUBEVIRT_OPERATORS
+
+
 def _version(kind: Kind, version: str) -> Json:
     found: Json = {
         "name": version,

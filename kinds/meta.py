@@ -66,5 +66,7 @@ COMPONENT = "app.kubernetes.io/component"
 POOLHOUSE = "poolhouse"
 
 # KubeVirt's.
+KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")
+"""what `MANAGED_BY` says of whatever KubeVirt's operator has installed, by its present name and by an older one"""
 KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
 KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"

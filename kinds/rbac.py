@@ -48,21 +48,35 @@ _LEASES = Grant("coordination.k8s.io", ("leases",), ("get", "create", "update", 
 
 CLUSTER: Mapping[str, tuple[Grant, ...]] = {
     "webhook": (
-        Grant("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "a pool's author must be allowed VMs"),
-        Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a pool's VM"),
+        Grant(
+            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "a template's author must be allowed VMs"
+        ),
+        Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a first VM"),
         Grant("kubevirt.io", ("virtualmachines",), READ, "to find a free name for the dry run"),
         *(Grant(k.group, (k.plural,), READ, "to compare with what is there") for k in KINDS),
     ),
     "controllers": (
         *_kinds(KINDS),
         Grant("kubevirt.io", ("virtualmachines",), (*READ, *WRITE), "pools make, change and remove VMs"),
-        Grant("kubevirt.io", ("virtualmachineinstances",), (*READ, *WRITE), "to restart, complete and stamp them"),
+        Grant(
+            "kubevirt.io",
+            ("virtualmachineinstances",),
+            (*READ, *WRITE),
+            "replica sets make and remove them; to restart, complete and stamp them",
+        ),
         Grant("subresources.kubevirt.io", ("virtualmachines/restart",), ("update",), "updates restart VMs"),
         Grant("cdi.kubevirt.io", ("datavolumes",), (*READ, "patch", "delete"), "disks that outlive their VM"),
         Grant("", ("persistentvolumeclaims",), (*READ, "patch", "delete"), "disks that outlive their VM"),
         Grant("", ("namespaces",), READ, "migration policies select by namespace"),
         Grant("migrations.kubevirt.io", ("migrationpolicies",), (*READ, *WRITE), "KubeVirt's, which enforce ours"),
         Grant("kubevirt.io", ("kubevirts",), READ, "its configuration stands where a policy says nothing"),
+        Grant(
+            "apiextensions.k8s.io",
+            ("customresourcedefinitions",),
+            ("get",),
+            "to stand aside where KubeVirt has installed its own",
+            names=tuple(kind.crd_name for kind in KINDS if kind.stands_back),
+        ),
         Grant("apps", ("controllerrevisions",), (*READ, *WRITE), "a pool's templates of the past"),
         _EVENTS,
     ),

@@ -12,7 +12,7 @@ from kinds.kind import AGE, Column, Kind, Scale
 from kinds.look import at, entries, replaced
 from kinds.machine import InstanceTemplate
 from kinds.model import Count, Int64, Json, Model, Shaped, form
-from kinds.names import booleans_as_text, selector
+from kinds.names import booleans_as_text, is_label, selector
 from kinds.problem import Problem
 from kinds.selector import LabelSelector
 from kinds.shape import shown
@@ -42,9 +42,11 @@ class ReplicaSetStatus(Model):
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
     """The generation of the spec that this status answers."""
     replicas: Count = 0
-    """VirtualMachineInstances that are selected and not final."""
+    """VirtualMachineInstances of the set that are neither final nor being deleted."""
     ready_replicas: Count = 0
     """VirtualMachineInstances among them that are ready."""
+    terminating_replicas: Count = 0
+    """VirtualMachineInstances of the set that are being deleted and not gone yet."""
     label_selector: str = ""
     """The selector, in the form that autoscalers read."""
     conditions: Conditions = ()
@@ -96,6 +98,11 @@ def _unmatched(path: str, wanted: str, given: object) -> Problem:
 
 def template(document: Json) -> Iterator[Problem]:
     path = "spec.template"
+    for field in ("name", "generateName"):
+        name = at(document, "spec", "template", "metadata", field)
+        if isinstance(name, str) and name and not is_label(name.rstrip("-") if field == "generateName" else name):
+            told = f"must be lower case letters, digits and '-', not {shown(name)}: instances are named after it"
+            yield Problem(f"{path}.metadata.{field}", told)
     yield from template_labels(at(document, "spec", "template", "metadata", "labels"), f"{path}.metadata.labels")
     yield from instance_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinds import meta
+from kinds.crd import crd, is_ours
 from kinds.replicaset import REPLICA_SET
 from tests.kinds.documents import GONE, changed
 
@@ -85,6 +87,11 @@ WRONG = [
     pytest.param(
         changed(replica_set(), GONE, "spec", "template", "spec"), {"spec.template.spec": "is missing"}, id="no spec"
     ),
+    pytest.param(
+        changed(replica_set(), "My VM", "spec", "template", "metadata", "name"),
+        {"spec.template.metadata.name": "instances are named after it"},
+        id="a name that no instance can have",
+    ),
 ]
 
 
@@ -94,3 +101,19 @@ def test_a_wrong_set_hears_where_and_what_to_do(document: Json, expected: dict[s
     assert found.keys() == expected.keys()
     for path, words in expected.items():
         assert words in found[path]
+
+
+@pytest.mark.parametrize(
+    ("labels", "ours"),
+    [
+        pytest.param({}, True, id="as we install it"),
+        pytest.param({meta.MANAGED_BY: "Helm"}, True, id="as our chart does"),
+        pytest.param({meta.MANAGED_BY: "virt-operator"}, False, id="taken over by KubeVirt"),
+        pytest.param({meta.PART_OF: "kubevirt"}, False, id="of a KubeVirt that names its product"),
+        pytest.param({meta.PART_OF: None}, False, id="of nobody in particular"),
+    ],
+)
+def test_whose_definition_it_is(labels: Json, ours: bool) -> None:
+    found = crd(REPLICA_SET)
+    found["metadata"]["labels"] |= labels
+    assert is_ours(found) is ours

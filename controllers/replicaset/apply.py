@@ -1,0 +1,211 @@
+"""Carries a plan out. The only code of replica sets that writes; it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Literal, TypeVar
+
+from controllers.prepare import Prepare
+from controllers.replicaset import template
+from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
+from controllers.replicaset.instance import KIND
+from controllers.replicaset.plan import Plan
+from controllers.replicaset.state import Failure, Misfit, ReplicaSet, State
+from controllers.replicaset.stores import INSTANCES, SETS
+from defaulter.contract import Refused
+from kinds.replicaset import ReplicaSetStatus
+from runtime.api import Api
+from runtime.batches import slow_start
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.events import Events
+from runtime.expectations import Expectations
+
+Json = dict[str, Any]
+A = TypeVar("A", bound=Action)
+
+FAILURE_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    failures: tuple[Failure, ...] = ()
+    """to be said in the set's status"""
+    again: bool = False
+    """something was not done, whether or not that is anybody's fault"""
+    done: int = 0
+
+
+class NotSent(Exception):
+    """An earlier batch failed."""
+
+
+PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
+"""Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
+knows more."""
+
+
+@dataclass
+class Apply:
+    api: Api
+    events: Events
+    expectations: Expectations[str]
+    """by UID of the set"""
+    prepare: Prepare
+    clock: Callable[[], float]
+    _trusted: set[tuple[str, str]] = field(default_factory=set)
+    """sets and verbs whose last calls were all accepted: the next ones need not begin one by one"""
+
+    async def __call__(self, state: State, plan: Plan) -> dict[type[Action], Outcome]:
+        def planned(kind: type[A]) -> list[A]:
+            return [action for action in plan.actions if isinstance(action, kind)]
+
+        found = state.replica_set
+        return {
+            Release: await self._all(state, planned(Release), partial(self._release, found)),
+            Adopt: await self._adopt(state, planned(Adopt)),
+            # Before creating: what has ended may be all that a quota has no room for.
+            Delete: await self._all(state, planned(Delete), partial(self._delete, found)),
+            Create: await self._create(state, planned(Create)),
+        }
+
+    def forget(self, uid: str) -> None:
+        """The set is gone."""
+        self._trusted -= {each for each in self._trusted if each[0] == uid}
+
+    async def _adopt(self, state: State, actions: Sequence[Adopt]) -> Outcome:
+        # Asked once more, and not of the store: a set that is being deleted with its instances to stay must not take in
+        # again what it has just let go.
+        if not actions or not await self._still_wanted(state.replica_set):
+            return Outcome()
+        return await self._all(state, actions, partial(self._take, state.replica_set))
+
+    async def _still_wanted(self, found: ReplicaSet) -> bool:
+        try:
+            metadata = (await self.api.get(SETS, found.namespace, found.name))["metadata"]
+        except NotFound:
+            return False
+        return bool(metadata["uid"] == found.uid) and "deletionTimestamp" not in metadata
+
+    async def _take(self, found: ReplicaSet, action: Adopt) -> None:
+        others = await self._owners(found, action)
+        await self._own(found, action, [*others, template.owner(found)])
+
+    async def _release(self, found: ReplicaSet, action: Release) -> None:
+        owners = await self._owners(found, action)
+        await self._own(found, action, [each for each in owners if each.get("uid") != found.uid])
+
+    async def _owners(self, found: ReplicaSet, action: Adopt | Release) -> list[Json]:
+        metadata = (await self.api.get(INSTANCES, found.namespace, action.name))["metadata"]
+        if (metadata["uid"], metadata["resourceVersion"]) != (action.uid, action.resource_version):
+            raise Conflict(f"{action.name} has changed since it was looked at", status=409)
+        return list(metadata.get("ownerReferences") or ())
+
+    async def _own(self, found: ReplicaSet, action: Adopt | Release, owners: list[Json]) -> None:
+        held = {"uid": action.uid, "resourceVersion": action.resource_version, "ownerReferences": owners}
+        await self.api.patch(INSTANCES, found.namespace, action.name, {"metadata": held})
+
+    async def _delete(self, found: ReplicaSet, action: Delete) -> None:
+        await self.api.delete(
+            INSTANCES,
+            found.namespace,
+            action.name,
+            uid=action.uid,
+            resource_version=action.resource_version,
+            propagation="Background",
+        )
+
+    async def _create(self, state: State, actions: Sequence[Create]) -> Outcome:
+        if not actions:
+            return Outcome()
+        try:
+            documents = await self.prepare([template.vmi(state.replica_set, action) for action in actions])
+        except (Refused, ApiError) as error:
+            return self._refused(state.replica_set, actions[0], error)
+        prepared = {action.name: document for action, document in zip(actions, documents, strict=True)}
+
+        async def create(action: Create) -> None:
+            await self.prepare.create(prepared[action.name])
+
+        return await self._all(state, actions, create)
+
+    async def _all(self, state: State, actions: Sequence[A], call: Callable[[A], Awaitable[None]]) -> Outcome:
+        """Makes the calls in growing batches, says what was done, and remembers what is still to be seen in the
+        store."""
+        if not actions:
+            return Outcome()
+        found = state.replica_set
+        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
+        self.expectations.expect(
+            found.uid,
+            creates=[name for action in actions for name in _appears(action)],
+            deletes=[uid for action in actions for uid in _goes(action)],
+            now=self.clock(),
+        )
+        trust = (found.uid, actions[0].verb)
+        first = state.burst if trust in self._trusted else 1
+        self._trusted.discard(trust)
+        results = await slow_start([partial(call, action) for action in actions], first=first, most=state.burst)
+        refusals, done = [], 0
+        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
+            assert not isinstance(action, NotSent)
+            if not isinstance(result, Exception):
+                done += 1
+                self._say(found, "Normal", action.done, f"{action.past} {action.name}: {action.reason}", action.verb)
+                continue
+            if _surely_not_done(result):
+                self.expectations.gave_up(found.uid, creates=_appears(action), deletes=_goes(action))
+            if not isinstance(result, PASSING):
+                refusals.append((action, result))
+        if refusals:
+            return self._refused(found, *refusals[0], done=done)
+        if done == len(actions):
+            self._trusted.add(trust)
+        return Outcome(again=done < len(actions), done=done)
+
+    def _refused(self, found: ReplicaSet, action: Action, error: Exception, done: int = 0) -> Outcome:
+        message = (error.message if isinstance(error, ApiError) else str(error)) or type(error).__name__
+        self._say(found, "Warning", action.refused, f"{action.name}: {message}", action.verb)
+        return Outcome((Failure(action.failure, message[:FAILURE_CHARACTERS]),), True, done)
+
+    # The set itself
+
+    async def write_status(self, found: ReplicaSet | Misfit, status: ReplicaSetStatus) -> None:
+        # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another set.
+        nothing = dict.fromkeys(status.model_dump(by_alias=True))
+        change = {"metadata": {"uid": found.uid}, "status": {**nothing, **status.json()}}
+        with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
+            await self.api.patch(SETS, found.namespace, found.name, change, subresource="status")
+
+    def say_misfit(self, found: Misfit) -> None:
+        self._say(found, "Warning", "InvalidSpec", found.problem, "Read")
+
+    def say_paused(self, found: ReplicaSet) -> None:
+        if found.spec.paused:
+            self._say(found, "Normal", "SuccessfulPaused", "nothing is created or deleted while it is paused", "Pause")
+        else:
+            self._say(found, "Normal", "SuccessfulResumed", "it is kept in number again", "Resume")
+
+    def _say(
+        self, found: ReplicaSet | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    ) -> None:
+        regarding = {"apiVersion": "kubevirt.io/v1", "kind": KIND, "namespace": found.namespace}
+        self.events.emit({**regarding, "name": found.name, "uid": found.uid}, kind, reason, note, action=action)
+
+
+def _appears(action: Action) -> list[str]:
+    """What the store will show as the set's when it is done."""
+    return [action.name] if isinstance(action, Create | Adopt) else []
+
+
+def _goes(action: Action) -> list[str]:
+    """UIDs that the store will not show as the set's any more, or as being deleted."""
+    return [action.uid] if isinstance(action, Delete | Release) else []
+
+
+def _surely_not_done(error: Exception) -> bool:
+    """An answer that never came leaves open whether it was done; its event, or the expectation's timeout, will tell."""
+    return not isinstance(error, Unreachable | Unavailable | TimeoutError)

@@ -1,0 +1,68 @@
+"""The parts of the replica set controller, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+
+from prometheus_client import CollectorRegistry
+
+from controllers.part import Part
+from controllers.prepare import Prepare
+from controllers.replicaset.apply import Apply
+from controllers.replicaset.aside import LOOK_SECONDS, Aside
+from controllers.replicaset.controller import ReplicaSetController
+from controllers.replicaset.metrics import ReplicaSetMetrics
+from controllers.replicaset.stores import INSTANCES, Stores, instance_informer, set_informer
+from defaulter.contract import Defaulter
+from kinds.replicaset import REPLICA_SET
+from runtime.api import Api
+from runtime.controller import Controller
+from runtime.events import Events
+from runtime.expectations import Expectations
+from runtime.resource import Key
+
+EXPECTATIONS_SECONDS = 30.0
+"""How long a set waits to see what it wrote. Names that follow from the set and deletes with a UID bound what a plan
+from an old store could do after that; a call that got no answer must not idle a set for long."""
+
+
+def build(
+    api: Api,
+    events: Events,
+    defaulter: Defaulter | None,
+    registry: CollectorRegistry,
+    burst: int,
+    seed: str,
+    *,
+    look_seconds: float = LOOK_SECONDS,
+) -> Part:
+    metrics = ReplicaSetMetrics(registry)
+
+    async def work() -> None:
+        """With stores that are filled now: after a pause, old ones would tell of sets and instances as they were."""
+        sets, instances = set_informer(api), instance_informer(api)
+        expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
+        replicating = ReplicaSetController(
+            stores=Stores(sets.store, instances.store),
+            apply=Apply(api, events, expectations, Prepare(api, INSTANCES, defaulter, seed, monotonic), monotonic),
+            expectations=expectations,
+            metrics=metrics,
+            burst=burst,
+            clock=monotonic,
+            now=lambda: datetime.now(UTC),
+        )
+        controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
+        async with asyncio.TaskGroup() as group:
+            for informer in (sets, instances):
+                group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+            for informer in (sets, instances):
+                await informer.synced()
+            sets.subscribe(partial(replicating.set_changed, controller.enqueue))
+            instances.subscribe(partial(replicating.instance_changed, controller.enqueue))
+            group.create_task(controller.run(), name="replicaset")
+
+    # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
+    return Part("replicaset", (), Aside(api, REPLICA_SET, work, look_seconds=look_seconds).run)

@@ -1,0 +1,142 @@
+"""A replica set controller in the test's own process, and what tests ask of the API server about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.replicaset.build import build
+from controllers.replicaset.stores import INSTANCES, SETS
+from runtime.api import Api, NotFound, Resource
+from runtime.events import EVENTS, Events
+from runtime.metrics import Metrics
+from tests.cluster.pooling import Running
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+LABELS = {"app": "web"}
+V1ALPHA2 = Resource("kubevirt.io", "v1alpha2", SETS.plural, SETS.kind)
+
+
+@asynccontextmanager
+async def controller(
+    kubeconfig: Path, *, burst: int = 250, defaulter: Any = None, look_seconds: float = 30.0
+) -> AsyncIterator[Running]:
+    """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
+    registry = CollectorRegistry()
+    async with await Api.connect(
+        kubeconfig, user_agent="test-set", max_connections=32, metrics=Metrics(registry)
+    ) as api:
+        events = Events(api, "poolhouse.dev/controllers")
+        part = build(api, events, defaulter, registry, burst, "", look_seconds=look_seconds)
+        tasks = [asyncio.create_task(events.run()), asyncio.create_task(part.work())]
+        try:
+            yield Running(registry)
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def the_set(namespace: str, replicas: int, name: str = "web", **spec: Any) -> Json:
+    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    volumes = [{"name": "root", "containerDisk": {"image": "tiny"}}]
+    template = {"metadata": {"labels": LABELS}, "spec": {"domain": {"devices": devices}, "volumes": volumes}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": SETS.kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec},
+    }
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace, and short words for what tests do in it."""
+
+    api: Api
+    namespace: str
+
+    async def make(self, replicas: int, name: str = "web", **spec: Any) -> Json:
+        return await self.api.create(SETS, the_set(self.namespace, replicas, name, **spec))
+
+    async def change(self, name: str = "web", **spec: Any) -> None:
+        await self.api.patch(SETS, self.namespace, name, {"spec": spec})
+
+    async def seen(self, name: str = "web") -> Json:
+        return await self.api.get(SETS, self.namespace, name)
+
+    async def numbers(self, name: str = "web") -> tuple[int, int]:
+        status = (await self.seen(name)).get("status") or {}
+        return status.get("replicas", 0), status.get("readyReplicas", 0)
+
+    async def condition(self, kind: str, name: str = "web") -> tuple[str, str] | None:
+        """Its status and reason."""
+        found = ((await self.seen(name)).get("status") or {}).get("conditions") or []
+        return next(((c["status"], c["reason"]) for c in found if c["type"] == kind), None)
+
+    async def message(self, kind: str) -> str:
+        found = ((await self.seen()).get("status") or {}).get("conditions") or []
+        return next((c["message"] for c in found if c["type"] == kind), "")
+
+    async def instances(self) -> dict[str, Json]:
+        items, _ = await self.api.list(INSTANCES, self.namespace)
+        return {each["metadata"]["name"]: each for each in items}
+
+    async def count(self) -> int:
+        return len(await self.instances())
+
+    async def names(self) -> set[str]:
+        return set(await self.instances())
+
+    async def reasons(self) -> set[str]:
+        """Of the events about the set."""
+        items, _ = await self.api.list(EVENTS, self.namespace, field_selector="regarding.name=web")
+        return {each["reason"] for each in items}
+
+    async def vmi(self, name: str, **metadata: Any) -> Json:
+        """One that somebody else makes."""
+        spec = the_set(self.namespace, 1)["spec"]["template"]["spec"]
+        body = {"metadata": {"namespace": self.namespace, "name": name, "labels": LABELS, **metadata}, "spec": spec}
+        return await self.api.create(INSTANCES, {"apiVersion": "kubevirt.io/v1", "kind": INSTANCES.kind, **body})
+
+    async def relabel(self, name: str, **labels: str | None) -> None:
+        await self.api.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
+
+    async def runs(self, *names: str, **status: Any) -> None:
+        """As KubeVirt would say it; a VMI has no status subresource."""
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        for name in names:
+            await self.api.patch(INSTANCES, self.namespace, name, {"status": {**ready, **status}})
+
+    async def ends(self, *names: str, ran: float = 600.0) -> None:
+        """After it ran for so many seconds."""
+        now = datetime.now(UTC)
+        reached = [("Running", now - timedelta(seconds=ran)), ("Failed", now)]
+        stamps = [{"phase": p, "phaseTransitionTimestamp": f"{at:%Y-%m-%dT%H:%M:%SZ}"} for p, at in reached]
+        await self.runs(*names, phase="Failed", conditions=[], phaseTransitionTimestamps=stamps)
+
+    def owner(self, found: Json) -> str | None:
+        """UID of its controller."""
+        owners = found["metadata"].get("ownerReferences") or []
+        return next((each["uid"] for each in owners if each.get("controller")), None)
+
+
+@asynccontextmanager
+async def namespace(kubeconfig: Path) -> AsyncIterator[Place]:
+    """One of its own, until the block ends."""
+    async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "set-"}})
+        found = Place(api, made["metadata"]["name"])
+        yield found
+        with suppress(NotFound):
+            await api.delete(NAMESPACES, None, found.namespace)

@@ -1,0 +1,350 @@
+"""The replica set controller against the real API server: what is in the cluster in the end, whatever happened on the
+way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from controllers.replicaset.stores import INSTANCES, SETS
+from kinds import meta
+from kinds.crd import crd
+from kinds.replicaset import REPLICA_SET
+from runtime.api import ApiError, NotFound, Resource
+from tests.cluster.pooling import CRDS, until
+from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
+from tests.kinds.documents import changed
+
+Json = dict[str, Any]
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+ADMISSION = "admissionregistration.k8s.io"
+GUARDS = Resource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
+BINDINGS = Resource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
+
+
+@pytest_asyncio.fixture
+async def place(control_plane: Any) -> AsyncIterator[Place]:
+    async with namespace(control_plane.kubeconfig) as found:
+        yield found
+
+
+async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Place) -> None:
+    made = await place.make(3)
+    async with controller(control_plane.kubeconfig) as running:
+        await until(place.count, 3)
+        await place.runs(*await place.names())
+        await until(place.numbers, (3, 3))
+        for found in (await place.instances()).values():
+            assert place.owner(found) == made["metadata"]["uid"]
+            assert found["metadata"]["labels"] == LABELS
+        status = (await place.seen())["status"]
+        assert (status["labelSelector"], status["observedGeneration"], status["conditions"]) == ("app=web", 1, [])
+        await asyncio.sleep(1.2)  # what is still on its way
+        before = running.writes()
+        await asyncio.sleep(2)
+        assert running.writes() == before, "at rest nothing is written"
+
+        await scale(place, 5)
+        await until(place.count, 5)
+        await scale(place, 1)
+        await until(place.count, 1)
+        await until(place.reasons, {"SuccessfulCreate", "SuccessfulDelete"})
+    (last,) = (await place.instances()).values()
+    assert last["status"]["phase"] == "Running", "those that are not ready are the first to go"
+
+
+async def test_the_documents_own_version_is_the_same_set(control_plane: Any, place: Place) -> None:
+    document = {**the_set(place.namespace, 1), "apiVersion": "kubevirt.io/v1alpha2"}
+    named = changed(document, {"name": "test", "labels": LABELS}, "spec", "template", "metadata")
+    await place.api.create(V1ALPHA2, named)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 1)
+        (name,) = await place.names()
+        assert name.startswith("test-"), "instances are named after their template, where it has a name"
+        found = await place.api.get(V1ALPHA2, place.namespace, "web")
+        assert found["apiVersion"] == "kubevirt.io/v1alpha2"
+        await until(place.numbers, (1, 0))
+
+
+async def test_the_ones_that_are_not_ready_go_first_then_those_that_move_then_the_newest(
+    control_plane: Any, place: Place
+) -> None:
+    async with controller(control_plane.kubeconfig):
+        await place.make(2)
+        await until(place.count, 2)
+        old = await place.names()
+        await asyncio.sleep(1)  # creation times are whole seconds
+        await place.change(replicas=4)
+        await until(place.count, 4)
+        _, newest = sorted(await place.names() - old)
+        moved, kept = sorted(old)
+        await place.runs(moved, newest, kept)
+        await place.runs(moved, migrationState={"startTimestamp": "2026-03-01T12:00:00Z"})
+        await until(place.numbers, (4, 3))
+        for replicas, left in ((3, {moved, newest, kept}), (2, {newest, kept}), (1, {kept})):
+            await place.change(replicas=replicas)
+            await until(place.names, left)
+
+
+async def test_orphans_are_taken_in_and_other_controllers_instances_left_alone(
+    control_plane: Any, place: Place
+) -> None:
+    keeper = await place.api.create(CONFIG_MAPS, {"metadata": {"namespace": place.namespace, "name": "keeper"}})
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "keeper", "uid": keeper["metadata"]["uid"]}
+    await place.vmi("orphan")
+    await place.vmi("stranger", labels={"app": "db"})
+    await place.vmi("theirs", ownerReferences=[{**theirs, "controller": True}])
+    await place.vmi("shared", ownerReferences=[theirs])
+    async with controller(control_plane.kubeconfig):
+        made = await place.make(3)
+        await until(lambda: owned(place, made), 3)
+        found = await place.instances()
+        uid = made["metadata"]["uid"]
+        owners = {name: place.owner(each) for name, each in found.items()}
+        assert len(found) == 5, "the orphans are two of the three"
+        assert (owners["orphan"], owners["shared"], owners["stranger"]) == (uid, uid, None)
+        assert owners["theirs"] == keeper["metadata"]["uid"]
+        assert found["shared"]["metadata"]["ownerReferences"][0] == theirs, "what else it says stays"
+        await place.change(replicas=0)
+        await until(place.names, {"stranger", "theirs"})
+
+
+async def test_a_relabelled_instance_is_let_go_replaced_and_taken_in_again(control_plane: Any, place: Place) -> None:
+    made = await place.make(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 2)
+        await place.runs(*await place.names())
+        debugged, kept = sorted(await place.names())
+        await asyncio.sleep(1)  # creation times are whole seconds
+        await place.relabel(debugged, app="debugged")
+        await until(place.count, 3)
+        await until(lambda: owned(place, made), 2)
+        assert place.owner((await place.instances())[debugged]) is None
+        await place.runs(*await place.names())
+        await until(place.numbers, (2, 2))
+        await place.relabel(debugged, app="web")
+        await until(place.count, 2)
+        assert {debugged, kept} == await place.names(), "the newest goes for it"
+        await until(lambda: owned(place, made), 2)
+
+
+async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_plane: Any, place: Place) -> None:
+    first = await place.make(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 2)
+        names = await place.names()
+        await place.api.delete(SETS, place.namespace, "web", propagation="Orphan")
+        await until(lambda: there(place), False)
+        await until(lambda: owned(place, first), 0)
+        assert await place.names() == names
+        second = await place.make(2)
+        await until(lambda: owned(place, second), 2)
+        assert await place.names() == names
+
+
+async def test_a_set_takes_its_instances_along(control_plane: Any, place: Place) -> None:
+    await place.make(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 2)
+        await place.api.delete(SETS, place.namespace, "web", propagation="Foreground")
+        await until(place.count, 0)
+        await until(lambda: there(place), False)
+
+
+async def test_a_paused_set_counts_and_does_nothing(control_plane: Any, place: Place) -> None:
+    await place.make(2)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 2)
+        await place.change(paused=True)
+        await until(lambda: place.condition("ReplicaPaused"), ("True", "Paused"))
+        await place.change(replicas=4)
+        gone, stays = sorted(await place.names())
+        await place.api.delete(INSTANCES, place.namespace, gone)
+        await until(place.numbers, (1, 0))
+        await asyncio.sleep(1)
+        assert await place.names() == {stays}
+        await place.change(paused=False)
+        await until(place.count, 4)
+        await until(lambda: place.condition("ReplicaPaused"), None)
+        await until(place.reasons, {"SuccessfulCreate", "SuccessfulPaused", "SuccessfulResumed"})
+
+
+async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
+    hard = {"count/virtualmachineinstances.kubevirt.io": "2"}
+    await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
+    await until(lambda: counted(place), True)
+    await place.make(4)
+    async with controller(control_plane.kubeconfig):
+        await until(lambda: place.condition("ReplicaFailure"), ("True", "FailureCreate"))
+        await until(place.numbers, (2, 0))
+        assert "exceeded quota: few" in await place.message("ReplicaFailure")
+        assert {"SuccessfulCreate", "FailedCreate"} <= await place.reasons()
+        await place.api.delete(QUOTAS, place.namespace, "few")
+        await until(place.count, 4)
+        await until(lambda: place.condition("ReplicaFailure"), None)
+
+
+async def test_a_refused_deletion_is_told_in_the_words_of_who_refuses(control_plane: Any, place: Place) -> None:
+    async with controller(control_plane.kubeconfig):
+        await place.make(2)
+        await until(place.count, 2)
+        await forbid_deletion(place, "nobody deletes here")
+        try:
+            await place.change(replicas=1)
+            await until(lambda: place.condition("ReplicaFailure"), ("True", "FailureDelete"))
+            assert "nobody deletes here" in await place.message("ReplicaFailure")
+            assert await place.numbers() == (2, 0)
+        finally:
+            await place.api.delete(BINDINGS, None, place.namespace)
+            await place.api.delete(GUARDS, None, place.namespace)
+        await until(place.count, 1)
+        await until(lambda: place.condition("ReplicaFailure"), None)
+
+
+async def test_what_ended_is_cleared_away_and_replaced_and_what_ends_again_and_again_waits(
+    control_plane: Any, place: Place
+) -> None:
+    await place.make(1)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 1)
+        (first,) = await place.names()
+        await place.ends(first)
+        await until(lambda: replaced(place, first), True)
+        (second,) = await place.instances()
+        await place.ends(second, ran=1)
+        await until(lambda: replaced(place, second), True)
+        (third,) = (await place.instances()).values()
+        assert third["metadata"]["annotations"] == {meta.ATTEMPT: "1"}
+        await place.ends(third["metadata"]["name"], ran=1)
+        await until(lambda: place.condition("ReplicaFailure"), ("True", "FailureStart"))
+        assert await place.names() == {third["metadata"]["name"]}, "it stays to be looked at"
+        await place.change(replicas=0)
+        await until(place.count, 0)
+        await until(lambda: place.condition("ReplicaFailure"), None)
+
+
+async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any, place: Place) -> None:
+    await place.make(1)
+    async with controller(control_plane.kubeconfig):
+        await until(place.count, 1)
+        (slow,) = await place.names()
+        await place.api.patch(INSTANCES, place.namespace, slow, {"metadata": {"finalizers": ["example.com/graceful"]}})
+        await place.api.delete(INSTANCES, place.namespace, slow)
+        await until(place.count, 2)
+        await until(place.numbers, (1, 0))
+        assert (await place.seen())["status"]["terminatingReplicas"] == 1
+        await place.api.patch(INSTANCES, place.namespace, slow, {"metadata": {"finalizers": None}})
+        await until(place.count, 1)
+
+
+async def test_nothing_is_doubled_or_lost_by_kills_on_the_way(control_plane: Any, place: Place) -> None:
+    """The controller is cut off again and again, on the way up and on the way down."""
+    many = 120
+    await place.make(many)
+    cuts = 0
+    for wanted in (many, 0):
+        await place.change(replicas=wanted)
+        while await place.count() != wanted:
+            async with controller(control_plane.kubeconfig):
+                await asyncio.sleep(0.15 * (1 + cuts % 4))
+            cuts += 1
+            assert await place.count() <= many, "never one too many"
+    assert cuts > 2
+    async with controller(control_plane.kubeconfig):
+        await until(place.numbers, (0, 0))
+        assert await place.count() == 0
+
+
+async def test_two_leaders_never_make_one_too_many(control_plane: Any, place: Place) -> None:
+    async with controller(control_plane.kubeconfig), controller(control_plane.kubeconfig):
+        await place.make(40)
+        most = 0
+        for _ in range(60):
+            most = max(most, await place.count())
+            if await place.numbers() == (40, 0):
+                break
+            await asyncio.sleep(0.1)
+        assert most <= 40
+        await until(place.count, 40)
+
+
+async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
+    control_plane: Any, place: Place
+) -> None:
+    """A definition that somebody else's installer has taken over."""
+    await relabel(place, {meta.PART_OF: "kubevirt", meta.MANAGED_BY: "virt-operator"})
+    try:
+        await place.make(1)
+        async with controller(control_plane.kubeconfig, look_seconds=0.2):
+            await asyncio.sleep(1)
+            assert await place.count() == 0
+            await relabel(place, {meta.PART_OF: meta.POOLHOUSE, meta.MANAGED_BY: None})
+            await until(place.count, 1)
+            await relabel(place, {meta.MANAGED_BY: "virt-operator"})
+            await asyncio.sleep(1)
+            await place.change(replicas=2)
+            await asyncio.sleep(1)
+            assert await place.count() == 1
+    finally:
+        await place.api.patch(CRDS, None, REPLICA_SET.crd_name, {"metadata": {"labels": {meta.MANAGED_BY: None}}})
+        await relabel(place, crd(REPLICA_SET)["metadata"]["labels"])
+
+
+async def scale(place: Place, replicas: int) -> None:
+    """As `kubectl scale` does it."""
+    found = await place.api.patch(SETS, place.namespace, "web", {"spec": {"replicas": replicas}}, subresource="scale")
+    assert found["kind"] == "Scale"
+    assert found["status"]["selector"] == "app=web"
+
+
+async def owned(place: Place, by: Json) -> int:
+    return sum(place.owner(each) == by["metadata"]["uid"] for each in (await place.instances()).values())
+
+
+async def there(place: Place) -> bool:
+    try:
+        await place.seen()
+    except NotFound:
+        return False
+    return True
+
+
+async def replaced(place: Place, name: str) -> bool:
+    """By one other, which has not ended."""
+    found = await place.instances()
+    return len(found) == 1 and name not in found
+
+
+async def counted(place: Place) -> bool:
+    return bool((await place.api.get(QUOTAS, place.namespace, "few")).get("status", {}).get("hard"))
+
+
+async def forbid_deletion(place: Place, why: str) -> None:
+    rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["DELETE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
+    constraints = {"resourceRules": [{**rule, "resources": [INSTANCES.plural]}], "namespaceSelector": here}
+    validation = {"expression": "false", "message": why}
+    spec: Json = {"matchConstraints": constraints, "validations": [validation]}
+    await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
+    spec = {"policyName": place.namespace, "validationActions": ["Deny"]}
+    await place.api.create(BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
+    name = min(await place.names())
+
+    async def refused() -> bool:
+        try:
+            path = INSTANCES.path(place.namespace, name)
+            await place.api.request("DELETE", path, query={"dryRun": "All"})
+        except ApiError as error:
+            return why in error.message
+        return False
+
+    await until(refused, True)
+
+
+async def relabel(place: Place, labels: Json) -> None:
+    await place.api.patch(CRDS, None, REPLICA_SET.crd_name, {"metadata": {"labels": labels}})

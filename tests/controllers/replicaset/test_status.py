@@ -1,0 +1,113 @@
+"""What a set says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.replicaset.plan import plan
+from controllers.replicaset.state import Failure, Misfit, State, replica_set
+from controllers.replicaset.status import misfit_status, status
+from kinds.replicaset import ReplicaSetStatus
+from tests.controllers.replicaset.builders import NOW, a_set, ago, document, ended, orphan, starting, state, vmi
+
+REFUSED = Failure("FailureCreate", "no permission to create VMIs")
+
+
+def said(observed: State) -> ReplicaSetStatus:
+    return status(observed, plan(observed, NOW), NOW)
+
+
+@pytest.mark.parametrize(
+    ("observed", "replicas", "ready", "terminating"),
+    [
+        pytest.param(state(3, vmi("a"), vmi("b"), starting("c")), 3, 2, 0, id="all, and those that are ready"),
+        pytest.param(state(1, vmi("a"), ended("b")), 1, 1, 0, id="what has ended does not count"),
+        pytest.param(state(1, vmi("a"), vmi("b", deleting=True)), 1, 1, 1, id="what is on its way out is apart"),
+        pytest.param(state(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
+        pytest.param(state(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
+        pytest.param(state(1, vmi("a", migrating=True)), 1, 1, 0, id="one that is moved is ready"),
+        pytest.param(
+            state(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
+            2,
+            1,
+            0,
+            id="an unknown state is not a final one",
+        ),
+    ],
+)
+def test_the_numbers(observed: State, replicas: int, ready: int, terminating: int) -> None:
+    found = said(observed)
+    assert (found.replicas, found.ready_replicas, found.terminating_replicas) == (replicas, ready, terminating)
+
+
+def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
+    return [(c.type, c.status, c.reason, c.message) for c in found.conditions]
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(1, vmi("a")), [], id="nothing to say at rest"),
+        pytest.param(
+            state(1, failure=REFUSED),
+            [("ReplicaFailure", "True", "FailureCreate", "no permission to create VMIs")],
+            id="what the API server refused, in its words",
+        ),
+        pytest.param(
+            state(a_set(1, paused=True)),
+            [("ReplicaPaused", "True", "Paused", "nothing is created or deleted while spec.paused is true")],
+            id="paused",
+        ),
+        pytest.param(
+            state(1, ended("a", attempt=2, ran=3, why="GuestPanicked")),
+            [
+                (
+                    "ReplicaFailure",
+                    "True",
+                    "FailureStart",
+                    "a ended (Failed: GuestPanicked) soon after it was made, and so did 2 before it: it is replaced at "
+                    "12:00:11 UTC",
+                )
+            ],
+            id="instances that end again and again",
+        ),
+    ],
+)
+def test_the_conditions(observed: State, expected: list[Any]) -> None:
+    assert conditions(said(observed)) == expected
+
+
+def test_a_condition_keeps_the_time_since_when_it_holds_whatever_the_reason() -> None:
+    before = [{"type": "ReplicaFailure", "status": "True", "reason": "FailureDelete", "lastTransitionTime": ago(99)}]
+    (found,) = said(state(a_set(1, status={"conditions": before}), failure=REFUSED)).conditions
+    assert (found.reason, found.last_transition_time) == ("FailureCreate", ago(99))
+
+
+def test_a_status_that_says_the_same_is_equal() -> None:
+    first = said(state(a_set(1), vmi("a"), failure=REFUSED))
+    again = said(state(a_set(1, status=first.json()), vmi("a"), failure=REFUSED))
+    assert again == first == a_set(1, status=first.json()).status
+
+
+def test_the_selector_is_said_in_the_form_that_autoscalers_read() -> None:
+    assert said(state(1)).label_selector == "app=web"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"replicas": "some"}, "spec.replicas"),
+        ({"selector": {"matchLabels": {"app": "db"}}}, "does not match"),
+        ({"selector": {}}, "selects everything"),
+    ],
+)
+def test_a_set_that_is_none_keeps_what_was_known_and_says_why(spec: dict[str, Any], words: str) -> None:
+    found = replica_set(document(**{"status": {"replicas": 7}, **spec}))
+    assert isinstance(found, Misfit)
+    written = misfit_status(found, NOW)
+    assert written.replicas == 7
+    ((kind, _, reason, message),) = conditions(written)
+    assert (kind, reason) == ("ReplicaFailure", "InvalidSpec")
+    assert words in message

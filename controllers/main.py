@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -20,17 +20,21 @@ from controllers.completion.build import build as completion
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
-from defaulter.contract import Defaulter, Macs, macs_policy
+from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import meta
 from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.events import Events
+from runtime.informer import Informer
 from runtime.lease import Lease, LeaseLost
 from runtime.metrics import Metrics
 from runtime.questions import answering
+from runtime.resource import Resource
 from runtime.serve import health_app, serve
 
 log = logging.getLogger(__name__)
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 LEASE = "poolhouse-controllers"
 CONNECTIONS = 32
@@ -84,9 +88,12 @@ async def run(settings: Settings) -> None:
                 user_agent="poolhouse-controllers", max_connections=CONNECTIONS, metrics=Metrics(registry)
             )
         )
+        nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
+        offers = Offers()
+        nodes.subscribe(offers.changed)
         defaulter = None
         if settings.defaulter_url:
-            defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url))
+            defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url, offer=offers.now))
         events = Events(api, f"{meta.DOMAIN}/controllers")
         parts = [
             pool(api, events, defaulter, registry, settings.burst, settings.identity_seed),
@@ -95,7 +102,9 @@ async def run(settings: Settings) -> None:
         ]
         if defaulter is not None:
             parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
-        informers = [informer for part in parts for informer in part.informers]
+        informers: list[Informer[Any]] = [informer for part in parts for informer in part.informers]
+        if defaulter is not None:
+            informers.append(nodes)
 
         def missing() -> Mapping[str, str] | None:
             return {i.resource.plural: i.problem or "not listed yet" for i in informers if not i.is_synced} or None

@@ -54,6 +54,7 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
         Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a first VM"),
         Grant("kubevirt.io", ("virtualmachines",), READ, "to find a free name for the dry run"),
         *(Grant(k.group, (k.plural,), READ, "to compare with what is there") for k in KINDS),
+        Grant("", ("nodes",), READ, "a VM's machine type is one that nodes can run"),
     ),
     "controllers": (
         *_kinds(KINDS),
@@ -68,6 +69,7 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
         Grant("cdi.kubevirt.io", ("datavolumes",), (*READ, "patch", "delete"), "disks that outlive their VM"),
         Grant("", ("persistentvolumeclaims",), (*READ, "patch", "delete"), "disks that outlive their VM"),
         Grant("", ("namespaces",), READ, "migration policies select by namespace"),
+        Grant("", ("nodes",), READ, "a VM's machine type is one that nodes can run"),
         Grant("migrations.kubevirt.io", ("migrationpolicies",), (*READ, *WRITE), "KubeVirt's, which enforce ours"),
         Grant("kubevirt.io", ("kubevirts",), READ, "its configuration stands where a policy says nothing"),
         Grant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -14,12 +15,14 @@ from time import monotonic
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import Defaulter, Macs, macs_policy
+from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import KINDS
 from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.breaker import Breaker
+from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
+from runtime.resource import Resource
 from runtime.serve import serve
 from webhook import defaulting
 from webhook.admission import Admission, Judge
@@ -33,6 +36,8 @@ from webhook.plans import Plans
 from webhook.rivals import Rivals
 
 log = logging.getLogger(__name__)
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 DRAIN_SECONDS = 15.0
 """longer than any webhook's timeout: no API server still waits for an answer after that"""
@@ -83,10 +88,13 @@ async def run(settings: Settings) -> None:
         )
         session = await stack.enter_async_context(_session(settings))
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
+        nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
+        offers = Offers()
+        nodes.subscribe(offers.changed)
         defaulter: Completes = Nobody()
         judge: Judge = Nobody()
         if settings.defaulter_url:
-            defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session)
+            defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session, offer=offers.now)
             judge = ask = Ask(
                 defaulter,
                 seed=settings.identity_seed,
@@ -106,7 +114,11 @@ async def run(settings: Settings) -> None:
             metrics=metrics,
         )
         log.info("serving admission on %s:%d", settings.host, settings.port)
-        await serve(app(service), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS)
+        async with asyncio.TaskGroup() as group:
+            # Never waited for: what nodes can run makes answers better, and a VM must not be late for it.
+            watch = group.create_task(nodes.run(), name="nodes")
+            await serve(app(service), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS)
+            watch.cancel()
 
 
 def _session(settings: Settings) -> aiohttp.ClientSession:

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import yaml
 
 import kinds
 from cli.output import output_option, print_json
 from kinds import kubevirt
+from kinds.crd import crd
+from kinds.kind import Kind
 
 
 @click.command()
 @click.option(
     "--kubevirt", "with_kubevirt", is_flag=True, help="Those of KubeVirt and CDI too, as the engine has them."
 )
+@click.option("--beside-kubevirt", is_flag=True, help="Without those that KubeVirt has installed under the same name.")
 @output_option("yaml", "json")
-def crds(with_kubevirt: bool, output: str) -> None:
-    """Print the CustomResourceDefinitions of every kind of ours."""
-    found = kinds.crds() + (kubevirt.crds() if with_kubevirt else [])
+def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
+    """Print the CustomResourceDefinitions of every kind of ours.
+
+    A kind of which KubeVirt has the very same is marked as such in YAML: leave it out where KubeVirt is installed.
+    """
+    if with_kubevirt and beside_kubevirt:
+        raise click.UsageError("--kubevirt is for a cluster without KubeVirt, --beside-kubevirt for one with it")
+    ours = [kind for kind in kinds.KINDS if not (beside_kubevirt and kind.stands_back)]
+    theirs = kubevirt.crds() if with_kubevirt else []
     if output == "json":
-        print_json({"apiVersion": "v1", "kind": "List", "items": found})
-    else:
-        click.echo(yaml.safe_dump_all(found, sort_keys=False, width=120), nl=False)
+        print_json({"apiVersion": "v1", "kind": "List", "items": [*kinds.crds(ours), *theirs]})
+        return
+    pages = [*map(_page, ours), *map(_yaml, theirs)]
+    click.echo("---\n".join(pages), nl=False)
+
+
+def _page(kind: Kind) -> str:
+    return (f"# {kind.notes}\n" if kind.stands_back else "") + _yaml(crd(kind))
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=120)

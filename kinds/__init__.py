@@ -9,6 +9,7 @@ Knows no cluster, no clock and no service: it imports pydantic and nothing of Po
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kinds.crd import crd
@@ -26,6 +27,6 @@ def by_gvk(api_version: str, kind: str) -> Kind | None:
     return next((found for found in KINDS if found.kind == kind and api_version in found.api_versions), None)
 
 
-def crds() -> list[dict[str, Any]]:
+def crds(kinds: Iterable[Kind] = KINDS) -> list[dict[str, Any]]:
     """The CRDs of ours."""
-    return [crd(kind) for kind in KINDS]
+    return [crd(kind) for kind in kinds]

@@ -13,6 +13,8 @@ from typing import Any
 
 import kinds
 from kinds import guard, kubevirt, meta, rbac, webhooks
+from kinds.crd import is_ours
+from kinds.kind import Kind
 from local.parts import Broken
 from local.services import ACCOUNTS
 from runtime.api import Api, ApiError, NotFound, Resource
@@ -54,11 +56,23 @@ PROBE = {
 
 async def install_kinds(api: Api) -> None:
     """Namespace, CRDs, rights and the guard of our labels; returns when every kind is served."""
-    definitions = [*kinds.crds(), *kubevirt.crds()]
+    definitions = [*kinds.crds(await installable(api)), *kubevirt.crds()]
     await apply(api, [_namespace()])
     rights = [*rbac.manifests(ACCOUNTS), *rbac.user_roles(), *guard.policies(map(rbac.account, ACCOUNTS))]
     await apply(api, [*definitions, *rights])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
+
+
+async def installable(api: Api) -> list[Kind]:
+    """The kinds of ours, without those that stand back because somebody else has installed their resource."""
+    return [kind for kind in kinds.KINDS if not kind.stands_back or await _free(api, kind)]
+
+
+async def _free(api: Api, kind: Kind) -> bool:
+    try:
+        return is_ours(await api.get(RESOURCES["CustomResourceDefinition"], None, kind.crd_name))
+    except NotFound:
+        return True
 
 
 async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
@@ -79,7 +93,8 @@ async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
 
 
 async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
-    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle))
+    """Of KubeVirt's own kinds nobody is asked who would refuse what he does not know."""
+    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable(api)))
 
 
 async def remove_webhooks(api: Api) -> None:

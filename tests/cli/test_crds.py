@@ -22,3 +22,12 @@ def test_those_of_kubevirt_too_as_json() -> None:
     answer = CliRunner().invoke(crds, ["--kubevirt", "-o", "json"])
     assert answer.exit_code == 0
     assert json.loads(answer.output)["items"] == kinds.crds() + kubevirt.crds()
+
+
+def test_a_cluster_with_kubevirt_has_one_of_them_already() -> None:
+    answer = CliRunner().invoke(crds, ["--beside-kubevirt"])
+    names = {each["metadata"]["name"] for each in yaml.safe_load_all(answer.output)}
+    assert "virtualmachineinstancereplicasets.kubevirt.io" not in names
+    assert "virtualmachinepools.kubevirt.io" in names
+    assert "# KubeVirt has this very resource." in CliRunner().invoke(crds).output
+    assert CliRunner().invoke(crds, ["--beside-kubevirt", "--kubevirt"]).exit_code == 2

@@ -39,6 +39,7 @@ COMMANDS = {
     "policy": Entry("cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."),
     "hook": Entry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
     "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
+    "support-bundle": Entry("cli.bundle:support_bundle", "Collect what is needed to find out what is wrong."),
     "completion": Entry("cli.complete:completion", "Print the script that completes this command in a shell."),
     "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),

@@ -340,6 +340,11 @@ class Api:
         )
         return await self._wire.exchange(call)
 
+    async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
+        """What is no document: the log of a pod, the server's own health page."""
+        raw = await self._wire.body(Call("get", plural_of(path), "GET", path, query=query))
+        return raw.decode(errors="replace")
+
     async def _call(
         self,
         verb: str,

@@ -80,11 +80,14 @@ class Wire:
         return Wire(self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics)
 
     async def exchange(self, call: Call) -> Document:
+        return document(await self.body(call), str(call))
+
+    async def body(self, call: Call) -> bytes:
+        """The answer as it came."""
         if self._turns is None:
-            return document(await self._answer(call), str(call))
+            return await self._answer(call)
         async with self._turns:
-            raw = await self._answer(call)
-        return document(raw, str(call))
+            return await self._answer(call)
 
     async def lines(self, call: Call, *, seconds: float, quiet_seconds: float) -> AsyncGenerator[bytes]:
         """The lines of an answer that goes on, until the server ends it, nothing came for `quiet_seconds` or `seconds`

@@ -1,0 +1,179 @@
+"""`poolhouse support-bundle`: everything that whoever helps you will ask for, in one file, without your secrets."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import answer, counted, output_option
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+    from runtime.resource import Resource
+
+LOG_LINES = 5000
+"""of each pod, and of each file of an embedded stack"""
+
+REDACTED = "(left out)"
+SECRETIVE = frozenset({"userData", "userDataBase64", "networkData", "networkDataBase64", "caBundle", "password"})
+"""fields that may hold what nobody else should read, or that are long and say nothing"""
+NOISE = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file of the bundle."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Objects that go into one file."""
+
+    file: str
+    resource: Resource
+    namespace: str | None = None
+    label: str | None = None
+
+
+@click.command("support-bundle")
+@click.option(
+    "--file", "-f", type=click.Path(path_type=Path), help="Where to write it; else poolhouse-DATE.tar.gz here."
+)
+@output_option("text")
+@cluster_options
+def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
+    """Collect what is needed to find out what is wrong, in one file.
+
+    It holds our objects in all namespaces and the VMs that they made, events, the pods and logs of our services,
+    webhook configurations and versions. Secrets are not read; cloud-init data and certificates are left out. What your
+    rights do not reach is named in problems.txt, and the rest is collected all the same. Look through it before you
+    send it.
+    """
+    name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    target = file or Path(f"{name}.tar.gz")
+    pages, problems = cluster.run(lambda api: _collected(api, lambda text: click.echo(text, err=True)))
+    pages += _stack_logs(cluster.kubeconfig.parent)
+    pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
+    if problems:
+        pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
+    _write(target, name, pages)
+    missing = f"; {counted(len(problems), 'thing')} could not be read, see problems.txt" if problems else ""
+    paths = [page.path for page in pages]
+    answer(
+        output, f"{target}: {counted(len(pages), 'file')}{missing}", file=str(target), files=paths, problems=problems
+    )
+
+
+async def _collected(api: Api, say: Callable[[str], None]) -> tuple[list[Page], list[str]]:
+    """Each part by itself: what cannot be read is a sentence, and takes nothing else along."""
+    from runtime.errors import ApiError
+
+    pages: list[Page] = []
+    problems: list[str] = []
+    for each in _listings():
+        say(f"reading {each.resource.plural}")
+        try:
+            items, _ = await api.list(each.resource, each.namespace, label_selector=each.label)
+        except ApiError as error:
+            problems.append(f"{each.file}: {error}")
+            continue
+        if items:
+            pages.append(Page(each.file, _yaml([redacted(item) for item in items])))
+        if each.resource.plural == "pods":
+            for pod in items:
+                say(f"reading the log of {pod['metadata']['name']}")
+                try:
+                    pages.append(await _log(api, each.resource, pod["metadata"]["name"]))
+                except ApiError as error:
+                    problems.append(f"the log of {pod['metadata']['name']}: {error}")
+    try:
+        pages.append(Page("kubernetes.yaml", _yaml(await api.request("GET", "/version"))))
+    except ApiError as error:
+        problems.append(f"kubernetes.yaml: {error}")
+    return pages, problems
+
+
+def _listings() -> Iterator[Listing]:
+    from kinds import KINDS, kubevirt, meta
+    from runtime.resource import Resource
+
+    def resource(group: str, version: str, plural: str, *, namespaced: bool = True) -> Resource:
+        return Resource(group, version, plural, plural, namespaced=namespaced)
+
+    for kind in KINDS:
+        where = resource(kind.group, kind.versions[0], kind.plural, namespaced=kind.namespaced)
+        yield Listing(f"{kind.plural}.yaml", where)
+    for kind in (kubevirt.MACHINE, kubevirt.INSTANCE):
+        where = resource(kind.group, kind.versions[0], kind.plural)
+        yield Listing(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
+        yield Listing(f"{kind.plural}-warm.yaml", where, label=meta.WARM_STATE)
+    for group, version_, plural in (
+        ("apps", "v1", "deployments"),
+        ("coordination.k8s.io", "v1", "leases"),
+        ("", "v1", "pods"),
+    ):
+        yield Listing(f"{plural}.yaml", resource(group, version_, plural), namespace=meta.NAMESPACE)
+    for group, plural in (
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ):
+        where = resource(group, "v1", plural, namespaced=False)
+        yield Listing(f"{plural}.yaml", where, label=f"{meta.PART_OF}={meta.POOLHOUSE}")
+    yield Listing("events.yaml", resource("events.k8s.io", "v1", "events"))
+
+
+async def _log(api: Api, pods: Resource, name: str) -> Page:
+    from kinds import meta
+
+    query = {"tailLines": str(LOG_LINES), "timestamps": "true"}
+    return Page(f"logs/{name}.log", await api.text(pods.path(meta.NAMESPACE, name, "log"), query=query))
+
+
+def _stack_logs(directory: Path) -> list[Page]:
+    """Those of an embedded stack, where the kubeconfig is one's."""
+    logs = directory / "logs"
+    if not (directory / "endpoints.json").is_file() or not logs.is_dir():
+        return []
+    return [Page(f"logs/{path.name}", _end(path)) for path in sorted(logs.iterdir()) if path.is_file()]
+
+
+def _end(path: Path) -> str:
+    return "".join(path.read_text(errors="replace").splitlines(keepends=True)[-LOG_LINES:])
+
+
+def redacted(value: Any) -> Any:
+    """The same without what may be secret, and without the fields that only say who wrote what."""
+    if isinstance(value, Mapping):
+        return {
+            key: REDACTED if key in SECRETIVE else redacted(each) for key, each in value.items() if key not in NOISE
+        }
+    return [redacted(each) for each in value] if isinstance(value, list) else value
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, width=120)
+
+
+def _write(target: Path, name: str, pages: Sequence[Page]) -> None:
+    with tarfile.open(target, "w:gz") as archive:
+        target.chmod(0o600)
+        for page in pages:
+            raw = page.text.encode()
+            info = tarfile.TarInfo(f"{name}/{page.path}")
+            info.size, info.mtime, info.mode = len(raw), int(time.time()), 0o600
+            archive.addfile(info, io.BytesIO(raw))

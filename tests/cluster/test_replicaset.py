@@ -10,6 +10,7 @@ from typing import Any
 import pytest_asyncio
 
 from controllers.replicaset.stores import INSTANCES, SETS
+from defaulter.contract import undefaulted
 from kinds import meta
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
@@ -18,6 +19,7 @@ from runtime.api import ApiError, NotFound, Resource
 from tests.cluster.pooling import CRDS, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.kinds.documents import changed
+from tests.webhook.stand_in import StandIn
 
 Json = dict[str, Any]
 
@@ -241,6 +243,16 @@ async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any
         assert (await place.seen())["status"]["terminatingReplicas"] == 1
         await place.api.patch(INSTANCES, place.namespace, slow, {"metadata": {"finalizers": None}})
         await until(place.count, 1)
+
+
+async def test_instances_are_made_complete_while_no_webhook_completes_them(control_plane: Any, place: Place) -> None:
+    async with controller(control_plane.kubeconfig, defaulter=StandIn()):
+        await place.make(3)
+        await until(place.count, 3)
+    made = (await place.instances()).values()
+    assert all(undefaulted(each) == [] for each in made)
+    identities = {each["spec"]["domain"]["firmware"]["uuid"] for each in made}
+    assert len(identities) == 3, "each has an identity of its own"
 
 
 async def test_nothing_is_doubled_or_lost_by_kills_on_the_way(control_plane: Any, place: Place) -> None:

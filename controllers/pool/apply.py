@@ -25,9 +25,9 @@ from controllers.pool.actions import (
 )
 from controllers.pool.machine import Machine
 from controllers.pool.plan import Plan
-from controllers.pool.prepare import Prepare
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
+from controllers.prepare import Prepare
 from defaulter.contract import Refused
 from kinds import meta
 from kinds.pool import PoolStatus

@@ -13,7 +13,6 @@ from controllers.pool import ask
 from controllers.pool.apply import Apply
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.prepare import Prepare
 from controllers.pool.stores import (
     GUEST_VIEWS,
     KEPT_VIEWS,
@@ -23,6 +22,7 @@ from controllers.pool.stores import (
     REVISION_VIEWS,
     Stores,
 )
+from controllers.prepare import Prepare
 from defaulter.contract import Defaulter
 from runtime.api import Api
 from runtime.controller import Controller

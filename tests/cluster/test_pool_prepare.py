@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool import prepare
+from controllers import prepare
 from controllers.pool.stores import MACHINES
 from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import meta

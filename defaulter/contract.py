@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from defaulter.bounds import overreach
+from defaulter.decided import decided
 from defaulter.hook import ANNOTATION as HARDWARE
 from defaulter.hook import Damaged, enforce
 from defaulter.keep import keep
@@ -46,6 +47,7 @@ __all__ = [
     "Problems",
     "Refused",
     "Version",
+    "decided",
     "enforce",
     "kept",
     "macs_policy",

@@ -1,8 +1,9 @@
 """The webhook configurations: who is asked about what, and what happens when nobody answers.
 
-Three entries. Defaulting of KubeVirt's VMs fails open: a VM must never wait for us. Our own kinds fail closed, twice:
-once as a mutating entry, which comes before the schema, so that one answer carries every problem, wrong types included;
-and once as a validating one, which sees what other webhooks made of the object.
+Two entries for KubeVirt's VMs, which fail open, because a VM must never wait for us: one decides hardware, the other
+comes after every webhook and says when somebody changed it. Our own kinds fail closed, twice: once as a mutating entry,
+which comes before the schema, so that one answer carries every problem, wrong types included; and once as a validating
+one, which sees what other webhooks made of the object.
 
 The names begin with `zz-` because the API server asks in the order of names, and KubeVirt and others that give out MAC
 addresses come first.
@@ -88,6 +89,8 @@ def configurations(
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
         "matchConditions": [_STAYS, _CHANGES],
     }
+    late = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
+    late |= {"name": f"late.{meta.DOMAIN}", "clientConfig": client(VALIDATE), "failurePolicy": "Ignore"}
     ours = {
         **common,
         "failurePolicy": "Fail",
@@ -105,6 +108,7 @@ def configurations(
     return [
         _configuration("Mutating", DEFAULTING, defaulting),
         _configuration("Mutating", OURS, mutating),
+        _configuration("Validating", DEFAULTING, late),
         _configuration("Validating", OURS, validating),
     ]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from defaulter.contract import Macs
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.look import at
 from kinds.meta import DEFAULTING, DISABLED
 from webhook import declared, defaulting
+from webhook.late import Late
 from webhook.review import SKIPPED, Request, Verdict
 from webhook.scope import left_alone
 
@@ -23,11 +23,12 @@ class Judge(Protocol):
 
 
 class Admission:
-    """`judges` are for kinds of ours, and asked only about an object without a problem of its own."""
+    """`judges` are for kinds of ours, and asked only about an object without a problem of its own. Without `late`,
+    where nobody decides hardware, nothing is said about it either."""
 
-    def __init__(self, *, ask: Judge, judges: Sequence[Judge], macs: Macs = "deterministic") -> None:
+    def __init__(self, *, ask: Judge, judges: Sequence[Judge], late: Late | None = None) -> None:
         self._ask = ask
-        self._macs = macs
+        self._late = late
         self._judges = judges
 
     async def mutate(self, request: Request) -> Verdict:
@@ -37,7 +38,7 @@ class Admission:
         if (request.api_version, request.kind) in defaulting.KINDS:
             # The API server's selectors see to it as well, unless somebody edited them.
             opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
-            return Verdict(news=SKIPPED) if opted_out else await self._ask.verdict(request)
+            return Verdict(news=SKIPPED) if opted_out else await self._hardware(request)
         kind = by_gvk(request.api_version, request.kind)
         return _unknown(request) if kind is None else await self._ours(request, kind)
 
@@ -46,9 +47,15 @@ class Admission:
         if left_alone(request):
             return Verdict(news=SKIPPED)
         if (request.api_version, request.kind) in defaulting.KINDS:
-            return defaulting.checked(request, self._macs)
+            return self._late.verdict(request) if self._late is not None else Verdict(news=SKIPPED)
         kind = by_gvk(request.api_version, request.kind)
         return _unknown(request) if kind is None else replace(declared.examined(request, kind), object=None)
+
+    async def _hardware(self, request: Request) -> Verdict:
+        verdict = await self._ask.verdict(request)
+        if self._late is not None and verdict.object is not None:
+            self._late.answered(request, verdict.object)
+        return verdict
 
     async def _ours(self, request: Request, kind: Kind) -> Verdict:
         verdict = declared.examined(request, kind)

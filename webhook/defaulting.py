@@ -70,16 +70,6 @@ def passed(request: Request, reason: str, macs: Macs) -> Verdict:
     return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
 
 
-def checked(request: Request, macs: Macs) -> Verdict:
-    """After every other webhook: whether one of them put in hardware that nobody decided. Nothing is denied for it, as
-    it is completed before its next start."""
-    asked = request.object or {}
-    paths = [] if UNDEFAULTED in notes(asked) else undefaulted(asked, macs=macs)
-    if not paths:
-        return Verdict()
-    return Verdict(warnings=(f"{paths[0]} was left open after hardware was decided; is another webhook asked later?",))
-
-
 def _annotated(document: Json, reason: str | None) -> Json:
     kept = {key: value for key, value in notes(document).items() if key != UNDEFAULTED}
     added = {} if reason is None else {UNDEFAULTED: reason}

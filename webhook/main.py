@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,14 +15,16 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
-from kinds import KINDS
+from kinds import KINDS, meta
 from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.breaker import Breaker
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.resource import Resource
+from runtime.secret import Files
 from runtime.serve import serve
+from runtime.trust import Trust
 from webhook import defaulting
 from webhook.admission import Admission, Judge
 from webhook.app import Service, app
@@ -31,6 +32,7 @@ from webhook.ask import Ask, Completes, Nobody
 from webhook.author import Author
 from webhook.dryrun import DryRun
 from webhook.explain import Explain
+from webhook.late import Late
 from webhook.metrics import Metrics
 from webhook.plans import Plans
 from webhook.rivals import Rivals
@@ -60,6 +62,9 @@ class Settings:
     author_seconds: float = 6.0
     """for a template, which a VM's whole admission is a part of; the API server waits 10"""
     defaulter_connections: int = 64
+    tls_secret: str = ""
+    """where the files of `tls` come from; empty: somebody else puts them there"""
+    namespace: str = meta.NAMESPACE
     log_format: logs.Format = "text"
     log_level: str = "INFO"
 
@@ -75,6 +80,8 @@ class Settings:
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
+            tls_secret=variables.tls_secret(environment),
+            namespace=variables.namespace(environment, meta.NAMESPACE),
             log_format=variables.log_format(environment),
             log_level=variables.log_level(environment),
         )
@@ -86,13 +93,15 @@ async def run(settings: Settings) -> None:
         api = await stack.enter_async_context(
             await Api.connect(user_agent="poolhouse-webhook", metrics=RuntimeMetrics(registry))
         )
-        session = await stack.enter_async_context(_session(settings))
+        trust = Trust(settings.tls / "ca.crt") if settings.tls is not None else None
+        session = await stack.enter_async_context(_session(settings, trust))
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
         nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
         offers = Offers()
         nodes.subscribe(offers.changed)
         defaulter: Completes = Nobody()
         judge: Judge = Nobody()
+        late: Late | None = None
         if settings.defaulter_url:
             defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session, offer=offers.now)
             judge = ask = Ask(
@@ -104,28 +113,35 @@ async def run(settings: Settings) -> None:
                 macs=settings.macs,
             )
             metrics.breaker(lambda: ask.breaker.state)
+            late = Late(now=monotonic, macs=settings.macs)
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
         rivals = Rivals(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=judge, judges=(author, rivals), macs=settings.macs),
+            admission=Admission(ask=judge, judges=(author, rivals), late=late),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             explain=Explain(api),
             metrics=metrics,
         )
-        log.info("serving admission on %s:%d", settings.host, settings.port)
         async with asyncio.TaskGroup() as group:
             # Never waited for: what nodes can run makes answers better, and a VM must not be late for it.
-            watch = group.create_task(nodes.run(), name="nodes")
+            beside = [group.create_task(nodes.run(), name="nodes")]
+            if trust is not None:
+                beside.append(group.create_task(trust.follow(), name="trust"))
+            if settings.tls is not None and settings.tls_secret:
+                files = Files(api, settings.namespace, settings.tls_secret, settings.tls)
+                beside.append(group.create_task(files.run(), name="certificate-files"))
+                await files.there()
+            log.info("serving admission on %s:%d", settings.host, settings.port)
             await serve(app(service), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS)
-            watch.cancel()
+            for task in beside:
+                task.cancel()
 
 
-def _session(settings: Settings) -> aiohttp.ClientSession:
+def _session(settings: Settings, trust: Trust | None) -> aiohttp.ClientSession:
     """One pool of connections that stay open. It trusts what our own serving certificate was signed by."""
-    ca = settings.tls / "ca.crt" if settings.tls is not None else None
-    trust = ssl.create_default_context(cafile=str(ca)) if ca is not None and ca.is_file() else True
-    connector = aiohttp.TCPConnector(limit=settings.defaulter_connections, keepalive_timeout=60, ssl=trust)
+    ssl = trust.context if trust is not None else True
+    connector = aiohttp.TCPConnector(limit=settings.defaulter_connections, keepalive_timeout=60, ssl=ssl)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.breaker import State
 from webhook.defaulting import FAIL_OPEN
+from webhook.late import NEWS
 from webhook.review import SKIPPED, Request, Verdict
 
 PREFIX = "kubevirt_poolhouse_admission_"
@@ -38,6 +39,15 @@ class Metrics:
         )
         for reason in FAIL_OPEN:
             self.fail_open.labels(reason)
+        self.late = Counter(
+            PREFIX + "hardware_changed_later_total",
+            "VMs and VMIs whose hardware another webhook changed or left open after we had decided it, by which of the "
+            "two (ChangedLater, OpenedLater). Our webhook is meant to be asked last.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in NEWS:
+            self.late.labels(reason)
         self.unreadable = Counter(
             PREFIX + "unreadable_requests_total",
             "Requests refused before anybody looked at what they say, by the status they got.",
@@ -63,6 +73,8 @@ class Metrics:
     def reviewed(self, entry: str, request: Request, verdict: Verdict, seconds: float) -> None:
         if verdict.news in FAIL_OPEN:
             self.fail_open.labels(verdict.news).inc()
+        if verdict.news in NEWS:
+            self.late.labels(verdict.news).inc()
         kind = request.kind if request.kind in self._kinds else "other"
         self.seconds.labels(entry, kind, result(verdict)).observe(seconds)
 

@@ -91,21 +91,28 @@ CA = b"-----BEGIN CERTIFICATE-----\n"
 
 
 def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
-    defaulting, mutating, validating = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA)
+    found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA, failure_policy="Fail")
+    late = next(c for c in found if c["webhooks"][0]["name"].startswith("late"))
+    assert late["webhooks"][0]["failurePolicy"] == "Ignore", "whoever only watches stops nobody"
+    found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA)
     policies = {
         webhook["name"]: (webhook["failurePolicy"], webhook["clientConfig"]["url"])
-        for configuration in (defaulting, mutating, validating)
+        for configuration in found
         for webhook in configuration["webhooks"]
     }
     assert policies == {
         "defaulting.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/mutate"),
+        "late.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
         "forms.poolhouse.dev": ("Fail", "https://127.0.0.1:1/mutate"),
         "checks.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
     }
 
 
 def test_every_kind_of_ours_is_asked_about() -> None:
-    for configuration in webhooks.configurations(service=webhooks.Service(), ca_bundle=CA)[1:]:
+    found = webhooks.configurations(service=webhooks.Service(), ca_bundle=CA)
+    ours = [each for each in found if each["metadata"]["name"] == webhooks.OURS]
+    assert len(ours) == 2
+    for configuration in ours:
         rules = configuration["webhooks"][0]["rules"]
         assert {
             (group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]

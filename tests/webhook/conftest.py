@@ -23,6 +23,7 @@ from webhook.author import Author
 from webhook.dryrun import DryRun
 from webhook.explain import Explain
 from webhook.intake import Intake
+from webhook.late import Late
 from webhook.limits import Callers
 from webhook.metrics import Metrics
 from webhook.rivals import Rivals
@@ -56,7 +57,11 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = Service(
-            admission=Admission(ask=ask, judges=(Author(api, budget_seconds=2), Rivals(api, budget_seconds=2))),
+            admission=Admission(
+                ask=ask,
+                judges=(Author(api, budget_seconds=2), Rivals(api, budget_seconds=2)),
+                late=Late(now=monotonic),
+            ),
             explain=Explain(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,

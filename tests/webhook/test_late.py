@@ -1,0 +1,150 @@
+"""When ours was not the last webhook."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from defaulter.contract import decided
+from kinds.meta import UNDEFAULTED
+from tests.webhook.builders import disk, request, vm
+from tests.webhook.stand_in import filled
+from webhook.late import CHANGED, OPENED, REMEMBERED_SECONDS, Late
+from webhook.metrics import Metrics
+from webhook.review import Request
+
+Json = dict[str, Any]
+
+VM = vm(disk("root"), disk("data", bus="virtio"))
+DONE = filled(VM, "s")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def late(*answers: Json, clock: Clock | None = None) -> Late:
+    found = Late(now=clock or Clock())
+    for document in answers:
+        found.answered(request(VM), document)
+    return found
+
+
+def domain(document: Json) -> Json:
+    found: Json = document["spec"]["template"]["spec"]["domain"]
+    return found
+
+
+def changed(**fields: Any) -> Json:
+    document = copy.deepcopy(DONE)
+    domain(document)["devices"]["disks"][1]["disk"] |= fields
+    return document
+
+
+def test_nobody_came_after_us() -> None:
+    assert late(DONE).verdict(request(DONE)).warnings == ()
+
+
+def test_a_disk_put_in_later_was_left_open() -> None:
+    document = copy.deepcopy(DONE)
+    domain(document)["devices"]["disks"].insert(0, disk("injected", bus="virtio"))
+    verdict = late(DONE).verdict(request(document))
+    assert verdict.news == OPENED
+    (warning,) = verdict.warnings
+    assert warning.startswith("spec.template.spec.domain.devices.disks[0].disk.pciAddress was left open after hardware")
+    assert not verdict.problems
+
+
+def test_an_address_that_is_another_now_is_named_by_its_device() -> None:
+    verdict = late(DONE).verdict(request(changed(pciAddress="0000:1f:00.0")))
+    assert verdict.news == CHANGED
+    assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after hardware")
+
+
+def test_the_order_of_devices_is_nobody_s_change() -> None:
+    document = copy.deepcopy(DONE)
+    domain(document)["devices"]["disks"].reverse()
+    assert late(DONE).verdict(request(document)).warnings == ()
+
+
+def test_what_is_not_ours_to_decide_may_change() -> None:
+    document = copy.deepcopy(DONE)
+    document["spec"]["template"]["spec"]["evictionStrategy"] = "LiveMigrate"
+    domain(document)["devices"]["disks"][0]["cache"] = "none"
+    assert late(DONE).verdict(request(document)).warnings == ()
+
+
+def test_many_changes_are_one_short_sentence() -> None:
+    document = copy.deepcopy(DONE)
+    domain(document)["cpu"] |= {"sockets": 9, "cores": 9, "threads": 9, "model": "Penryn"}
+    (warning,) = late(DONE).verdict(request(document)).warnings
+    assert " and 1 more were changed" in warning
+
+
+def test_of_two_requests_at_once_neither_is_the_other_s_change() -> None:
+    other = changed(pciAddress="0000:1f:00.0")
+    both = late(DONE, other)
+    assert both.verdict(request(DONE)).warnings == ()
+    assert both.verdict(request(other)).warnings == ()
+    assert both.verdict(request(changed(pciAddress="0000:1e:00.0"))).news == CHANGED
+
+
+def test_what_another_replica_answered_is_not_known_here() -> None:
+    assert late().verdict(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
+
+
+def test_an_answer_is_forgotten_after_the_request_s_life() -> None:
+    clock = Clock()
+    found = late(DONE, clock=clock)
+    clock.now = REMEMBERED_SECONDS + 1
+    assert found.verdict(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
+
+
+def test_a_thousand_answers_are_not_all_remembered() -> None:
+    found = Late(now=Clock())
+    for number in range(1000):
+        found.answered(request(VM, name=f"vm-{number}"), DONE)
+    assert len(found._answers) <= 512
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(request(vm(annotations={UNDEFAULTED: "DefaulterAway"})), id="it was let through undecided"),
+        pytest.param(
+            request({**VM, "status": {"created": True}}, {**VM, "status": {"created": True}}),
+            id="it runs undecided until it stops",
+        ),
+    ],
+)
+def test_nothing_is_said_of_what_was_not_decided_on_purpose(asked: Request) -> None:
+    assert late().verdict(asked).warnings == ()
+
+
+def test_both_are_counted() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, [])
+    for document in (VM, changed(pciAddress="0000:1f:00.0")):
+        asked = request(document)
+        metrics.reviewed("validate", asked, late(DONE).verdict(asked), 0.0)
+    counts = {
+        reason: registry.get_sample_value(
+            "kubevirt_poolhouse_admission_hardware_changed_later_total", {"reason": reason}
+        )
+        for reason in (OPENED, CHANGED)
+    }
+    assert counts == {OPENED: 1, CHANGED: 1}
+
+
+def test_every_field_that_is_filled_is_one_that_is_watched() -> None:
+    fields = decided(DONE)
+    assert fields["domain.devices.disks[data].disk.pciAddress"]
+    assert fields["domain.machine.type"] == "pc-q35-7.2"
+    assert decided({"kind": "Pod"}) == {}
+    assert decided({"kind": "VirtualMachine", "spec": 3}) == {}

@@ -16,10 +16,14 @@ from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
 
+from controllers.certificates.build import build as certificates
+from controllers.certificates.build import terms
+from controllers.certificates.state import Terms
 from controllers.completion.build import build as completion
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
+from controllers.warm.build import build as warm
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import meta
 from runtime import logs, stop, variables
@@ -30,6 +34,7 @@ from runtime.lease import Lease, LeaseLost
 from runtime.metrics import Metrics
 from runtime.questions import answering
 from runtime.resource import Resource
+from runtime.secret import Files
 from runtime.serve import health_app, serve
 
 log = logging.getLogger(__name__)
@@ -37,6 +42,8 @@ log = logging.getLogger(__name__)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 LEASE = "poolhouse-controllers"
+CERTIFICATES_LEASE = "poolhouse-certificates"
+"""another, because certificates are kept whatever else is missing: KubeVirt, for one"""
 CONNECTIONS = 32
 """calls at once: as many as the API server serves well, few enough to leave room for others"""
 
@@ -51,6 +58,10 @@ class Settings:
     macs: Macs
     burst: int
     leader_election: bool
+    tls_secret: str
+    namespace: str
+    certificates: Terms | None
+    """of the authority that we keep; None when somebody else does"""
     log_format: logs.Format
     log_level: str
 
@@ -73,6 +84,9 @@ class Settings:
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
+            tls_secret=variables.tls_secret(environment),
+            namespace=variables.namespace(environment, meta.NAMESPACE),
+            certificates=terms(environment),
             log_format=variables.log_format(environment),
             log_level=variables.log_level(environment),
         )
@@ -99,6 +113,7 @@ async def run(settings: Settings) -> None:
             pool(api, events, defaulter, registry, settings.burst, settings.identity_seed),
             replicaset(api, events, defaulter, registry, settings.burst, settings.identity_seed),
             policy(api, events, registry),
+            warm(api, events, defaulter, registry, settings.identity_seed),
         ]
         if defaulter is not None:
             parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
@@ -118,15 +133,29 @@ async def run(settings: Settings) -> None:
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
             health = answering(health_app(missing, registry), answers)
-            group.create_task(serve(health, settings.host, settings.port, settings.tls), name="health")
+            if settings.certificates is not None:
+                keeper = certificates(api, settings.namespace, settings.certificates)
+                alone = Lease(api, settings.namespace, CERTIFICATES_LEASE, identity)
+                group.create_task(lead(alone, keeper.work), name=keeper.name)
+            group.create_task(answer(api, settings, health), name="health")
             for informer in informers:
                 group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
             for informer in informers:
                 await informer.synced()
             if settings.leader_election:
-                await lead(Lease(api, meta.NAMESPACE, LEASE, identity), work)
+                await lead(Lease(api, settings.namespace, LEASE, identity), work)
             else:
                 await work()
+
+
+async def answer(api: Api, settings: Settings, app: Any) -> None:
+    """Health, metrics and plans, from the moment there is a certificate to show."""
+    async with asyncio.TaskGroup() as group:
+        if settings.tls is not None and settings.tls_secret:
+            files = Files(api, settings.namespace, settings.tls_secret, settings.tls)
+            group.create_task(files.run(), name="certificate-files")
+            await files.there()
+        await serve(app, settings.host, settings.port, settings.tls)
 
 
 async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> NoReturn:

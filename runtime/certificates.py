@@ -8,11 +8,14 @@ it, and the old one stays in the bundle until it ends by itself.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,6 +25,7 @@ RENEW_AT = 0.6
 SKEW = 0.1
 """the part of its life by which it is dated back, for clocks that are behind"""
 MOST_SKEW = timedelta(hours=1)
+_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,24 @@ class Pair:
         return x509.load_pem_x509_certificate(self.certificate).issuer.rfc4514_string()
 
     @property
+    def serial(self) -> str:
+        return f"{x509.load_pem_x509_certificate(self.certificate).serial_number:x}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the one is a certificate, the other a key, and they belong together."""
+        try:
+            certified = x509.load_pem_x509_certificate(self.certificate).public_key()
+            return certified == serialization.load_pem_private_key(self.key, None).public_key()
+        except (ValueError, TypeError):
+            return False
+
+    def signed_by_one_of(self, bundle: bytes) -> bool:
+        """Whether a client that trusts this bundle trusts it."""
+        leaf = x509.load_pem_x509_certificate(self.certificate)
+        return any(_signed(leaf, x509.load_pem_x509_certificate(authority)) for authority in split(bundle))
+
+    @property
     def hosts(self) -> frozenset[str]:
         parsed = x509.load_pem_x509_certificate(self.certificate)
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -98,7 +120,32 @@ def wants_leaf(leaf: Pair | None, authority: Pair, hosts: Sequence[str], now: da
 
 def bundle(authorities: Sequence[Pair], now: datetime) -> bytes:
     """What clients are given: every authority that has not ended."""
-    return b"".join(pair.certificate for pair in authorities if not pair.window.ended(now))
+    return joined([pair.certificate for pair in authorities if not pair.window.ended(now)])
+
+
+def joined(certificates: Sequence[bytes]) -> bytes:
+    return b"".join(certificates)
+
+
+def split(bundle: bytes) -> tuple[bytes, ...]:
+    """The certificates of a bundle, in their own plain form; what is none is left out."""
+    found = []
+    for block in _BLOCK.findall(bundle):
+        with suppress(ValueError):
+            found.append(x509.load_pem_x509_certificate(block).public_bytes(serialization.Encoding.PEM))
+    return tuple(found)
+
+
+def ended(certificate: bytes, now: datetime) -> bool:
+    return now >= x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def new_authority(name: str, now: datetime, life: timedelta) -> Pair:

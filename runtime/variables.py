@@ -9,6 +9,8 @@ from runtime.logs import Format
 
 LISTEN = "POOLHOUSE_LISTEN"
 TLS = "POOLHOUSE_TLS_DIR"
+TLS_SECRET = "POOLHOUSE_TLS_SECRET"
+NAMESPACE = "POOLHOUSE_NAMESPACE"
 LOG_FORMAT = "POOLHOUSE_LOG_FORMAT"
 LOG_LEVEL = "POOLHOUSE_LOG_LEVEL"
 
@@ -25,6 +27,19 @@ def tls(environment: Mapping[str, str]) -> Path | None:
     """The directory of `tls.crt`, `tls.key` and `ca.crt`; None to serve without."""
     given = environment.get(TLS)
     return Path(given) if given else None
+
+
+def tls_secret(environment: Mapping[str, str]) -> str:
+    """The Secret that the files of that directory are fetched from; empty when somebody else puts them there."""
+    name = environment.get(TLS_SECRET, "")
+    if name and not environment.get(TLS):
+        raise ValueError(f"{TLS_SECRET}: {TLS} must say where its files are to be put")
+    return name
+
+
+def namespace(environment: Mapping[str, str], default: str) -> str:
+    """Where our own objects are: leases and Secrets."""
+    return environment.get(NAMESPACE) or default
 
 
 def log_format(environment: Mapping[str, str]) -> Format:

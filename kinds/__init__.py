@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kinds.claim import CLAIM
 from kinds.crd import crd
 from kinds.kind import Kind
 from kinds.policy import POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
+from kinds.warmpool import WARM_POOL
 
-KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, POLICY)
+KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, POLICY, WARM_POOL, CLAIM)
 """The kinds of ours."""
 
 

@@ -1,0 +1,84 @@
+"""What is wrong with a claim though its schema is right, and what of it may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kinds.look import at
+from kinds.meta import DOMAIN, IMAGE_ID, INSTANCE_TYPE
+from kinds.model import Json, Rule
+from kinds.names import labels, name_of
+from kinds.problem import Problem
+from kinds.shape import joined, shown
+
+LONGEST_NAME = 63
+FIXED = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
+_STAYS = "can't be changed: it says what was asked for; delete the claim and make another, or change ttlSeconds"
+_NO_RETURN = "can't be taken back: the machine is being destroyed"
+
+
+def _fixed(field: str) -> Rule:
+    """Of two values, the old and the new one, so a value alone always keeps it; `changes` says the same in Python."""
+    return Rule(
+        cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message=_STAYS,
+        holds=lambda value: True,
+        field=f".{field}",
+    )
+
+
+RULES = (
+    *(_fixed(field) for field in FIXED),
+    Rule(
+        cel="!(has(oldSelf.release) && oldSelf.release) || (has(self.release) && self.release)",
+        message=_NO_RETURN,
+        holds=lambda value: True,
+        field=".release",
+    ),
+)
+
+
+def changes(before: Json, after: Json) -> Iterator[Problem]:
+    """What may not become of a claim that is there."""
+    for field in FIXED:
+        if at(before, "spec", field) != at(after, "spec", field):
+            yield Problem(f"spec.{field}", _STAYS)
+    if at(before, "spec", "release") is True and at(after, "spec", "release") is not True:
+        yield Problem("spec.release", _NO_RETURN)
+    for annotation in (INSTANCE_TYPE, IMAGE_ID):
+        was, is_ = (at(each, "metadata", "annotations", annotation) for each in (before, after))
+        if was != is_:
+            yield Problem(joined("metadata.annotations", annotation), _STAYS)
+
+
+def _name_fits(document: object) -> bool:
+    name = name_of(document)
+    return name is None or len(name) <= LONGEST_NAME
+
+
+NAME_IS_A_LABEL = Rule(
+    cel=f"self.metadata.name.size() <= {LONGEST_NAME}",
+    message=f"a machine made for the claim is called after it: at most {LONGEST_NAME} characters",
+    holds=_name_fits,
+    field=".metadata.name",
+)
+
+
+def wishes(document: Json) -> Iterator[Problem]:
+    path = "spec.personalization.labels"
+    given = at(document, "spec", "personalization", "labels")
+    yield from labels(given, path)
+    for key in given if isinstance(given, dict) else ():
+        if isinstance(key, str) and (key.partition("/")[0].endswith(("kubevirt.io", DOMAIN)) and "/" in key):
+            yield Problem(joined(path, key), "is not a claim's to give: leave out labels of kubevirt.io and Poolhouse")
+
+
+def empty_annotations(document: Json) -> Iterator[Problem]:
+    for annotation in (INSTANCE_TYPE, IMAGE_ID):
+        value = at(document, "metadata", "annotations", annotation)
+        if value == "":
+            path = joined("metadata.annotations", annotation)
+            yield Problem(path, f"is {shown(value)}; name what is wanted, or leave the annotation out")
+
+
+CHECKS = (wishes, empty_annotations)

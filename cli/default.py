@@ -34,10 +34,10 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
     Every document of the file is printed: those with a VM in them completed, the others as they are. With -o xml only
     the domains are, as libvirt has them.
     """
-    documents = list(_documents(source.read()))
+    given = list(documents(source.read()))
     answers: list[Any] = []
     with _asking(server, namespace, seed) as ask:
-        for document in documents:
+        for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
         click.echo("\n".join(answers))
@@ -47,7 +47,8 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
         click.echo(yaml.safe_dump_all(answers, sort_keys=False, width=120), nl=False)
 
 
-def _documents(text: bytes) -> Iterator[dict[str, Any]]:
+def documents(text: bytes) -> Iterator[dict[str, Any]]:
+    """Of a manifest, lists taken apart."""
     try:
         loaded = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:

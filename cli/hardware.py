@@ -1,0 +1,257 @@
+"""`poolhouse hardware`: which devices a VM has, where, and who said so; and what another QEMU would make of it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, Unreachable, output_option, print_json
+
+if TYPE_CHECKING:
+    from defaulter.inventory import Difference
+
+Json = dict[str, Any]
+
+LIBVIRT = "libvirt, by Poolhouse"
+UNKNOWN = "the author or Poolhouse"
+RECORDED = "libvirt, recorded by Poolhouse"
+
+
+class _OrShow(click.Group):
+    """`hardware NAME` is `hardware show NAME`; a VM of the name of a command is shown by the long form."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        first = next((arg for arg in args if not arg.startswith("-")), None)
+        if first is not None and first not in self.commands and "--help" not in args:
+            args = ["show", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(cls=_OrShow)
+def hardware() -> None:
+    """Print a VM's devices: what, where, decided by whom and since when.
+
+    `hardware VM` is short for `hardware show VM`.
+    """
+
+
+@hardware.command()
+@click.argument("vm")
+@output_option("text")
+@cluster_options
+def show(cluster: Cluster, vm: str, output: str) -> None:
+    """Print a VM's devices: what, where, decided by whom and since when."""
+    found = told(_document(cluster, vm))
+    if output == "json":
+        print_json(found)
+        return
+    table = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
+    table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "") for d in found["devices"]]
+    for line in _table(table):
+        click.echo(line)
+    if found["record"] is None:
+        click.echo("No record: the places of all other devices are libvirt's choice at each start.")
+    else:
+        record = found["record"]
+        click.echo(f"Recorded with libvirt {record['libvirt']} and QEMU {record['qemu']}, machine {record['machine']}.")
+    for path in found["undecided"]:
+        click.echo(f"undecided: {path}")
+
+
+@hardware.command()
+@click.argument("vm", required=False)
+@click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest instead of a VM of the cluster.")
+@click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
+@click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
+@output_option("text")
+@cluster_options
+def diff(cluster: Cluster, vm: str | None, source: Any, server: str | None, against: str, output: str) -> None:
+    """Say what another libvirt and QEMU would move, device by device. Exits with 1 when something moves.
+
+    The VM is asked about as it stands, without its record: so this is what happens where nothing gives recorded places
+    back at a start.
+    """
+    from defaulter.inventory import differences
+
+    if (vm is None) == (source is None):
+        raise click.UsageError("name a VM or give a manifest, one of the two")
+    document = _manifest(source) if source is not None else _document(cluster, str(vm))
+    before = _asked(server.rstrip("/"), document) if server is not None else _recorded(document)
+    after = _asked(against.rstrip("/"), document)
+    found = differences(before, after)
+    versions = {
+        side: {k: record[k] for k in ("libvirt", "qemu")} for side, record in (("before", before), ("after", after))
+    }
+    if output == "json":
+        rows = [{"device": d.device, "before": d.before, "after": d.after} for d in found]
+        print_json({**versions, "differences": rows})
+    else:
+        names = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
+        for line in _moves(found, *names):
+            click.echo(line)
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+def told(document: Json) -> Json:
+    """All that is known of a stored VM's hardware."""
+    from defaulter import hook
+    from defaulter.contract import HARDWARE, undefaulted
+    from defaulter.inventory import of_spec, with_record
+    from defaulter.paths import get
+    from defaulter.places import locate
+
+    where = locate(document)
+    if where is None:
+        raise Failed(f"a {document.get('kind')} has no hardware")
+    text = get(document, where.record)
+    devices = of_spec(document)
+    try:
+        record = hook.read(str(text)) if text is not None else None
+    except hook.Damaged as error:
+        raise Failed(f"{HARDWARE}: {error}") from None
+    authors = Authors(document)
+    rows = []
+    for device in with_record(devices, record) if record is not None else devices:
+        by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.created)
+        rows.append({"device": device.name, "kind": device.kind, "place": device.place, "by": by, "since": since})
+    named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
+    return {
+        "vm": document["metadata"].get("name"),
+        "namespace": document["metadata"].get("namespace"),
+        "devices": rows,
+        "record": named,
+        "undecided": undefaulted(document),
+    }
+
+
+class Authors:
+    """Who wrote a field, as far as the object itself tells.
+
+    The API server notes who owns a field before webhooks change the object, so what they fill is owned by nobody. But it
+    keeps lists as a whole; inside them, what `kubectl apply` sent says more. Where neither tells, nor do we.
+    """
+
+    def __init__(self, document: Json) -> None:
+        metadata = document["metadata"]
+        self.created = metadata.get("creationTimestamp")
+        self._owned = [
+            (str(entry.get("manager")), entry.get("time"), entry.get("fieldsV1") or {})
+            for entry in metadata.get("managedFields") or ()
+            if not entry.get("subresource")
+        ]
+        self._applied = _applied(metadata.get("annotations") or {})
+
+    def of(self, field: str) -> tuple[str, str | None]:
+        """Of a field, as `decided` names it: who, and since when at the latest."""
+        steps = ["spec", "template", "spec", *field.partition("[")[0].split(".")]
+        in_list = "[" in field
+        for manager, time, fields in self._owned:
+            if _owns(fields, steps):
+                if self._applied is not None:
+                    return (manager if field in self._applied else LIBVIRT), time
+                return (UNKNOWN if in_list else manager), time
+        if self._applied is not None and field in self._applied:
+            return "kubectl apply", self.created
+        return LIBVIRT, self.created
+
+
+def _applied(annotations: Json) -> set[str] | None:
+    from defaulter.contract import decided
+
+    try:
+        return set(decided(json.loads(annotations["kubectl.kubernetes.io/last-applied-configuration"])))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _owns(fields: Json, steps: list[str]) -> bool:
+    for step in steps:
+        if f"f:{step}" not in fields:
+            return False
+        fields = fields[f"f:{step}"] or {}
+    return True
+
+
+def _document(cluster: Cluster, vm: str) -> Json:
+    from cli.pooled import machine_named
+
+    return cluster.run(lambda api: machine_named(api, cluster, vm.rpartition("/")[2]))
+
+
+def _manifest(source: Any) -> Json:
+    from cli.default import documents
+    from defaulter.places import locate
+
+    found = [document for document in documents(source.read()) if locate(document) is not None]
+    if len(found) != 1:
+        raise Failed(f"the manifest has {len(found)} VMs in it; give one")
+    return found[0]
+
+
+def _recorded(document: Json) -> Json:
+    from defaulter import hook
+    from defaulter.paths import get
+    from defaulter.places import locate
+
+    where = locate(document)
+    text = get(document, where.record) if where is not None else None
+    if text is None:
+        raise click.UsageError("the VM has no record; give --server, a defaulter of what runs today")
+    try:
+        return hook.read(str(text))
+    except hook.Damaged as error:
+        raise Failed(str(error)) from None
+
+
+def _asked(server: str, document: Json) -> Json:
+    """The record of the domain that a defaulter would have for it now."""
+    from defaulter import hook, xml
+
+    version = json.loads(_fetched(f"{server}/version", None))
+    domain = xml.read(_fetched(f"{server}/apis/vms/defaults", json.dumps(_unrecorded(document)).encode()).decode())
+    qemu = next(iter(version["qemu"].values()), "")
+    return hook.read(hook.seal(domain, version["libvirt"], qemu))
+
+
+def _unrecorded(document: Json) -> Json:
+    from defaulter.paths import Draft, get
+    from defaulter.places import locate
+
+    where = locate(document)
+    if where is None or get(document, where.record) is None:
+        return document
+    draft = Draft(document)
+    notes = {key: value for key, value in where.annotations.items() if key != where.record[-1]}
+    draft.replace(where.record[:-1], notes)
+    return draft.document
+
+
+def _fetched(url: str, body: bytes | None) -> bytes:
+    headers = {"Content-Type": "application/json", "Accept": "application/xml"} if body is not None else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=15) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        raise (Failed if error.code < 500 else Unreachable)(f"{url}: {error.read().decode(errors='replace')}") from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url} does not answer: {error}") from None
+
+
+def _moves(found: list[Difference], before: str, after: str) -> Iterator[str]:
+    if not found:
+        yield f"Nothing moves from {before} to {after}."
+        return
+    yield from _table([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

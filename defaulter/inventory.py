@@ -1,0 +1,126 @@
+"""A VM's hardware as a list of devices with their places, and what differs between two such lists.
+
+Two sources say it: a spec, for what a spec can hold, and the record of a domain, for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from defaulter.codecs import PCI_PARTS
+from defaulter.facts import alias
+from defaulter.paths import Json, get, objects
+from defaulter.places import locate
+
+_KINDS = ("disk", "cdrom", "lun")
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    kind: str = ""
+    place: str = ""
+    field: str = ""
+    """where the spec holds its place, as `decided` names it; empty where a spec cannot"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    device: str
+    before: str | None
+    """its place, or its value; None: it was not there"""
+    after: str | None
+
+
+def of_spec(document: Json) -> list[Device]:
+    """What a spec says of itself; places of devices, where it can hold them."""
+    where = locate(document)
+    spec = get(document, where.spec) if where is not None else None
+    return list(_of_spec(spec)) if isinstance(spec, dict) else []
+
+
+def _of_spec(spec: Json) -> Iterator[Device]:
+    domain = spec.get("domain") if isinstance(spec.get("domain"), dict) else {}
+    for name, path in _MACHINE.items():
+        value = get(domain, tuple(path.split(".")))
+        if value is not None:
+            yield Device(name, "", str(value), f"domain.{path}")
+    devices = get(domain, ("devices",))
+    for _, nic in objects(get(devices, ("interfaces",))):
+        field = f"domain.devices.interfaces[{nic.get('name')}]"
+        model, address = str(nic.get("model", "")), str(nic.get("pciAddress", ""))
+        yield Device(f"nic {nic.get('name')}", model, address, f"{field}.pciAddress")
+        yield Device(f"mac {nic.get('name')}", "", str(nic.get("macAddress", "")), f"{field}.macAddress")
+    for _, disk in objects(get(devices, ("disks",))):
+        kind = next((kind for kind in _KINDS if isinstance(disk.get(kind), dict)), "disk")
+        field = f"domain.devices.disks[{disk.get('name')}].{kind}"
+        bus, address = str(get(disk, (kind, "bus")) or ""), str(get(disk, (kind, "pciAddress")) or "")
+        yield Device(f"{kind} {disk.get('name')}", bus, address, f"{field}.pciAddress" if address else f"{field}.bus")
+
+
+_MACHINE = {
+    "machine": "machine.type",
+    "cpu": "cpu.model",
+    "firmware uuid": "firmware.uuid",
+    "firmware serial": "firmware.serial",
+    "display": "devices.video.type",
+}
+
+
+def with_record(devices: list[Device], record: Json) -> list[Device]:
+    """The same, with the places that only the record knows, and the devices that only it knows."""
+    addresses = {key: place(address) for key, address in record["addresses"].items()}
+    found = []
+    for device in devices:
+        where = addresses.pop(_key(device), None)
+        spoken = where is None or bool(device.place)
+        found.append(device if where is None or spoken else Device(device.name, device.kind, where))
+    found += [Device(key, "", where) for key, where in addresses.items()]
+    return found + [Device(name, model, where) for name, model, where in _controllers(record)]
+
+
+def _key(device: Device) -> str:
+    """A device of the spec as the record names it."""
+    kind, _, name = device.name.partition(" ")
+    element = "disk" if kind in _KINDS else {"nic": "interface"}.get(kind, kind)
+    return f"{element} {alias(name)}"
+
+
+def _controllers(record: Json) -> Iterator[tuple[str, str, str]]:
+    for controller in record["controllers"]:
+        name = f"controller {controller['type']} {controller.get('index', '')}".strip()
+        yield name, controller.get("model", ""), place(controller.get("address", {}))
+
+
+def differences(before: Json, after: Json) -> list[Difference]:
+    """What differs between two records, device by device; a device of another model is another device."""
+    return [
+        Difference(name, before_, after_)
+        for name, before_, after_ in _joined(dict(_places(before)), dict(_places(after)))
+        if before_ != after_
+    ]
+
+
+def _joined(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
+    for name in (*before, *(name for name in after if name not in before)):
+        yield name, before.get(name), after.get(name)
+
+
+def _places(record: Json) -> Iterator[tuple[str, str]]:
+    yield "machine", record["machine"]
+    for key, address in record["addresses"].items():
+        yield key.replace(" ua-", " "), place(address)
+    for name, model, where in _controllers(record):
+        yield f"{name} {model}".strip(), where
+
+
+def place(address: dict[str, Any]) -> str:
+    """An address in the words that a guest's own tools use."""
+    kind = address.get("type", "")
+    if kind == "pci":
+        domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_PARTS)
+        return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+    rest = [f"{part} {value}" for part, value in address.items() if part not in ("type", "target", "multifunction")]
+    return f"{kind} {', '.join(rest)}".strip()

@@ -1,0 +1,210 @@
+"""What `poolhouse hardware` prints, and what it says that another QEMU would move."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, Authors, told
+from cli.main import poolhouse
+from defaulter.inventory import place
+from defaulter.kubevirt import Cluster
+from defaulter.once import Once
+from tests.defaulter.builders import disk, nic, spec, vm
+from tests.defaulter.conftest import Libvirt, libvirt, user, warm
+
+__all__ = ["libvirt", "user", "warm"]
+
+Json = dict[str, Any]
+CREATED, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def stored(content: Json, manager: str = "kubectl-create", applied: Json | None = None, **fields: Any) -> Json:
+    """As the API server stores it: lists are owned as a whole."""
+    document = vm(content)
+    owned = {"f:spec": {"f:template": {"f:spec": {"f:domain": {"f:devices": {"f:disks": {}}, **fields}}}}}
+    managed = {"manager": manager, "time": LATER, "fieldsType": "FieldsV1", "fieldsV1": owned}
+    document["metadata"] |= {"creationTimestamp": CREATED, "managedFields": [managed]}
+    if applied is not None:
+        text = json.dumps(vm(applied))
+        document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": text}
+    return document
+
+
+PLACED = spec(disk("root", pciAddress="0000:07:00.0"), nic(pciAddress="0000:01:00.0"))
+ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interfaces[default].pciAddress"
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "author"),
+    [
+        pytest.param(stored(PLACED), NIC, (LIBVIRT, CREATED), id="what nobody owns was filled at admission"),
+        pytest.param(stored(PLACED), ROOT, (UNKNOWN, LATER), id="inside a list that is kept whole nobody can tell"),
+        pytest.param(
+            stored(PLACED, applied=spec(disk("root"))), ROOT, (LIBVIRT, LATER), id="but kubectl apply sent no address"
+        ),
+        pytest.param(
+            stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", LATER), id="or it did, and its manager is known"
+        ),
+        pytest.param(
+            stored(PLACED, **{"f:machine": {"f:type": {}}}),
+            "domain.machine.type",
+            ("kubectl-create", LATER),
+            id="a field of its own has its owner",
+        ),
+        pytest.param({"metadata": {}}, ROOT, (LIBVIRT, None), id="an object without a history"),
+    ],
+)
+def test_who_said_so(document: Json, field: str, author: tuple[str, str | None]) -> None:
+    assert Authors(document).of(field) == author
+
+
+def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
+    found = told(stored(PLACED))
+    rows = {row["device"]: (row["kind"], row["place"], row["by"]) for row in found["devices"]}
+    assert rows["disk root"] == ("virtio", "0000:07:00.0", UNKNOWN)
+    assert rows["nic default"] == ("", "0000:01:00.0", LIBVIRT)
+    assert found["record"] is None
+    assert "spec.template.spec.domain.machine.type" in found["undecided"]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ({"type": "pci", "domain": "0x0000", "bus": "0x1f", "slot": "0x02", "function": "0x1"}, "0000:1f:02.1"),
+        (
+            {"type": "drive", "controller": "0", "bus": "0", "target": "0", "unit": "3"},
+            "drive controller 0, bus 0, unit 3",
+        ),
+        ({"type": "usb", "bus": "0", "port": "1"}, "usb bus 0, port 1"),
+        ({}, ""),
+    ],
+)
+def test_places(address: dict[str, str], shown: str) -> None:
+    assert place(address) == shown
+
+
+@pytest.fixture(scope="module")
+def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    with Once(Cluster(record=True), "", user, warm) as once:
+        yield Libvirt(once)
+
+
+@contextmanager
+def defaulter(domain: Callable[[Json], str], qemu: str) -> Iterator[str]:
+    """A defaulter's two answers that a comparison needs."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(json.dumps({"libvirt": "1.2.3", "qemu": {"amd64": qemu}}))
+
+        def do_POST(self) -> None:
+            document = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            self._send(domain(document))
+
+        def _send(self, text: str) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def diff(tmp_path: Path, document: Json, *options: str) -> Result:
+    file = tmp_path / "vm.yaml"
+    file.write_text(yaml.safe_dump(document))
+    (tmp_path / "kubeconfig").write_text("{}")
+    arguments = ["hardware", "diff", "-f", str(file), "--kubeconfig", str(tmp_path / "kubeconfig"), *options]
+    return CliRunner().invoke(poolhouse, arguments)
+
+
+RICH = spec(disk("root"), nic(), domain={"devices": {"rng": {}, "watchdog": {"name": "dog"}}})
+
+
+@pytest.mark.libvirt
+def test_a_recorded_vm_shows_every_device(recording: Libvirt) -> None:
+    document = recording.default(vm(RICH)).object
+    found = told(document)
+    rows = {row["device"]: row for row in found["devices"]}
+    assert rows["disk root"]["place"] == "0000:07:00.0"
+    assert rows["controller scsi 0"]["by"] == RECORDED
+    assert next(row for name, row in rows.items() if name.startswith("memballoon"))["place"]
+    assert found["record"]["machine"].startswith("pc-q35-")
+    assert len(rows) == len(found["devices"]), "no device twice"
+    assert found["undecided"] == []
+
+
+@pytest.mark.libvirt
+def test_nothing_moves_between_two_of_the_same(libvirt: Libvirt, tmp_path: Path) -> None:
+    with defaulter(libvirt.domain, "7") as one, defaulter(libvirt.domain, "8") as other:
+        result = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
+    assert result.exit_code == 0, result.output
+    assert result.output == "Nothing moves from libvirt 1.2.3, QEMU 7 to libvirt 1.2.3, QEMU 8.\n"
+
+
+def roomier(libvirt: Libvirt) -> Callable[[Json], str]:
+    """What a version did that kept more room for NICs."""
+
+    def domain(document: Json) -> str:
+        annotations = {"kubevirt.io/pci-interface-slot-count": "6"}
+        template = {**document["spec"]["template"], "metadata": {"annotations": annotations}}
+        return libvirt.domain({**document, "spec": {**document["spec"], "template": template}})
+
+    return domain
+
+
+@pytest.mark.libvirt
+def test_what_moves_is_said_device_by_device(libvirt: Libvirt, tmp_path: Path) -> None:
+    with defaulter(libvirt.domain, "7") as one, defaulter(roomier(libvirt), "8") as other:
+        told_ = diff(tmp_path, vm(RICH), "--server", one, "--against", other, "-o", "json")
+        assert told_.exit_code == 1, told_.output
+        moved = {row["device"]: (row["before"], row["after"]) for row in json.loads(told_.output)["differences"]}
+        assert moved["disk root"] == ("0000:07:00.0", "0000:09:00.0")
+        assert "interface default" not in moved
+        printed = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
+    assert "disk root" in printed.output
+    assert "QEMU 8" in printed.output.splitlines()[0]
+
+
+@pytest.mark.libvirt
+def test_the_record_is_compared_with_another_version_s_own_choice(
+    recording: Libvirt, libvirt: Libvirt, tmp_path: Path
+) -> None:
+    document = recording.default(vm(RICH)).object
+    with defaulter(roomier(libvirt), "8") as other, defaulter(libvirt.domain, "7") as same:
+        assert diff(tmp_path, document, "--against", same).exit_code == 0
+        moved = diff(tmp_path, document, "--against", other)
+    assert moved.exit_code == 1
+    assert "disk root" not in moved.output, "a spec holds it"
+    assert "memballoon" in moved.output
+
+
+def test_without_a_record_the_other_side_must_be_named(tmp_path: Path) -> None:
+    result = diff(tmp_path, vm(RICH), "--against", "http://127.0.0.1:9")
+    assert result.exit_code == 2
+    assert "--server" in result.output
+
+
+def test_a_defaulter_that_is_away_is_unreachable(tmp_path: Path) -> None:
+    result = diff(tmp_path, vm(RICH), "--server", "http://127.0.0.1:9", "--against", "http://127.0.0.1:9")
+    assert result.exit_code == 3

@@ -51,7 +51,7 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
     if output == "json":
         print_json(found)
         return
-    table = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
+    table: list[tuple[str, ...]] = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
     table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "") for d in found["devices"]]
     for line in _table(table):
         click.echo(line)
@@ -85,9 +85,8 @@ def diff(cluster: Cluster, vm: str | None, source: Any, server: str | None, agai
     before = _asked(server.rstrip("/"), document) if server is not None else _recorded(document)
     after = _asked(against.rstrip("/"), document)
     found = differences(before, after)
-    versions = {
-        side: {k: record[k] for k in ("libvirt", "qemu")} for side, record in (("before", before), ("after", after))
-    }
+    sides = {"before": before, "after": after}
+    versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
     if output == "json":
         rows = [{"device": d.device, "before": d.before, "after": d.after} for d in found]
         print_json({**versions, "differences": rows})
@@ -134,8 +133,8 @@ def told(document: Json) -> Json:
 class Authors:
     """Who wrote a field, as far as the object itself tells.
 
-    The API server notes who owns a field before webhooks change the object, so what they fill is owned by nobody. But it
-    keeps lists as a whole; inside them, what `kubectl apply` sent says more. Where neither tells, nor do we.
+    The API server notes who owns a field before webhooks change the object, so what they fill is owned by nobody. But
+    it keeps lists as a whole; inside them, what `kubectl apply` sent says more. Where neither tells, nor do we.
     """
 
     def __init__(self, document: Json) -> None:

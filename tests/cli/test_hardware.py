@@ -146,7 +146,7 @@ def test_a_recorded_vm_shows_every_device(recording: Libvirt) -> None:
     document = recording.default(vm(RICH)).object
     found = told(document)
     rows = {row["device"]: row for row in found["devices"]}
-    assert rows["disk root"]["place"] == "0000:07:00.0"
+    assert rows["disk root"]["place"] == "0000:08:00.0"
     assert rows["controller scsi 0"]["by"] == RECORDED
     assert next(row for name, row in rows.items() if name.startswith("memballoon"))["place"]
     assert found["record"]["machine"].startswith("pc-q35-")
@@ -179,7 +179,7 @@ def test_what_moves_is_said_device_by_device(libvirt: Libvirt, tmp_path: Path) -
         told_ = diff(tmp_path, vm(RICH), "--server", one, "--against", other, "-o", "json")
         assert told_.exit_code == 1, told_.output
         moved = {row["device"]: (row["before"], row["after"]) for row in json.loads(told_.output)["differences"]}
-        assert moved["disk root"] == ("0000:07:00.0", "0000:09:00.0")
+        assert moved["disk root"] == ("0000:08:00.0", "0000:0a:00.0")
         assert "interface default" not in moved
         printed = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
     assert "disk root" in printed.output

@@ -1,0 +1,335 @@
+"""Takes a step. The only code of claims that writes; it decides nothing.
+
+Every write of a machine or of a claim carries the resourceVersion that was looked at. What an answer tells is put into
+the claim's memory; an answer that did not come, or that says that somebody was first, leaves there that we must look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from controllers.warm.claim.actions import (
+    Check,
+    End,
+    HandOver,
+    Look,
+    Make,
+    Mark,
+    News,
+    Rest,
+    Say,
+    Step,
+    Take,
+    Wait,
+    Wake,
+)
+from controllers.warm.claim.line import Line
+from controllers.warm.claim.memory import Memory
+from controllers.warm.claim.metrics import ClaimMetrics
+from controllers.warm.claim.observe import Floor, Stores
+from controllers.warm.claim.overrides import applied
+from controllers.warm.claim.personal import labels, personal_template
+from controllers.warm.claim.state import CLAIMS, Claim, Failure, State, claim, text
+from controllers.warm.journal import note
+from controllers.warm.machine import Machine
+from controllers.warm.machines import Change, Lost, Machines, Order, Unsure
+from controllers.warm.pool.naming import drawn
+from controllers.warm.pools import Pool
+from kinds import meta
+from kinds.claim import ClaimStatus
+from kinds.warm import Warm
+from kinds.warmpool import Readiness
+from runtime.api import Api
+from runtime.backoff import Backoff
+from runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    Unavailable,
+    Unreachable,
+)
+from runtime.events import Events
+from runtime.resource import Key
+
+log = logging.getLogger(__name__)
+
+SAME_TRIES = 3
+"""A write of the machine's status between our look and our write refuses ours, and takes nothing from us."""
+CREATES = Backoff(base_seconds=1, cap_seconds=30)
+"""between tries to make a machine that was refused for a reason that may pass"""
+
+
+@dataclass
+class Apply:
+    api: Api
+    events: Events
+    machines: Callable[[Pool | None], Machines]
+    """who holds the machines of a pool"""
+    stores: Stores
+    floor: Floor
+    metrics: ClaimMetrics
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+
+    async def __call__(self, s: State, step: Step, memory: Memory) -> None:
+        """Raises only what the API server's absence raises."""
+        health, memory.health = memory.health, None
+        holder = self.machines(s.pool)
+        match step:
+            case Look():
+                await self._look(s, holder, memory)
+            case Take(m):
+                await self._take(s, m, holder, memory)
+            case Make():
+                await self._make(s, step, holder, memory)
+            case Say(status, news):
+                memory.health = health
+                await self._say(s, status, news, memory)
+            case Mark(m):
+                await self._change(s, m, Change(annotations={meta.ACTIVATED_AT: text(self.now())}), holder, memory)
+            case Wake(m):
+                await self._wake(m, holder, memory)
+            case Check(m):
+                memory.health = await holder.check(m, s.pool.spec.readiness if s.pool else Readiness())
+            case HandOver(m):
+                await self._hand_over(s, m, holder, memory)
+                memory.health = health
+            case End(m, reason):
+                await self._end(s, m, reason, holder, memory)
+            case Wait():
+                self._wait(s)
+            case Rest():
+                raise AssertionError("to rest is nothing to be done")
+
+    async def _look(self, s: State, holder: Machines, memory: Memory) -> None:
+        found = await holder.find(s.claim.namespace, s.claim.uid)
+        memory.found(found, self.clock())
+        for uid in memory.taking.keys() - {m.uid for m in found}:
+            self._put_back(uid, memory.taking.pop(uid))
+        for pool_uid, name in memory.making:
+            self.floor.demand.made(pool_uid, name)
+        memory.making.clear()
+
+    # The first compare-and-swap
+
+    async def _take(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+        assert s.pool is not None
+        # Before the first await: whoever looks while we wait is offered another one.
+        self.floor.shelves.take(m)
+        self.floor.holders.hold(s.claim.uid, s.pool.key, s.claim.requester)
+        self._leave(s.claim.uid, s.pool.uid, served=True)
+        memory.taking[m.uid] = m.key
+        memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
+        change = Change(
+            state=Warm.ALLOCATING,
+            claim_uid=s.claim.uid,
+            owner=s.claim.owner,
+            annotations={meta.CLAIM_NAME: s.claim.name, meta.STATE_REASON: f"given to claim {s.claim.name}"},
+        )
+        for _ in range(SAME_TRIES):
+            try:
+                given = await holder.change(m, change)
+            except Unsure:
+                memory.certain = False
+                self.metrics.conflict("unsure")
+                return
+            except Lost:
+                live = await self._live(m, holder, memory)
+                if live is None or live.state is not Warm.READY or live.claim_uid or live.deleting:
+                    # Its event is on the way; until then nobody is offered it.
+                    self.metrics.conflict("lost")
+                    self.floor.holders.free(s.claim.uid)
+                    return
+                self.metrics.conflict("false")
+                m = live
+            else:
+                note(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
+                memory.note(given, self.clock())
+                return
+        self.floor.holders.free(s.claim.uid)
+        self._put_back(m.uid, m.key)
+
+    async def _live(self, m: Machine, holder: Machines, memory: Memory) -> Machine | None:
+        try:
+            return await holder.read(m)
+        except Unsure:
+            memory.certain = False
+            raise
+
+    # A machine of its own
+
+    async def _make(self, s: State, step: Make, holder: Machines, memory: Memory) -> None:
+        pool = step.pool
+        self.floor.holders.hold(s.claim.uid, pool.key, s.claim.requester)
+        self._leave(s.claim.uid, pool.uid)
+        memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
+        self.floor.demand.make(pool.uid, step.name)
+        memory.making.add((pool.uid, step.name))
+        note(log, "MachineCreating", f"makes {step.name} for {s.claim.name}: {step.message}", claim=s.claim.name)
+        try:
+            made = await holder.create(self._order(s, step))
+        except Unsure:
+            memory.certain = False
+        except ApiError as error:
+            self.floor.demand.made(pool.uid, step.name)
+            memory.making.discard((pool.uid, step.name))
+            self.floor.holders.free(s.claim.uid)
+            final = isinstance(error, Invalid | AlreadyExists | NotFound)
+            memory.refusals += 1
+            pause = max(CREATES.delay(memory.refusals, s.claim.uid), error.retry_after_seconds or 0.0)
+            memory.trouble = Failure("CreateRefused", f"no machine could be made: {error.message}", final)
+            memory.trouble_until = self.clock() + pause
+            note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool.name)
+        else:
+            memory.refusals = 0
+            memory.note(made, self.clock())
+
+    def _order(self, s: State, step: Make) -> Order:
+        pool, c = step.pool, s.claim
+        placement = c.wanted.placement or drawn(pool.uid, step.name, pool.spec.placements)
+        at = pool.placements.get(placement) or next(iter(pool.placements.values()))
+        template = personal_template(applied(pool.template, c.wanted), c.spec.personalization)
+        return Order(
+            namespace=c.namespace,
+            name=step.name,
+            pool=pool.name,
+            pool_uid=pool.uid,
+            owner=c.owner,
+            template=template,
+            template_hash=pool.hashes.get(str(at["name"]), pool.template_hash),
+            placement=at,
+            state=Warm.ALLOCATING,
+            claim_uid=c.uid,
+            labels=labels(c.spec.personalization),
+            # It boots for this claim and for nobody else, so it is awake from its first moment.
+            annotations={
+                meta.CLAIM_NAME: c.name,
+                meta.ACTIVATED_AT: text(self.now()),
+                meta.STATE_REASON: f"made for claim {c.name}",
+            },
+        )
+
+    # The second compare-and-swap, and all else that a claim says
+
+    async def _say(self, s: State, status: ClaimStatus, news: News | None, memory: Memory) -> None:
+        c = s.claim
+        # With null for what is not there: a merge would keep it.
+        nothing = dict.fromkeys(status.model_dump(by_alias=True))
+        change = {
+            "metadata": {"uid": c.uid, "resourceVersion": c.resource_version},
+            "status": {**nothing, **status.json()},
+        }
+        try:
+            answer = await self.api.patch(CLAIMS, c.namespace, c.name, change, subresource="status")
+        except (Conflict, NotFound):
+            memory.stale = True
+            return
+        except (Unreachable, Unavailable, TimeoutError):
+            memory.stale, memory.certain = True, False
+            raise
+        written = claim(answer)
+        memory.claim = written
+        if written.vm_uid and written.vm_uid != c.vm_uid:
+            memory.marks = replace(memory.marks, bound=self.now(), awake=None)
+            memory.taking.clear()
+        if written.over or not written.vm_uid:
+            self.floor.holders.free(c.uid)
+        if written.status.phase == "Queued":
+            memory.marks = replace(memory.marks, placed=self.now())
+        else:  # what holds one up must not hold up those behind it
+            self._leave_all(c.uid)
+        self.metrics.said(c, written)
+        if news is not None:
+            self._emit(c, news)
+
+    # The machine
+
+    async def _change(self, s: State, m: Machine, change: Change, holder: Machines, memory: Memory) -> Machine | None:
+        try:
+            changed = await holder.change(m, change)
+        except (Lost, Unsure):
+            memory.certain = False
+            await self._look(s, holder, memory)
+            return None
+        memory.note(changed, self.clock())
+        return changed
+
+    async def _wake(self, m: Machine, holder: Machines, memory: Memory) -> None:
+        memory.marks = replace(memory.marks, awake=self.now())
+        try:
+            await holder.activate(m)
+        except (Lost, Unsure):
+            memory.certain = False
+
+    async def _hand_over(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+        change = Change(
+            state=Warm.IN_USE,
+            labels=labels(s.claim.spec.personalization),
+            annotations={meta.STATE_REASON: f"handed over to claim {s.claim.name}"},
+        )
+        await self._change(s, m, change, holder, memory)
+
+    async def _end(self, s: State, m: Machine, reason: str, holder: Machines, memory: Memory) -> None:
+        try:
+            done = await holder.terminate(m, reason)
+        except Unsure:
+            done = False
+        if not done:
+            memory.certain = False
+            await self._look(s, holder, memory)
+            return
+        memory.note(replace(m, deleting=True), self.clock())
+        if m.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.over:
+            memory.ended = Failure("ActivationFailed", f"{m.name} {reason}")
+        self.metrics.ended(m)
+        self._emit(s.claim, News("MachineDeleted", f"{m.name}: {reason}"))
+
+    # The line
+
+    def _wait(self, s: State) -> None:
+        assert s.pool is not None
+        line = self.floor.lines.setdefault(s.pool.uid, Line())
+        line.join(s.claim.requester, s.claim.born, s.claim.uid)
+        self.floor.demand.wait(s.pool.uid, len(line))
+
+    def _leave_all(self, uid: str) -> None:
+        for pool_uid in list(self.floor.lines):
+            self._leave(uid, pool_uid)
+
+    def _leave(self, uid: str, pool_uid: str, *, served: bool = False) -> None:
+        line = self.floor.lines.get(pool_uid)
+        if line is not None and uid in line:
+            line.leave(uid, served=served)
+            self.floor.demand.wait(pool_uid, len(line))
+            if not len(line):
+                del self.floor.lines[pool_uid]
+
+    def forget(self, uid: str, memory: Memory | None) -> None:
+        """The claim is gone, or nothing will be done for it any more."""
+        self._leave_all(uid)
+        self.floor.holders.free(uid)
+        if memory is not None:
+            for taken, key in memory.taking.items():
+                self._put_back(taken, key)
+            for pool_uid, name in memory.making:
+                self.floor.demand.made(pool_uid, name)
+
+    def _put_back(self, uid: str, key: Key) -> None:
+        """As the store shows it. One that it does not show Ready will be offered by its event."""
+        self.floor.shelves.put_back(uid, self.stores.queues.machines.get(key))
+
+    def _emit(self, c: Claim, news: News) -> None:
+        regarding: Mapping[str, Any] = {
+            "apiVersion": CLAIMS.api_version,
+            "kind": CLAIMS.kind,
+            "namespace": c.namespace,
+            "name": c.name,
+            "uid": c.uid,
+        }
+        self.events.emit(regarding, news.type, news.reason, news.note, action="Claim")

@@ -1,0 +1,111 @@
+"""From the stores, and what we remember, to a State. Reads, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from controllers.warm.claim.choose import chosen
+from controllers.warm.claim.limits import Holders
+from controllers.warm.claim.line import Line
+from controllers.warm.claim.memory import Memory
+from controllers.warm.claim.shelf import Kin, Shelves
+from controllers.warm.claim.state import Claim, Failure, State
+from controllers.warm.demand import Demand
+from controllers.warm.machine import Machine, unfit
+from controllers.warm.pools import Misfit, Pool
+from controllers.warm.queues import Queues
+from runtime.expectations import Expectations
+from runtime.store import Store
+
+
+@dataclass(frozen=True)
+class Stores:
+    claims: Store[Claim]
+    """indexed `uid`"""
+    pools: Store[Pool | Misfit]
+    """indexed `namespace` and `uid`"""
+    queues: Queues
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Where machines are given away: what is ready, who waits, who has how many."""
+
+    shelves: Shelves = field(default_factory=Shelves)
+    lines: dict[str, Line] = field(default_factory=dict)
+    """by UID of the pool"""
+    holders: Holders = field(default_factory=Holders)
+    demand: Demand = field(default_factory=Demand)
+
+
+@dataclass(frozen=True)
+class Observe:
+    stores: Stores
+    floor: Floor
+    filling: Expectations[str]
+    """what the pools have asked for and not seen yet, by UID"""
+    clock: Callable[[], float]
+
+    def __call__(self, claim: Claim, memory: Memory) -> State:
+        now = self.clock()
+        shown = self.stores.queues.machines.by("claim", claim.uid)
+        machines = tuple(self.stores.queues.joined(m) for m in memory.known(shown, now))
+        trouble = memory.trouble if memory.trouble is not None and now < memory.trouble_until else None
+        state = State(
+            claim=claim,
+            machines=machines,
+            certain=memory.certain,
+            health=memory.health,
+            trouble=trouble,
+            ended=memory.ended,
+            marks=memory.marks,
+        )
+        if claim.vm_uid or any(not m.deleting for m in machines):
+            return replace(state, pool=self._pool_of(claim, machines))
+        if claim.over or claim.deleting:
+            return state
+        pool = chosen(claim, self.stores.pools.by("namespace", claim.namespace))
+        if isinstance(pool, Failure):
+            return replace(state, absent=pool)
+        line = self.floor.lines.get(pool.uid, Line())
+        return replace(
+            state,
+            pool=pool,
+            place=line.place(claim.uid) if claim.uid in line else 0,
+            candidate=self.candidate(claim, pool, line),
+            over_limit=self.floor.holders.over(claim, pool),
+            full=self._full(pool),
+        )
+
+    def candidate(self, claim: Claim, pool: Pool, line: Line) -> Machine | None:
+        """The machine that the claim would get, if there is one for everybody whose turn is before."""
+        shelf = self.floor.shelves.of(pool.uid)
+        if line.place(claim.uid) > len(shelf):
+            return None
+        probe = Machine(pool.namespace, "", "")
+
+        def current(kin: Kin) -> bool:
+            return pool.current(replace(probe, placement=kin.placement, template_hash=kin.template_hash))
+
+        recreate = pool.spec.update_strategy.type == "Recreate"
+        with closing(shelf.candidates(current, claim.wanted.placement)) as candidates:
+            for key in candidates:
+                m = self.stores.queues.get(key)
+                if m is not None and not unfit(m) and (pool.current(m) or not recreate):
+                    return m
+        return None
+
+    def _pool_of(self, claim: Claim, machines: tuple[Machine, ...]) -> Pool | None:
+        """The one that its machine came from, however many of its name there have been since."""
+        uid = next((m.pool_uid for m in machines if m.uid == claim.vm_uid or not claim.vm_uid), "")
+        found = self.stores.pools.by("uid", uid)
+        return next((p for p in found if isinstance(p, Pool)), None)
+
+    def _full(self, pool: Pool) -> bool:
+        if pool.spec.max_total is None:
+            return False
+        filling = len(self.filling.open(pool.uid)[0])
+        there = len(self.stores.queues.machines.by("pool", pool.uid))
+        return there + filling + self.floor.demand.making(pool.uid) >= pool.spec.max_total

@@ -1,0 +1,243 @@
+"""The next step of a claim. One at a time: each is decided from what the one before has made true.
+
+Nothing here depends on which process has taken the steps before, or whether it was killed on the way: a machine with
+the claim's UID says that the first compare-and-swap was won, the claim's status that the second was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+from controllers.warm.claim import status
+from controllers.warm.claim.actions import (
+    Check,
+    End,
+    HandOver,
+    Look,
+    Make,
+    Mark,
+    News,
+    Rest,
+    Say,
+    Step,
+    Take,
+    Wait,
+    Wake,
+)
+from controllers.warm.claim.lifetime import expires_at, next_moment
+from controllers.warm.claim.overrides import mismatch, refused
+from controllers.warm.claim.state import Failure, State, moment
+from controllers.warm.guest import PAUSED_BY_US
+from controllers.warm.machine import Machine
+from kinds.warm import Warm
+
+MOST_ATTEMPTS = 2
+HELD_SECONDS = 5.0
+"""how often it is looked whether what holds a claim up has passed, where no event says so"""
+AGAIN_SECONDS = 1.0
+"""A machine that was told to wake up is told again when it has not by then."""
+PATIENCE = {"Warm": 15.0, "Resumed": 60.0}
+"""Seconds for a machine to be found well after it was bound. Those that boot have as long as the pool gives them."""
+
+
+def plan(s: State, now: datetime) -> Step:
+    c = s.claim
+    if c.deleting:
+        return _ended(s, "its claim is being deleted") or Rest()
+    if c.over:
+        return _ended(s, f"its claim is {c.status.phase}") or Rest()
+    if c.spec.release or c.status.phase == "Releasing":
+        return _release(s, now)
+    if (end := expires_at(s)) is not None and now >= end:
+        return Say(status.expired(s, now), News("ClaimExpired", f"its time ended at {end:%H:%M:%S} UTC"))
+    return _bound(s, now) if c.vm_uid else _unbound(s, now)
+
+
+# It ends
+
+
+def _release(s: State, now: datetime) -> Step:
+    if s.claim.status.phase != "Releasing":
+        return Say(status.releasing(s, now))
+    if ending := _ended(s, "its claim was released"):
+        return ending
+    if not s.certain:
+        return Look()
+    if s.machines:  # being deleted, and not gone
+        return Rest(HELD_SECONDS)
+    return Say(status.released(s, now), News("ClaimReleased", "its machine is gone"))
+
+
+def _ended(s: State, reason: str) -> Step | None:
+    return next((End(m, reason) for m in s.machines if not m.deleting), None)
+
+
+# It has no machine yet
+
+
+def _unbound(s: State, now: datetime) -> Step:
+    taken = [m for m in s.machines if not m.deleting]
+    if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
+        # Of several, of which a race has left all but one behind, whoever looks takes the same one.
+        chosen = min(usable, key=lambda m: (m.born, m.uid))
+        others = [m for m in usable if m is not chosen]
+        return _step_back(others[0]) if others else _bind(s, chosen, now)
+    if taken:
+        return End(taken[0], "it carries a claim in a state in which no machine has one")
+    if s.claim.status.attempts >= MOST_ATTEMPTS:
+        return _fail(s, Failure("ActivationFailed", status.last_failure(s)), now)
+    if not s.certain:
+        return Look()
+    if now >= s.bind_by:
+        return _fail(s, _late(s), now)
+    if s.claim.problem:
+        return _fail(s, Failure("InvalidSpec", s.claim.problem), now)
+    if s.absent is not None:
+        return _hold(s, s.absent, now)
+    return _get(s, now)
+
+
+def _get(s: State, now: datetime) -> Step:
+    assert s.pool is not None
+    want, policy = s.claim.wanted, s.pool.spec.claim_policy
+    if why := refused(want, s.pool.template, policy.allowed_overrides, s.pool.placements):
+        return _fail(s, Failure("OverrideNotAllowed", why), now)
+    if s.trouble is not None and s.trouble.final:
+        return _fail(s, s.trouble, now)
+    if s.over_limit is not None:
+        return _fail(s, s.over_limit, now) if s.on_empty == "Fail" else _hold(s, s.over_limit, now)
+    if why := mismatch(want, s.pool.template):
+        return _make(s, Failure("OverrideMismatch", why), now)
+    if s.candidate is not None:
+        return Take(s.candidate)
+    if want.placement:
+        return _make(s, Failure("OverrideMismatch", f"no machine is ready in placement {want.placement}"), now)
+    empty = "no machine of the pool is ready" if s.place <= 1 else "machines that are ready go to claims that wait"
+    match s.on_empty:
+        case "Fail":
+            return _fail(s, Failure("NoCapacity", empty), now)
+        case "Queue":
+            return _queue(s, now)
+        case _:
+            return _make(s, Failure("PoolEmpty", empty), now)
+
+
+def _queue(s: State, now: datetime) -> Step:
+    if not s.place:
+        return Wait()
+    first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
+    # The further back, the less often its place is written: a line of a thousand moves on with every machine.
+    pause = min(max(2.0, float(s.place)), 60.0)
+    placed = (now - s.marks.placed).total_seconds() if s.marks.placed else pause
+    if first or (fresh != s.claim.status and placed >= pause):
+        return Say(fresh, News("ClaimQueued", f"number {s.place} in line") if first else None)
+    return Rest(min(max(0.05, pause - placed), _seconds(s.bind_by, now)))
+
+
+def _make(s: State, why: Failure, now: datetime) -> Step:
+    assert s.pool is not None
+    if s.full:
+        most = s.pool.spec.max_total
+        full = Failure("PoolFull", f"{why.message}, and the pool has its maxTotal of {most} machines")
+        return _fail(s, full, now) if s.on_empty == "Fail" else _hold(s, full, now)
+    if s.trouble is not None:
+        return _hold(s, s.trouble, now, phase="Allocating")
+    return Make(s.pool, machine_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
+
+
+def machine_name(claim: str, uid: str, attempt: int) -> str:
+    """Follows from the claim's UID, so that to ask twice makes one; another attempt is another machine."""
+    digest = hashlib.sha256(f"{uid}/{attempt}".encode()).hexdigest()[:8]
+    return f"{claim[:54].rstrip('-.')}-{digest}"
+
+
+def _late(s: State) -> Failure:
+    waited = f"no machine was bound before {s.bind_by:%H:%M:%S} UTC"
+    held = s.absent or s.over_limit or s.trouble
+    if held is not None:
+        return Failure(held.reason, f"{waited}: {held.message}")
+    return Failure("BindTimeout", f"{waited}, it was number {s.place} in line" if s.place else waited)
+
+
+def _hold(s: State, why: Failure, now: datetime, phase: str = "Pending") -> Step:
+    fresh = status.held(s, why, now, phase)
+    if fresh != s.claim.status:
+        return Say(fresh, News(why.reason, why.message, "Warning"))
+    return Rest(min(HELD_SECONDS, _seconds(s.bind_by, now)))
+
+
+def _fail(s: State, why: Failure, now: datetime) -> Step:
+    return Say(status.failed(s, why, now), News(why.reason, why.message, "Warning"))
+
+
+# It has one
+
+
+def _bind(s: State, m: Machine, now: datetime) -> Step:
+    """The second compare-and-swap."""
+    launch, reason = status.launch(s, m)
+    said = f"{m.name} ({launch})"
+    return Say(status.bound(s, m, launch, reason, now), News("ColdStart" if launch == "Cold" else "ClaimBound", said))
+
+
+def _bound(s: State, now: datetime) -> Step:
+    if s.others:
+        return _step_back(s.others[0])
+    m = s.mine
+    if m is None:
+        return _lost(s, now)
+    if m.state is Warm.IN_USE:
+        return _in_use(s, m, now)
+    if m.state is not Warm.ALLOCATING:
+        return End(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
+    asleep = (m.guest is not None and m.guest.paused == PAUSED_BY_US) or m.strategy == "Halted"
+    if not m.activated and s.claim.status.launch_type != "Warm":
+        return Mark(m)
+    if asleep and (s.marks.awake is None or (now - s.marks.awake).total_seconds() >= AGAIN_SECONDS):
+        return Wake(m)
+    if s.health is None:
+        return Check(m)
+    if s.health.verdict == "Healthy":
+        return HandOver(m)
+    return _unwell(s, m, now)
+
+
+def _unwell(s: State, m: Machine, now: datetime) -> Step:
+    assert s.health is not None
+    waited = (now - moment(s.claim.status.bound_at)).total_seconds()
+    most = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
+    # A check that could not be made says nothing of the machine: that may take as long as a start.
+    patience = min(PATIENCE.get(s.claim.status.launch_type or "", most), most) if s.health.verdict == "Failed" else most
+    if waited < patience:
+        return Rest(min(2.0, max(0.1, waited / 4), patience - waited))
+    return End(m, f"after {waited:.0f} s: {s.health.reason}: {s.health.message}")
+
+
+def _step_back(m: Machine) -> Step:
+    """A machine that a race has left behind: another one is the claim's. It would do no harm to have it Ready again if
+    nobody has touched it, and what is lost is one warm machine in a race of two leaders; but "a machine never has two
+    claims" can be seen from outside, "nobody has touched it" can not."""
+    return End(m, "its claim has another machine")
+
+
+def _lost(s: State, now: datetime) -> Step:
+    if not s.certain:
+        return Look()
+    if s.claim.status.ready_at:
+        return _fail(s, Failure("MachineLost", "its machine was deleted, and not by us"), now)
+    why = s.ended or Failure("ActivationFailed", "its machine was deleted before it was handed over")
+    if s.claim.status.attempts >= MOST_ATTEMPTS:
+        return _fail(s, why, now)
+    return Say(status.again(s, why, now), News(why.reason, f"{why.message}; one more try", "Warning"))
+
+
+def _in_use(s: State, m: Machine, now: datetime) -> Step:
+    fresh = status.in_use(s, m, now)
+    if fresh != s.claim.status:
+        return Say(fresh, status.news(s, fresh, m, now))
+    return Rest(next_moment(s, now))
+
+
+def _seconds(then: datetime, now: datetime) -> float:
+    return max(0.05, (then - now) / timedelta(seconds=1))

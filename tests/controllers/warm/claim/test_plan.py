@@ -1,0 +1,296 @@
+"""The next step of a claim, from what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.warm.claim.actions import Check, End, HandOver, Look, Make, Mark, Rest, Say, Step, Take, Wait, Wake
+from controllers.warm.claim.plan import machine_name, plan
+from controllers.warm.claim.state import Failure, Marks, State, text
+from controllers.warm.guest import PAUSED_BY_US
+from controllers.warm.machines import HEALTHY, Health
+from kinds.warm import Warm
+from tests.controllers.warm.builders import NOW, a_guest, a_pool, ago, machine
+from tests.controllers.warm.claim.builders import CLAIM_UID, a_claim, bound, state, taken
+
+READY = machine("m")
+SICK = Health("Failed", "NotReady", "it is not")
+BLIND = Health("Unable", "NodeNotReady", "nobody answers")
+PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_US)
+QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
+FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
+
+
+def said(step: Step) -> tuple[str, str]:
+    """The phase that is written, and the reason in its condition Bound."""
+    assert isinstance(step, Say), step
+    return step.status.phase, next((c.reason for c in step.status.conditions if c.type == "Bound"), "")
+
+
+def kind(step: Step) -> Any:
+    match step:
+        case Say():
+            return said(step)
+        case Take(m) | Mark(m) | Wake(m) | Check(m) | HandOver(m):
+            return type(step), m.uid
+        case End(m, _):
+            return End, m.uid
+        case Make():
+            return Make, step.reason
+    return type(step)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        # No machine yet
+        pytest.param(state(candidate=READY), (Take, "m"), id="a machine is ready"),
+        pytest.param(state(candidate=READY, certain=False), Look, id="another may be its own already"),
+        pytest.param(state(), (Make, "PoolEmpty"), id="none is ready"),
+        pytest.param(state(pool=FAIL), ("Failed", "NoCapacity"), id="none is ready, and it is not to wait"),
+        pytest.param(state(pool=QUEUE), Wait, id="none is ready, and it is to wait"),
+        pytest.param(state(a_claim(onEmpty="Fail"), pool=QUEUE), ("Failed", "NoCapacity"), id="a claim's wish wins"),
+        pytest.param(state(pool=QUEUE, place=3), ("Queued", "Queued"), id="its place in line is said"),
+        pytest.param(state(full=True), ("Pending", "PoolFull"), id="the pool may have no more"),
+        pytest.param(state(full=True, candidate=READY), (Take, "m"), id="a full pool has ready machines"),
+        pytest.param(state(pool=FAIL, full=True), ("Failed", "NoCapacity"), id="and no time to wait for less"),
+        pytest.param(
+            state(candidate=READY, over_limit=Failure("QuotaExceeded", "")),
+            ("Pending", "QuotaExceeded"),
+            id="enough is enough, whatever is ready",
+        ),
+        pytest.param(
+            state(pool=FAIL, over_limit=Failure("QuotaExceeded", "")), ("Failed", "QuotaExceeded"), id="and not to wait"
+        ),
+        pytest.param(
+            state(trouble=Failure("CreateRefused", "")), ("Allocating", "CreateRefused"), id="none could be made now"
+        ),
+        pytest.param(
+            state(trouble=Failure("CreateRefused", "", True)), ("Failed", "CreateRefused"), id="none ever can be made"
+        ),
+        pytest.param(
+            state(trouble=Failure("CreateRefused", ""), candidate=READY), (Take, "m"), id="but one has become ready"
+        ),
+        # No pool
+        pytest.param(state(absent=Failure("PoolNotFound", "")), ("Pending", "PoolNotFound"), id="its pool may come"),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(11)), absent=Failure("PoolNotFound", "")),
+            ("Failed", "PoolNotFound"),
+            id="its pool did not come",
+        ),
+        pytest.param(
+            state(
+                a_claim(creationTimestamp=ago(11), bindTimeoutSeconds=60),
+                absent=Failure("NoDefaultPool", ""),
+            ),
+            ("Pending", "NoDefaultPool"),
+            id="who says how long waits so long",
+        ),
+        # Overrides
+        pytest.param(
+            state(a_claim(overrides={"instancetype": "large"}), candidate=READY),
+            (Make, "OverrideMismatch"),
+            id="a ready machine that is otherwise is not handed out",
+        ),
+        pytest.param(
+            state(a_claim(annotations={"poolhouse.dev/instance-type": "large"}), candidate=READY, pool=QUEUE),
+            (Make, "OverrideMismatch"),
+            id="nor by annotation, nor where it could wait",
+        ),
+        pytest.param(
+            state(
+                a_claim(overrides={"instancetype": "large"}), pool=a_pool(claimPolicy={"allowedOverrides": ["image"]})
+            ),
+            ("Failed", "OverrideNotAllowed"),
+            id="an override that is not allowed",
+        ),
+        pytest.param(
+            state(a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}])),
+            (Make, "OverrideMismatch"),
+            id="no machine is ready in the placement",
+        ),
+        pytest.param(
+            state(
+                a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}]), candidate=READY
+            ),
+            (Take, "m"),
+            id="one is ready in the placement",
+        ),
+        # Too late
+        pytest.param(state(a_claim(creationTimestamp=ago(301)), candidate=READY), ("Failed", "BindTimeout"), id="late"),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(20), bindTimeoutSeconds=10), pool=QUEUE, place=2),
+            ("Failed", "BindTimeout"),
+            id="late by its own measure",
+        ),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(301)), over_limit=Failure("QuotaExceeded", "")),
+            ("Failed", "QuotaExceeded"),
+            id="late, and why",
+        ),
+        # The first compare-and-swap was won
+        pytest.param(state(None, taken()), ("Bound", "MachineBound"), id="it is written down"),
+        pytest.param(state(None, taken(), certain=False), ("Bound", "MachineBound"), id="after a crash too"),
+        pytest.param(
+            state(None, taken("young", born=ago(1)), taken("old", born=ago(9))), (End, "young"), id="two: one is left"
+        ),
+        pytest.param(state(None, taken("m", Warm.READY)), (End, "m"), id="ready with a claim: nobody's"),
+        pytest.param(state(None, taken(deleting=True), candidate=READY), (Take, "m"), id="one that goes is none"),
+        # The second one too
+        pytest.param(state(a_claim(status=bound("m")), taken()), (Check, "m"), id="it runs: it is checked"),
+        pytest.param(state(a_claim(status=bound("m")), taken(), health=HEALTHY), (HandOver, "m"), id="it is well"),
+        pytest.param(state(a_claim(status=bound("m")), taken(), health=SICK), Rest, id="not well yet"),
+        pytest.param(
+            state(a_claim(status=bound("m", seconds=20)), taken(), health=SICK), (End, "m"), id="not well in time"
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", seconds=20)), taken(), health=BLIND),
+            Rest,
+            id="it may be well",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", seconds=1000)), taken(), health=BLIND), (End, "m"), id="but not for ever"
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused")),
+            (Mark, "m"),
+            id="before it is woken it is marked",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused", activated=True)),
+            (Wake, "m"),
+            id="then woken",
+        ),
+        pytest.param(
+            state(
+                a_claim(status=bound("m", "Resumed")),
+                taken(guest=PAUSED, standby="Paused", activated=True),
+                marks=Marks(awake=NOW),
+            ),
+            (Check, "m"),
+            id="and not woken twice at once",
+        ),
+        pytest.param(
+            state(
+                a_claim(status=bound("m", "Started")),
+                taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
+                marks=Marks(awake=NOW - timedelta(seconds=2)),
+            ),
+            (Wake, "m"),
+            id="but once more if it did not hear",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", "Started", seconds=100)), taken(activated=True), health=SICK),
+            Rest,
+            id="one that boots has as long as the pool gives it",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m")), taken("m"), taken("other")), (End, "other"), id="one too many is ended"
+        ),
+        # Its machine is lost before it is handed over
+        pytest.param(state(a_claim(status=bound("m")), certain=False), Look, id="not seen: it is looked for"),
+        pytest.param(state(a_claim(status=bound("m"))), ("Pending", "ActivationFailed"), id="one more try"),
+        pytest.param(
+            state(a_claim(status=bound("m")), taken(deleting=True)), ("Pending", "ActivationFailed"), id="going"
+        ),
+        pytest.param(state(a_claim(status=bound("m", attempts=2))), ("Failed", "ActivationFailed"), id="no third try"),
+        pytest.param(
+            state(a_claim(status={"phase": "Pending", "attempts": 2}), candidate=READY),
+            ("Failed", "ActivationFailed"),
+            id="nor after a crash",
+        ),
+        # In use
+        pytest.param(
+            state(a_claim(status=bound("m")), taken("m", Warm.IN_USE, activated=True)), ("Ready", ""), id="handed over"
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", phase="Ready", readyAt=ago(5)))),
+            ("Failed", "MachineLost"),
+            id="its machine is gone: it gets no other behind its user's back",
+        ),
+        # It ends
+        pytest.param(
+            state(a_claim(status=bound("m"), release=True), taken("m", Warm.IN_USE)), ("Releasing", ""), id="released"
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", phase="Releasing"), release=True), taken("m", Warm.IN_USE)),
+            (End, "m"),
+            id="its machine is deleted",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", phase="Releasing"), release=True), taken(deleting=True)),
+            Rest,
+            id="until it is gone",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", phase="Releasing"), release=True)),
+            ("Released", "Released"),
+            id="gone",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", seconds=61), ttlSeconds=60), taken("m", Warm.IN_USE)),
+            ("Expired", "Expired"),
+            id="its time is over",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m", "Resumed", seconds=61), ttlSeconds=60), taken(guest=PAUSED)),
+            ("Expired", "Expired"),
+            id="also while it wakes up",
+        ),
+        *(
+            pytest.param(state(a_claim(status=bound("m", phase=phase)), taken()), (End, "m"), id=f"{phase}: nothing")
+            for phase in ("Failed", "Expired", "Released")
+        ),
+        pytest.param(state(a_claim(status=bound("m", phase="Failed"))), Rest, id="over is over"),
+        pytest.param(
+            state(a_claim(status=bound("m"), deletionTimestamp=ago(1)), taken()), (End, "m"), id="its claim is deleted"
+        ),
+        pytest.param(
+            state(a_claim(deletionTimestamp=ago(1)), candidate=READY), Rest, id="a claim that goes gets nothing"
+        ),
+    ],
+)
+def test_next_step(found: State, expected: Any) -> None:
+    assert kind(plan(found, NOW)) == expected
+
+
+def test_a_place_in_line_is_not_written_with_every_machine() -> None:
+    """Or a line of a thousand would write a thousand statuses for each that is served."""
+    before = plan(state(pool=QUEUE, place=30), NOW)
+    assert isinstance(before, Say)
+    c = replace(a_claim(), status=before.status)
+    moved = state(c, pool=QUEUE, place=29, marks=Marks(placed=NOW - timedelta(seconds=3)))
+    assert plan(moved, NOW) == Rest(26)
+    assert isinstance(plan(moved, NOW + timedelta(seconds=27)), Say)
+    still = state(c, pool=QUEUE, place=30, marks=Marks(placed=NOW - timedelta(seconds=60)))
+    assert isinstance(plan(still, NOW), Rest), "and nothing at rest"
+
+
+def test_what_is_said_twice_is_written_once() -> None:
+    for found in (
+        state(full=True),
+        state(absent=Failure("PoolNotFound", "no")),
+        state(a_claim(status=bound("m")), taken("m", Warm.IN_USE, activated=True)),
+    ):
+        step = plan(found, NOW)
+        assert isinstance(step, Say)
+        again = replace(found, claim=replace(found.claim, status=step.status))
+        assert isinstance(plan(again, NOW + timedelta(seconds=1)), Rest)
+
+
+def test_the_name_of_a_machine_follows_from_the_claim() -> None:
+    assert machine_name("mine", "u", 0) == machine_name("mine", "u", 0)
+    assert machine_name("mine", "u", 0) != machine_name("mine", "u", 1)
+    assert machine_name("mine", "u", 0) != machine_name("mine", "v", 0)
+    assert len(machine_name("x" * 63, CLAIM_UID, 1)) <= 63
+
+
+def test_a_second_attempt_has_as_long_as_the_first() -> None:
+    """A machine that took its 15 minutes to fail does not make its claim late."""
+    condition = {"type": "Bound", "status": "False", "reason": "ActivationFailed", "lastTransitionTime": text(NOW)}
+    c = a_claim(creationTimestamp=ago(3600), status={"phase": "Pending", "attempts": 1, "conditions": [condition]})
+    assert kind(plan(state(c, candidate=READY), NOW)) == (Take, "m")

@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from controllers.warm.guest import PAUSED_BY_US
 from controllers.warm.machine import Machine
 from controllers.warm.machines import HEALTHY, Health
-
-
-class Tcp(Protocol):
-    @property
-    def port(self) -> int: ...
-
-
-class Http(Protocol):
-    @property
-    def port(self) -> int: ...
-    @property
-    def path(self) -> str: ...
-
-
-class Readiness(Protocol):
-    """What a pool wants to be true of a machine that it gives away."""
-
-    @property
-    def guest_agent(self) -> bool: ...
-    @property
-    def conditions(self) -> tuple[str, ...]: ...
-    @property
-    def tcp(self) -> Tcp | None: ...
-    @property
-    def http(self) -> Http | None: ...
+from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 
 
 def vitals(m: Machine, readiness: Readiness) -> Health:
@@ -91,14 +66,14 @@ async def asked(m: Machine, readiness: Readiness, timeout_seconds: float) -> Hea
     return HEALTHY
 
 
-async def _tcp(address: str, probe: Tcp | Http) -> Health:
+async def _tcp(address: str, probe: TcpProbe | HttpProbe) -> Health:
     _, writer = await asyncio.open_connection(address, probe.port)
     writer.close()
     return HEALTHY
 
 
-async def _http(address: str, probe: Tcp | Http) -> Health:
-    path = getattr(probe, "path", "/")
+async def _http(address: str, probe: TcpProbe | HttpProbe) -> Health:
+    path = probe.path if isinstance(probe, HttpProbe) else "/"
     host = f"[{address}]" if ":" in address else address
     # A redirect may lead anywhere, and where it leads says nothing about the machine.
     async with (

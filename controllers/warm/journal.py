@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 from controllers.warm.machine import Machine
 
@@ -27,10 +27,10 @@ def note(
     *,
     machine: Machine | None = None,
     level: int = logging.INFO,
-    **facts: object,
+    **facts: Any,
 ) -> None:
     """Facts that are None or empty are left out. Never what could be a secret: no template, no claim's content."""
-    about: dict[str, object] = {"event": what}
+    about: dict[str, Any] = {"event": what}
     if machine is not None:
         about |= {"pool": machine.pool, "vm": machine.name, "vm_uid": machine.uid}
     extra = {key: value for key, value in (about | facts).items() if value not in (None, "")}

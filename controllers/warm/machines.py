@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from controllers.warm.machine import NOBODY, Machine, Owner, Standby
 from kinds.warm import Warm, follows, returned
+from kinds.warmpool import Readiness
 
 Json = dict[str, Any]
 Verdict = Literal["Healthy", "Failed", "Unable"]
@@ -94,8 +95,8 @@ class Machines(Protocol):
     async def change(self, machine: Machine, change: Change) -> Machine:
         """One write, which is refused if the machine changed since it was read. With a new state goes its time."""
 
-    async def check(self, machine: Machine, readiness: Any) -> Health:
-        """Is it as a running machine should be? `readiness` is a pool's. Ends within the readiness' own time-outs."""
+    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        """Is it as a running machine should be? What asks it anything takes no longer than the time-out."""
 
     async def activate(self, machine: Machine) -> None:
         """Wakes it up: unpauses or starts it, if it is not awake."""

@@ -28,10 +28,16 @@ def _by_claim(m: Machine) -> Iterator[Hashable]:
         yield m.claim_uid
 
 
+def _by_name(m: Machine) -> Iterator[Hashable]:
+    if m.pool:
+        yield m.namespace, m.pool
+
+
 INDEXES: Mapping[str, Callable[[Machine], Iterable[Hashable]]] = {
     "pool": _by_pool,
     "state": _by_state,
     "claim": _by_claim,
+    "name": _by_name,
 }
 """what the store of machines is to be indexed by"""
 
@@ -71,6 +77,10 @@ class Queues:
     def all(self, pool_uid: str) -> list[Machine]:
         """Every machine that says it is of the pool, those that are claimed or being deleted included."""
         return [self.joined(m) for m in self.machines.by("pool", pool_uid)]
+
+    def named(self, pool: Key) -> list[Machine]:
+        """Machines of all pools that have, or had, this name."""
+        return self.machines.by("name", pool)
 
     def claimed(self, claim_uid: str) -> list[Machine]:
         """Machines that say they are this claim's. More than one is a race that the claim has to end."""

@@ -14,6 +14,7 @@ from controllers.warm.machine import Machine, Owner, Standby
 from controllers.warm.machine import machine as view
 from controllers.warm.machines import Change, Health, Lost, Order, Unsure, is_nobody, legal
 from kinds import meta
+from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, NotFound, Unavailable, Unreachable
 from runtime.resource import Resource
@@ -27,8 +28,6 @@ GUESTS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachin
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 _VM_VERBS = Resource("subresources.kubevirt.io", "v1", MACHINES.plural, MACHINES.kind)
 _VMI_VERBS = Resource("subresources.kubevirt.io", "v1", GUESTS.plural, GUESTS.kind)
-
-PROBE_SECONDS = 5.0
 
 
 class Preparing(Protocol):
@@ -75,9 +74,9 @@ class Virtual:
         except (Unreachable, Unavailable, TimeoutError) as error:
             raise Unsure(str(error)) from error
 
-    async def check(self, machine: Machine, readiness: health.Readiness) -> Health:
+    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         found = health.vitals(machine, readiness)
-        return found if found.verdict != "Healthy" else await health.asked(machine, readiness, PROBE_SECONDS)
+        return found if found.verdict != "Healthy" else await health.asked(machine, readiness, timeout_seconds)
 
     async def activate(self, machine: Machine) -> None:
         if machine.strategy == "Halted":

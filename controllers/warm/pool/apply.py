@@ -1,0 +1,305 @@
+"""Carries a warm pool's plan out. The only code of it that writes; it decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Literal
+
+from controllers.warm.journal import note
+from controllers.warm.machine import NOBODY, Machine
+from controllers.warm.machines import Change, Illegal, Lost, Machines, Order, Unsure
+from controllers.warm.pool.actions import Count, Create, Hold, Move, Orphan, Rest, Terminate
+from controllers.warm.pool.leave import FINALIZER
+from controllers.warm.pool.metrics import WarmPoolMetrics
+from controllers.warm.pool.plan import Plan
+from controllers.warm.pool.state import State
+from controllers.warm.pools import POOLS, Misfit, Pool
+from defaulter.contract import Refused
+from kinds import meta
+from kinds.warm import Warm
+from kinds.warmpool import WarmPoolStatus
+from runtime.api import Api
+from runtime.batches import slow_start
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from runtime.events import Events
+from runtime.expectations import Expectations
+
+log = logging.getLogger(__name__)
+
+BURST = 250
+LABELS_AT_ONCE = 16
+"""of the calls that may be under way, so many are for labels; the others are left to claims"""
+
+
+class NotSent(Exception):
+    """An earlier batch failed."""
+
+
+PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Lost, Unsure, Unreachable, Unavailable, TimeoutError, NotSent)
+"""Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
+knows more."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a machine could not be made, in one word and in a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    created: int = 0
+    refusal: Refusal | None = None
+    late: tuple[str, ...] = ()
+    """names of machines that did not get ready in time, and were deleted"""
+    ripe: int = 0
+    """machines that got Ready"""
+    again: bool = False
+    """something was not done, whether or not that is anybody's fault"""
+
+
+@dataclass
+class Apply:
+    api: Api
+    events: Events
+    expectations: Expectations[str]
+    """by UID of the pool"""
+    metrics: WarmPoolMetrics
+    clock: Callable[[], float]
+    _trusted: set[str] = field(default_factory=set)
+    """pools whose last creations were all accepted: the next ones need not begin one by one"""
+
+    async def __call__(self, state: State, plan: Plan, machines: Machines) -> Outcome:
+        pool = state.pool
+        labels = [a for a in plan.actions if isinstance(a, Move | Rest | Count | Orphan)]
+        kept = await self._keep(pool, labels, machines)
+        removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
+        created = await self._create(pool, [a for a in plan.actions if isinstance(a, Create)], machines)
+        for action in plan.actions:
+            if isinstance(action, Hold):
+                await self._hold(pool, action)
+        return Outcome(
+            created.created,
+            created.refusal,
+            removed.late,
+            kept.ripe,
+            kept.again or removed.again or created.again,
+        )
+
+    def forget(self, uid: str) -> None:
+        """The pool is gone."""
+        self._trusted.discard(uid)
+
+    async def orphan(self, orphans: Sequence[Orphan], machines: Machines) -> bool:
+        """Machines without a pool; whether all of it was done."""
+        return not (await self._keep(None, orphans, machines)).again
+
+    # Labels
+
+    async def _keep(self, pool: Pool | None, actions: Sequence[Move | Rest | Count | Orphan], of: Machines) -> Outcome:
+        turns = asyncio.Semaphore(LABELS_AT_ONCE)
+
+        async def one(action: Move | Rest | Count | Orphan) -> bool:
+            async with turns:
+                return await self._relabel(pool, action, of)
+
+        done = await asyncio.gather(*map(one, actions))
+        ripe = sum(ok and isinstance(a, Move) and a.state is Warm.READY for a, ok in zip(actions, done, strict=True))
+        return Outcome(ripe=ripe, again=not all(done))
+
+    async def _relabel(self, pool: Pool | None, action: Move | Rest | Count | Orphan, of: Machines) -> bool:
+        try:
+            if isinstance(action, Rest):
+                await of.stand_by(action.machine, action.mode)
+            else:
+                await of.change(action.machine, change(action))
+        except (Lost, Unsure, Unreachable, Unavailable, Throttled) as error:
+            note(log, "Retry", f"{action.machine.name}: {error}", machine=action.machine, level=logging.DEBUG)
+            return False
+        except Illegal as error:
+            self._violated(pool, "states", action.machine, str(error))
+            return True
+        except ApiError as error:
+            said = f"{action.machine.name}: {error}"
+            note(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
+            return False
+        self._tell(pool, action)
+        return True
+
+    def _tell(self, pool: Pool | None, action: Move | Rest | Count | Orphan) -> None:
+        m = action.machine
+        before = m.state.value if m.state else ""
+        match action:
+            case Move():
+                after, why = action.state.value, action.reason
+                said = f"{m.name} is {after}: {why}"
+                note(log, "MachineMoved", said, machine=m, state_from=before, state_to=after, reason=why)
+                if pool is not None:
+                    self._moved(pool, action)
+            case Orphan():
+                note(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
+                if pool is not None:
+                    self.say(pool, "Warning", "Orphaned", f"{m.name} is left to itself: {action.reason}", "Orphan")
+            case Rest():
+                said = f"{m.name} is asked to be {action.mode.lower()}"
+                note(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
+            case Count():
+                said = f"{m.name} is still unhealthy: {action.reason}"
+                note(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
+
+    def _moved(self, pool: Pool, action: Move) -> None:
+        m, said = action.machine, f"{action.machine.name}: {action.reason}"
+        if action.state is Warm.READY and m.state in (Warm.PROVISIONING, Warm.STANDING_BY):
+            self.say(pool, "Normal", "VMReady", said, "Fill")
+        elif action.state is Warm.STANDING_BY and m.state is not Warm.STANDING_BY:
+            self.say(pool, "Normal", "StandbyEntered", said, "StandBy")
+        elif action.state in (Warm.UNHEALTHY, Warm.UNKNOWN):
+            self.say(pool, "Warning", "VMUnhealthy", f"{m.name} is {action.state.value}: {action.reason}", "Check")
+
+    # Number
+
+    async def _remove(self, pool: Pool, actions: Sequence[Terminate], of: Machines) -> Outcome:
+        if not actions:
+            return Outcome()
+        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
+        self.expectations.expect(pool.uid, deletes=[a.machine.uid for a in actions], now=self.clock())
+
+        async def one(action: Terminate) -> None:
+            if not await of.terminate(action.machine, action.reason):
+                raise Lost(f"{action.machine.name} has changed")
+
+        results = await slow_start([partial(one, action) for action in actions], first=BURST, most=BURST)
+        late, again = [], False
+        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
+            assert not isinstance(action, NotSent)
+            m = action.machine
+            if isinstance(result, Exception):
+                again = True
+                if not isinstance(result, Unsure):
+                    self.expectations.gave_up(pool.uid, deletes=[m.uid])
+                if not isinstance(result, PASSING):
+                    note(log, "Failure", f"deleting {m.name}: {result}", machine=m, level=logging.ERROR)
+                continue
+            self.metrics.terminations.labels(*pool.key, action.cause).inc()
+            if action.cause == "ReadinessTimeout":
+                late.append(m.name)
+            if action.cause == "Contradiction":
+                self._violated(pool, "labels", m, action.reason)
+            kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
+            self.say(pool, kind, "VMTerminated", f"{m.name}: {action.reason}", "Terminate")
+        return Outcome(late=tuple(late), again=again)
+
+    async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
+        if not actions:
+            return Outcome()
+        names = [a.name for a in actions]
+        self.expectations.expect(pool.uid, creates=names, now=self.clock())
+        calls = [partial(of.create, order(pool, a)) for a in actions]
+        results = await slow_start(calls, first=BURST if pool.uid in self._trusted else 1, most=BURST)
+        created, refusal, again = 0, None, False
+        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
+            assert not isinstance(action, NotSent)
+            if not isinstance(result, Exception):
+                created += 1
+                self._created(pool, action)
+                continue
+            again = True
+            # One that got no answer may have been made: its event, or the expectation's timeout, will tell.
+            if not isinstance(result, Unsure):
+                self.expectations.gave_up(pool.uid, creates=[action.name])
+            if not isinstance(result, PASSING) and refusal is None:
+                refusal = refused(result)
+                said = f"creating {action.name}: {refusal.message}"
+                note(log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason)
+                self.say(pool, "Warning", refusal.reason, said, "Fill")
+        self._trusted.discard(pool.uid)
+        if not again:
+            self._trusted.add(pool.uid)
+        return Outcome(created=created, refusal=refusal, again=again and refusal is None)
+
+    def _created(self, pool: Pool, action: Create) -> None:
+        said, why = f"{action.name}: {action.reason}", action.reason
+        note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement, reason=why)
+        self.say(pool, "Normal", "VMCreated", said, "Fill")
+
+    # The pool itself
+
+    async def write_status(self, pool: Pool | Misfit, status: WarmPoolStatus) -> None:
+        # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
+        nothing = dict.fromkeys(status.model_dump(by_alias=True))
+        body = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
+        with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
+            await self.api.patch(POOLS, pool.namespace, pool.name, body, subresource="status")
+
+    async def _hold(self, pool: Pool, action: Hold) -> None:
+        rest = [each for each in pool.finalizers if each != FINALIZER]
+        body = {"metadata": {"uid": pool.uid, "finalizers": [*rest, FINALIZER] if action.wanted else rest}}
+        with suppress(NotFound):
+            await self.api.patch(POOLS, pool.namespace, pool.name, body)
+
+    def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
+        self.events.emit(_reference(pool), kind, reason, said, action=action)
+
+    def _violated(self, pool: Pool | None, invariant: str, m: Machine, said: str) -> None:
+        self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
+        note(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
+        if pool is not None:
+            self.say(pool, "Warning", "InvariantViolated", said, "Check")
+
+
+QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
+"""Causes for which a machine goes without anything being wrong with it."""
+
+
+def order(pool: Pool, action: Create) -> Order:
+    return Order(
+        namespace=pool.namespace,
+        name=action.name,
+        pool=pool.name,
+        pool_uid=pool.uid,
+        owner=pool.owner,
+        template=pool.template,
+        template_hash=pool.hashes[action.placement],
+        placement=pool.placements[action.placement],
+        standby=action.standby,
+    )
+
+
+def change(action: Move | Count | Orphan) -> Change:
+    match action:
+        case Move():
+            annotations: dict[str, str | None] = {meta.STATE_REASON: action.reason}
+            if action.machine.check_failures:
+                annotations[meta.CHECK_FAILURES] = None
+            labels: dict[str, str | None] = {meta.STANDBY: action.standby} if action.standby else {}
+            return Change(action.state, labels=labels, annotations=annotations)
+        case Count():
+            return Change(annotations={meta.CHECK_FAILURES: str(action.failures)})
+        case Orphan():
+            return Change(owner=NOBODY, labels={meta.ORPHANED: action.cause})
+
+
+def refused(error: Exception) -> Refusal:
+    """A quota that is full answers as one who may not."""
+    said = str(error)
+    if isinstance(error, Forbidden) and "quota" in said:
+        return Refusal("CapacityExhausted", said)
+    return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)
+
+
+def _reference(pool: Pool | Misfit) -> dict[str, str]:
+    return {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "namespace": pool.namespace,
+        "name": pool.name,
+        "uid": pool.uid,
+    }

@@ -1,0 +1,243 @@
+"""Joins observing, planning and applying for warm pools, and decides who is looked at when."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from controllers.warm.guest import Guest
+from controllers.warm.machine import Machine, seconds_since
+from controllers.warm.nodes import Node
+from controllers.warm.pool.apply import Apply, Outcome
+from controllers.warm.pool.checks import Checks, asks
+from controllers.warm.pool.leave import left_alone
+from controllers.warm.pool.limits import NO_FAILURES, Bucket, Failures
+from controllers.warm.pool.metrics import WarmPoolMetrics
+from controllers.warm.pool.news import news
+from controllers.warm.pool.observe import Fleet, Stores, observe
+from controllers.warm.pool.plan import plan
+from controllers.warm.pool.state import State
+from controllers.warm.pool.status import misfit_status, status
+from controllers.warm.pools import Misfit, Pool
+from controllers.warm.queues import Queues
+from kinds.warm import Warm
+from kinds.warmpool import WarmPoolStatus
+from runtime.controller import Unfinished
+from runtime.expectations import Expectations
+from runtime.resource import Key
+
+GATHER_SECONDS = 0.1
+"""Changes of a pool's machines within this time are looked at once."""
+STATUS_SECONDS = 1.0
+"""Counts are written at most so often."""
+DEPTH_CHECK_SECONDS = 30.0
+"""The document's check on a time basis. It finds what no event told, and writes nothing where nothing has changed."""
+PROVISIONING_PERIOD_SECONDS = 2.0
+"""Machines that have to be asked are asked so often until they are ready."""
+
+Enqueue = Callable[[Key, float], None]
+
+
+@dataclass
+class WarmPoolController:
+    stores: Stores
+    queues: Queues
+    fleet: Callable[[Pool], Fleet]
+    """who holds this pool's machines"""
+    virtual: Fleet
+    apply: Apply
+    checks: Checks
+    expectations: Expectations[str]
+    metrics: WarmPoolMetrics
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    seed: str
+    """another one in every process: names that it makes are its own"""
+    _failures: dict[str, Failures] = field(default_factory=dict)
+    _buckets: dict[str, Bucket] = field(default_factory=dict)
+    _written: dict[str, float] = field(default_factory=dict)
+    _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
+    """what was written last, which the store may not show yet"""
+    _looks: int = 0
+
+    async def reconcile(self, key: Key) -> float | None:
+        pool = self.stores.pools.get(key)
+        if not isinstance(pool, Pool) or pool.deleting:
+            await self._leave_alone(key)
+        match pool:
+            case None:
+                self.metrics.gone(key)
+                return None
+            case Misfit():
+                return await self._say_status(pool, misfit_status(pool, self.now()))
+            case Pool():
+                return await self._keep_up(pool)
+
+    async def _keep_up(self, pool: Pool) -> float:
+        fleet, now, clock = self.fleet(pool), self.now(), self.clock()
+        if pool.uid not in self._failures:
+            self._begin(pool, fleet)
+        state = self._observe(pool, fleet, clock)
+        decided = plan(state, now)
+        outcome = await self.apply(state, decided, fleet.machines)
+        self._learn(state, outcome, now)
+        fresh = status(replace(state, failures=self._failures[pool.uid]), now)
+        self.metrics.pool(state, fresh, clock)
+        wait = await self._say_status(pool, fresh)
+        if outcome.again:
+            raise Unfinished("the cluster has changed meanwhile")
+        waits = (
+            wait,
+            decided.again_seconds,
+            self.checks.seconds_until_period_ends(pool, state.members),
+            self.expectations.wait_seconds(pool.uid, clock),
+            # What was refused is tried again when its pause is over, not when the next thing happens.
+            self._failures[pool.uid].seconds_until_due(now),
+        )
+        return min(w for w in (DEPTH_CHECK_SECONDS, *waits) if w is not None)
+
+    def _observe(self, pool: Pool, fleet: Fleet, clock: float) -> State:
+        rate = pool.spec.refill.rate_per_second
+        if rate:
+            bucket = self._buckets.get(pool.uid) or Bucket.full(rate, clock)
+            self._buckets[pool.uid] = bucket.filled(rate, clock)
+        self._looks += 1
+        return observe(
+            self.stores,
+            pool,
+            fleet,
+            self.checks.look,
+            settled=self.expectations.satisfied(pool.uid, clock),
+            failures=self._failures[pool.uid],
+            tokens=self._buckets[pool.uid].tokens if rate else math.inf,
+            seed=f"{self.seed}.{self._looks}",
+        )
+
+    def _begin(self, pool: Pool, fleet: Fleet) -> None:
+        """The first look of this process at the pool: what it must not forget is read from what it wrote before."""
+        self._failures[pool.uid] = Failures.read(pool.status)
+        for word, count in Counter(m.state.value for m in fleet.all(pool.uid) if m.state).items():
+            self.metrics.recovered.labels(*pool.key, word).inc(count)
+
+    def _learn(self, state: State, outcome: Outcome, now: datetime) -> None:
+        pool, failures = state.pool, self._failures[state.pool.uid]
+        refill = pool.spec.refill
+        if outcome.created and refill.rate_per_second:
+            self._buckets[pool.uid] = self._buckets[pool.uid].spent(outcome.created)
+        if outcome.ripe:
+            failures = NO_FAILURES
+        elif outcome.refusal:
+            failures = failures.failed(outcome.refusal.reason, outcome.refusal.message, now, refill, pool.uid)
+            self.metrics.failures.labels(*pool.key, outcome.refusal.reason).inc()
+        elif outcome.late:
+            for name in outcome.late:
+                said = f"{name} was not ready within {pool.spec.readiness.timeout_seconds} s"
+                failures = failures.failed("ReadinessTimeout", said, now, refill, pool.uid)
+                self.metrics.failures.labels(*pool.key, "ReadinessTimeout").inc()
+        elif outcome.created and failures.reason != "ReadinessTimeout":
+            failures = NO_FAILURES
+        if outcome.created and state.breaker_open:
+            failures = failures.probed(now, refill, pool.uid)
+        self._failures[pool.uid] = failures
+
+    async def _say_status(self, pool: Pool | Misfit, fresh: WarmPoolStatus) -> float | None:
+        """Writes a status that has changed, or returns how long to wait with it."""
+        if isinstance(pool, Pool) and pool.deleting:
+            return None
+        known = self._said.get(pool.uid, pool.status)
+        if fresh == pool.status and known == fresh:
+            return None
+        left = self._written.get(pool.uid, float("-inf")) + STATUS_SECONDS - self.clock()
+        if left > 0:
+            return left
+        await self.apply.write_status(pool, fresh)
+        self._written[pool.uid], self._said[pool.uid] = self.clock(), fresh
+        for each in news(known, fresh):
+            self.apply.say(pool, each.type, each.reason, each.note, "Status")
+        return None
+
+    async def _leave_alone(self, key: Key) -> None:
+        """Machines whose pool is gone, and that it does not own any more."""
+        gone = [m for m in self.virtual.named(key) if self.stores.of(m.pool_uid) is None]
+        orphans = [each for m in gone for each in left_alone([m], m.pool_uid)]
+        if orphans and not await self.apply.orphan(orphans, self.virtual.machines):
+            raise Unfinished("not all machines of a pool that is gone are labelled")
+
+    async def ask(self, enqueue: Enqueue, key: Key) -> float | None:
+        """Checks the machines that have to be asked; when to come back."""
+        pool = self.stores.pools.get(key)
+        if not isinstance(pool, Pool) or not asks(pool) or pool.deleting:
+            return None
+        fleet = self.fleet(pool)
+        machines = fleet.all(pool.uid)
+        if not fleet.blind and await self.checks.ask(pool, machines, fleet.machines):
+            enqueue(key, 0.0)
+        waiting = any(m.state in (Warm.PROVISIONING, Warm.STANDING_BY) for m in machines)
+        period = float(pool.spec.health.period_seconds)
+        return min(PROVISIONING_PERIOD_SECONDS, period) if waiting else period
+
+    # What changed, and whose business it is
+
+    def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self.expectations.forget(old.uid)
+            self.apply.forget(old.uid)
+            for memory in (self._failures, self._buckets, self._written, self._said):
+                memory.pop(old.uid, None)
+        for each in (old, new):
+            if each is not None:
+                enqueue(each.key, 0)
+        if _wish(old) != _wish(new):
+            pool = new or old
+            assert pool is not None
+            for other in self.stores.pools.by("namespace", pool.namespace):
+                enqueue(other.key, 0)
+
+    def machine_changed(self, enqueue: Enqueue, old: Machine | None, new: Machine | None) -> None:
+        uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
+        waited = self._waiting(uids)
+        if new is not None:
+            self.expectations.saw_create(new.pool_uid, new.name)
+            self._refilled(old, new)
+        leaving = old if new is None else new if new.deleting else None
+        if leaving is not None:
+            self.expectations.saw_delete(leaving.pool_uid, leaving.uid)
+        if old is not None and (new is None or new.uid != old.uid):
+            self.checks.forget(old.uid)
+        # The last that was waited for is worth a look at once: the next burst begins with it.
+        pause = 0 if waited - self._waiting(uids) else GATHER_SECONDS
+        for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
+            enqueue(key, pause)
+
+    def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
+        key = next(each.key for each in (new, old) if each is not None)
+        self._enqueue_of(enqueue, self.queues.machines.get(key))
+
+    def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
+        name = next(each.name for each in (new, old) if each is not None)
+        for m in self.queues.on(name):
+            self._enqueue_of(enqueue, m)
+
+    def demand_changed(self, enqueue: Enqueue, pool_uid: str) -> None:
+        if (pool := self.stores.of(pool_uid)) is not None:
+            enqueue(pool.key, 0.0)
+
+    @staticmethod
+    def _enqueue_of(enqueue: Enqueue, m: Machine | None) -> None:
+        if m is not None and m.pool:
+            enqueue((m.namespace, m.pool), GATHER_SECONDS)
+
+    def _refilled(self, old: Machine | None, new: Machine) -> None:
+        if old is not None and old.state in (Warm.PROVISIONING, Warm.STANDING_BY) and new.state is Warm.READY:
+            self.metrics.refill.labels(new.namespace, new.pool).observe(max(0.0, seconds_since(new.born, self.now())))
+
+    def _waiting(self, owners: set[str]) -> set[str]:
+        """Those for which something is expected to be seen."""
+        return {owner for owner in owners if any(self.expectations.open(owner))}
+
+
+def _wish(pool: Pool | Misfit | None) -> tuple[str, bool]:
+    return (pool.uid, pool.spec.default and not pool.deleting) if isinstance(pool, Pool) else ("", False)

@@ -1,0 +1,54 @@
+"""What becomes of machines when their pool goes, and of those that nobody should have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from controllers.warm.machine import Machine
+from controllers.warm.pool.actions import Action, Hold, Orphan, Terminate
+from controllers.warm.pool.state import State
+from kinds import meta
+
+FINALIZER = f"{meta.DOMAIN}/orphan-machines"
+"""On pools whose machines are to outlive them: the garbage collector would not ask."""
+
+
+def pool_holds_on(state: State, now: datetime) -> Iterator[Action]:
+    pool = state.pool
+    wanted = pool.spec.deletion_policy == "Orphan" and not pool.deleting
+    if wanted and FINALIZER not in pool.finalizers:
+        yield Hold(True, "deletionPolicy is Orphan")
+    elif pool.spec.deletion_policy != "Orphan" and FINALIZER in pool.finalizers:
+        yield Hold(False, "deletionPolicy is Delete")
+
+
+def pool_goes(state: State, now: datetime) -> Iterator[Action]:
+    """With Delete nothing is to be done: the machines are the pool's, and go as the garbage of any other owner."""
+    if not state.pool.deleting or FINALIZER not in state.pool.finalizers:
+        return
+    for m in state.members:
+        yield Orphan(m, "PoolDeleted", "its pool is being deleted, and deletionPolicy is Orphan")
+    if not state.members:
+        yield Hold(False, "its machines are orphaned")
+
+
+def machines_were_marked(state: State, now: datetime) -> Iterator[Action]:
+    for m in state.left_behind:
+        yield Terminate(m, "Marked", "it was marked to be terminated")
+
+
+def labels_contradict(state: State, now: datetime) -> Iterator[Action]:
+    """Ours, with the claim or the state of a machine that is a claim's: no write of ours leaves that behind."""
+    for m in state.impossible:
+        if m.owned_by(state.pool.uid):
+            yield Terminate(
+                m, "Contradiction", f"its labels contradict each other (state {m.state}, claim {m.claim_uid})"
+            )
+
+
+def left_alone(machines: Iterable[Machine], pool_uid: str) -> Iterator[Orphan]:
+    """Of a pool that is gone: those that it still owns go as garbage, the others belong to nobody."""
+    for m in machines:
+        if m.unclaimed and not m.deleting and not m.orphaned and not m.owned_by(pool_uid):
+            yield Orphan(m, "PoolGone", "its pool is gone")

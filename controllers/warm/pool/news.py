@@ -1,0 +1,51 @@
+"""What a change of a pool's status means for people: an Event each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from kinds.condition import Condition
+from kinds.warmpool import WarmPoolStatus
+
+
+@dataclass(frozen=True)
+class News:
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
+    """What is new in the later one. The first status of a pool says only what is wrong."""
+    old = {c.type: c for c in before.conditions}
+    new = {c.type: c for c in after.conditions}
+    first = before.observed_generation is None
+
+    def became(kind: str, status: str, reason: str | None = None) -> Condition | None:
+        now, was = new.get(kind), old.get(kind)
+        if now is None or now.status != status or (reason and now.reason != reason):
+            return None
+        return None if was is not None and (was.status, was.reason) == (now.status, now.reason) else now
+
+    if found := became("Valid", "False"):
+        yield News("Warning", "InvalidSpec", found.message)
+    if found := became("Degraded", "True", "BreakerOpen"):
+        yield News("Warning", "BreakerOpen", found.message)
+    if old.get("Degraded") and old["Degraded"].reason == "BreakerOpen" and new["Degraded"].reason != "BreakerOpen":
+        yield News("Normal", "BreakerClosed", "machines start again")
+    if found := became("Degraded", "True", "MassFailure"):
+        yield News("Warning", "MassFailure", found.message)
+    if found := became("Available", "False", "InsufficientCapacity"):
+        yield News("Warning", "CapacityExhausted", found.message)
+    if before.available_replicas and not after.available_replicas:
+        yield News("Warning", "PoolEmpty", "no machine is ready to be claimed")
+    if found := became("Default", "False", "DefaultConflict"):
+        yield News("Warning", "DefaultConflict", found.message)
+    if (found := became("RolloutComplete", "False", "RollingOut")) and not first:
+        yield News("Normal", "RolloutStarted", found.message)
+    if found := became("RolloutComplete", "False", "ProgressDeadlineExceeded"):
+        yield News("Warning", "RolloutStalled", found.message)
+    if (found := became("RolloutComplete", "True")) and not first:
+        yield News("Normal", "RolloutComplete", found.message)

@@ -1,0 +1,90 @@
+"""What a warm pool does next: an ordinary function of what was observed and of the time.
+
+Each concern is a module with steps of one signature, `(state, now) -> actions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from controllers.warm.pool import fill, heal, ripen, roll
+from controllers.warm.pool.actions import Action, Create, Hold, Terminate
+from controllers.warm.pool.fill import too_few_machines
+from controllers.warm.pool.heal import machines_fail_their_checks, machines_never_get_ready, machines_stay_unhealthy
+from controllers.warm.pool.leave import labels_contradict, machines_were_marked, pool_goes, pool_holds_on
+from controllers.warm.pool.ripen import machines_are_healthy, machines_lie_down
+from controllers.warm.pool.roll import machines_are_displaced, machines_are_outdated
+from controllers.warm.pool.state import State
+from controllers.warm.pool.tiers import machines_wait_otherwise
+from controllers.warm.pool.trim import too_many_machines
+
+Step = Callable[[State, datetime], Iterator[Action]]
+
+KEEPING: tuple[Step, ...] = (
+    labels_contradict,
+    machines_were_marked,
+    machines_fail_their_checks,
+    machines_stay_unhealthy,
+    machines_never_get_ready,
+    machines_are_healthy,
+    machines_lie_down,
+)
+"""Each machine by itself: its label is kept true, whatever else the pool is about. The first action of a machine is the
+only one; the next look begins from its result."""
+TIMERS: tuple[Callable[[State, datetime], float | None], ...] = (
+    ripen.seconds_until_ripe,
+    heal.seconds_until_late,
+    fill.seconds_until_allowed,
+    roll.seconds_until_due,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    actions: tuple[Action, ...] = ()
+    again_seconds: float | None = None
+    """when time alone will change the plan"""
+
+
+def plan(state: State, now: datetime) -> Plan:
+    """The actions in the order in which they are to be done. A pool that can't see does nothing; one that is paused
+    makes and removes nothing; one whose store doesn't show yet what it made or removed waits with the next."""
+    if state.blind:
+        return Plan()
+    if state.pool.deleting:
+        return Plan(tuple(pool_goes(state, now)))
+    kept = _once_each(action for step in KEEPING for action in step(state, now))
+    numbers = () if state.pool.spec.paused else tuple(_numbers(state, now, kept))
+    # What has to go need not be kept true first.
+    going = {_uid(action) for action in numbers}
+    kept = tuple(action for action in kept if _uid(action) not in going)
+    actions = (*pool_holds_on(state, now), *kept, *numbers)
+    times = (seconds for timer in TIMERS if (seconds := timer(state, now)) is not None)
+    return Plan(actions, min(times, default=None))
+
+
+def _numbers(state: State, now: datetime, kept: tuple[Action, ...]) -> Iterator[Action]:
+    """How many there are and what they are, in steps that don't add up: who removes two for two reasons that are one
+    removes too many."""
+    busy = {_uid(action) for action in kept}
+    if state.settled and not any(isinstance(action, Terminate) for action in kept):
+        surplus = tuple(too_many_machines(state, now))
+        going = _once_each((*(surplus or machines_are_outdated(state, now)), *machines_are_displaced(state, now)))
+        busy |= {_uid(action) for action in going}
+        yield from going
+        if not surplus:
+            yield from too_few_machines(state, now)
+    yield from (action for action in machines_wait_otherwise(state, now) if _uid(action) not in busy)
+
+
+def _once_each(actions: Iterable[Action]) -> tuple[Action, ...]:
+    found: dict[str, Action] = {}
+    for action in actions:
+        found.setdefault(_uid(action), action)
+    return tuple(found.values())
+
+
+def _uid(action: Action) -> str:
+    return f"{action}" if isinstance(action, Create | Hold) else action.machine.uid

@@ -1,0 +1,336 @@
+"""Warm pools on the real API server with simulated guests: what is in the cluster in the end, whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controllers.warm.pool.leave import FINALIZER
+from controllers.warm.pools import POOLS
+from controllers.warm.vm import GUESTS, MACHINES, NODES
+from kinds import meta
+from local.places import Places
+from runtime.api import Api, Resource
+from tests.cluster.faulty import Faulty
+from tests.cluster.pooling import until
+from tests.cluster.test_engine import ALONE, stack
+from tests.cluster.warming import HASTY, Place, controllers, namespace, template
+
+Json = dict[str, Any]
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    places = Places.of(tmp_path_factory.mktemp("warm"))
+    with stack(places, "--engine", "simulated", *ALONE):
+        yield places
+
+
+@pytest_asyncio.fixture
+async def place(simulated: Places) -> AsyncIterator[Place]:
+    async with namespace(simulated.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+def ours(simulated: Places) -> Any:
+    """Who the controllers are: with their rights, and no others."""
+    return simulated.kubeconfig_of("controllers")
+
+
+async def test_a_pool_fills_scales_and_rests(simulated: Places, place: Place, ours: Any) -> None:
+    await place.pool(4)
+    async with controllers(ours) as running:
+        await until(place.available, 4)
+        await until(lambda: place.condition("Progressing"), ("True", "Complete"))
+        status = await place.status()
+        assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (4, 4, 4)
+        assert {c["type"]: c["status"] for c in status["conditions"]} == {
+            "Valid": "True",
+            "Available": "True",
+            "Progressing": "True",
+            "RolloutComplete": "True",
+            "Default": "False",
+        }
+        scale(simulated, place, 2)
+        await until(place.available, 2)
+        scale(simulated, place, 6)
+        await until(place.available, 6)
+        await until(lambda: place.condition("Progressing"), ("True", "Complete"))
+        await asyncio.sleep(2)  # what is still on its way
+        before = running.writes()
+        await asyncio.sleep(4)
+        assert running.writes() == before, "at rest nothing is written"
+        assert running.violations() == 0
+    assert {"VMCreated", "VMReady", "VMTerminated"} <= await place.news()
+
+
+def scale(places: Places, place: Place, replicas: int) -> None:
+    command = ["kubectl", "--kubeconfig", str(places.kubeconfig), "-n", place.namespace, "scale", "vmwp/web"]
+    done = subprocess.run([*command, f"--replicas={replicas}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_without_a_pool_no_vm_is_made(place: Place, ours: Any) -> None:
+    async with controllers(ours) as running:
+        await asyncio.sleep(1)
+        assert running.writes() == 0
+    assert await place.documents() == []
+
+
+async def test_the_documents_four_pools_fill_to_eleven_and_rest(place: Place, ours: Any) -> None:
+    """Of which two have one template. Those that counted each other's made and removed VMs without an end."""
+    for name, replicas, memory in (("a", 2, "64Mi"), ("b", 5, "96Mi"), ("c", 3, "128Mi"), ("d", 1, "64Mi")):
+        await place.pool(replicas, name, template=template(memory), default=name == "a")
+    async with controllers(ours) as running:
+        await until(place.states, {"Ready": 11})
+        there, before = await place.uids(), running.value("vm_terminations_total")
+        await asyncio.sleep(3)
+        assert await place.uids() == there
+        assert running.value("vm_terminations_total") == before
+        assert await place.condition("Default", "a") == ("True", "Elected")
+
+
+async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> None:
+    await place.pool(0, "a", default=True)
+    await asyncio.sleep(1.1)  # creation times are whole seconds
+    await place.pool(0, "b", default=True)
+    async with controllers(ours):
+        await until(lambda: place.condition("Default", "b"), ("False", "DefaultConflict"))
+        assert await place.condition("Default", "a") == ("True", "Elected")
+        await place.api.delete(POOLS, place.namespace, "a")
+        await until(lambda: place.condition("Default", "b"), ("True", "Elected"))
+
+
+async def test_a_template_that_does_not_start_opens_the_breaker_and_recovers_by_itself(place: Place, ours: Any) -> None:
+    broken = template(fail="ErrImagePull")
+    await place.pool(20, template=broken, refill={"maxConcurrent": 6, "breakerThreshold": 3, "backoffSeconds": 1})
+    async with controllers(ours) as running:
+        await until(lambda: place.condition("Degraded"), ("True", "BreakerOpen"))
+        await asyncio.sleep(3)
+        assert len(await place.documents()) <= 10, "so many that more would fail too: one is tried now and then"
+        assert running.value("breaker_open", namespace=place.namespace, warmpool="web") == 1
+        # The image appears in the registry. What is in the annotations makes no other template.
+        await place.change(template={"metadata": {"annotations": {meta.SIM_PREFIX + "fail": None}}})
+        await until(lambda: _observed(place), True)
+        for m in await place.machines():
+            await place.annotate(m, fail="", fail_rate="0")
+        await until(place.available, 20)
+        await until(lambda: place.condition("Degraded"), ("False", "AsExpected"))
+    assert {"BreakerOpen", "BreakerClosed"} <= await place.news()
+
+
+async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours: Any) -> None:
+    quota = {"metadata": {"namespace": place.namespace, "name": "q"}}
+    quota["spec"] = {"hard": {"count/virtualmachines.kubevirt.io": "2"}}  # type: ignore[assignment]
+    await place.api.create(QUOTAS, quota)
+    await place.pool(4, refill={"backoffSeconds": 1, "maxBackoffSeconds": 2})
+    async with controllers(ours):
+        await until(place.available, 2)
+        await until(lambda: place.condition("Available"), ("False", "InsufficientCapacity"))
+        await place.api.patch(
+            QUOTAS, place.namespace, "q", {"spec": {"hard": {"count/virtualmachines.kubevirt.io": "9"}}}
+        )
+        await until(place.available, 4)
+    assert "CapacityExhausted" in await place.news()
+
+
+async def test_what_fails_its_checks_leaves_the_pool_and_is_replaced(place: Place, ours: Any) -> None:
+    await place.pool(2, template=template(agent="true"), readiness={"guestAgent": True}, health=HASTY)
+    async with controllers(ours) as running:
+        await until(place.available, 2)
+        sick = (await place.machines())[0]
+        await place.annotate(sick, agent="false")
+        await until(place.states, {"Ready": 2, "Unhealthy": 1})
+        await until(lambda: _has(place, sick.uid), False)
+        await until(place.states, {"Ready": 2})
+        labels = {"namespace": place.namespace, "warmpool": "web", "reason": "Unhealthy"}
+        assert running.value("vm_terminations_total", **labels) == 1
+
+
+async def _has(place: Place, uid: str) -> bool:
+    return uid in await place.uids()
+
+
+async def test_what_recovers_is_checked_anew_and_comes_back(place: Place, ours: Any) -> None:
+    slow = {**HASTY, "terminateThreshold": 60}
+    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
+    async with controllers(ours):
+        await until(place.available, 1)
+        (sick,) = await place.machines()
+        await place.annotate(sick, agent="false")
+        await until(place.states, {"Ready": 1, "Unhealthy": 1})
+        await place.annotate(sick, agent="true")
+        await until(place.states, {"Ready": 1})  # one of the two was then one too many
+
+
+async def test_a_node_that_is_emptied_loses_its_machines_to_others(place: Place, ours: Any) -> None:
+    await place.pool(4)
+    async with controllers(ours):
+        await until(place.available, 4)
+        guests, _ = await place.api.list(GUESTS, place.namespace)
+        node = guests[0]["status"]["nodeName"]
+        try:
+            await place.api.patch(NODES, None, node, {"spec": {"unschedulable": True}})
+            await until(lambda: _nodes(place), {"node-1", "node-2"} - {node})
+            await until(place.states, {"Ready": 4})
+        finally:
+            await place.api.patch(NODES, None, node, {"spec": {"unschedulable": None}})
+
+
+async def _nodes(place: Place) -> set[str]:
+    guests, _ = await place.api.list(GUESTS, place.namespace)
+    return {each.get("status", {}).get("nodeName", "") for each in guests}
+
+
+async def test_a_node_that_is_silent_freezes_its_machines(place: Place, ours: Any) -> None:
+    await place.pool(4)
+    async with controllers(ours):
+        await until(place.available, 4)
+        before = await place.uids()
+        try:
+            await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: "true"}}})
+            await until(lambda: _any_unknown(place), True)
+            await asyncio.sleep(2)
+            assert await place.uids() == before, "nothing is deleted and nothing is replaced"
+        finally:
+            await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: None}}})
+        await until(place.states, {"Ready": 4})
+        assert await place.uids() == before
+
+
+async def _any_unknown(place: Place) -> bool:
+    return "Unknown" in await place.states()
+
+
+async def test_a_template_rolls_out_and_back(place: Place, ours: Any) -> None:
+    await place.pool(4)
+    async with controllers(ours):
+        await until(place.available, 4)
+        first = await place.uids()
+        fewest = asyncio.create_task(_fewest(place))
+        await place.change(template=template("96Mi"))
+        await until(lambda: _updated(place), (4, 4))
+        await until(lambda: place.condition("RolloutComplete"), ("True", "Complete"))
+        fewest.cancel()
+        assert not first & await place.uids()
+        await place.change(template=template("64Mi"))
+        await until(lambda: _updated(place), (4, 4))
+        assert _LEAST[place.namespace] >= 3, "a quarter may be missing"
+    assert {"RolloutStarted", "RolloutComplete"} <= await place.news()
+
+
+_LEAST: dict[str, int] = {}
+
+
+async def _fewest(place: Place) -> None:
+    while True:
+        ready = (await place.states()).get("Ready", 0)
+        _LEAST[place.namespace] = min(ready, _LEAST.get(place.namespace, ready))
+        await asyncio.sleep(0.05)
+
+
+async def _observed(place: Place) -> bool:
+    pool = await place.api.get(POOLS, place.namespace, "web")
+    return bool(pool["status"].get("observedGeneration") == pool["metadata"]["generation"])
+
+
+async def _updated(place: Place) -> tuple[int, int]:
+    if not await _observed(place):
+        return -1, -1
+    status = await place.status()
+    return status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
+
+
+@pytest.mark.parametrize("mode", ["Paused", "Stopped"])
+async def test_machines_wait_as_the_pool_wants(place: Place, ours: Any, mode: str) -> None:
+    await place.pool(3, standby={"mode": mode, "hotReplicas": 1})
+    async with controllers(ours):
+        await until(place.available, 3)
+        standby = sorted(m.standby for m in await place.machines())
+        assert standby == sorted(["Running", mode, mode])
+        words = sorted(each["status"]["printableStatus"] for each in await place.documents())
+        assert words == sorted(["Running", mode, mode])
+        await place.change(standby={"mode": "Running"})
+        await until(lambda: _standbys(place), ["Running"] * 3)
+        await until(place.states, {"Ready": 3})
+        assert {each["status"]["printableStatus"] for each in await place.documents()} == {"Running"}
+
+
+async def _standbys(place: Place) -> list[str]:
+    return sorted(m.standby for m in await place.machines())
+
+
+async def test_what_is_claimed_outlives_its_pool(place: Place, ours: Any) -> None:
+    await place.pool(2)
+    async with controllers(ours):
+        await until(place.available, 2)
+        taken = (await place.machines())[0]
+        keeper = await place.api.create(CONFIG_MAPS, {"metadata": {"namespace": place.namespace, "name": "keeper"}})
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "keeper", "uid": keeper["metadata"]["uid"]}
+        labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: keeper["metadata"]["uid"]}
+        change = {"metadata": {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}}
+        async with await Api.connect(ours, user_agent="tests") as api:
+            await api.patch(MACHINES, taken.namespace, taken.name, change)
+        await until(place.states, {"Ready": 2, "InUse": 1})
+        await place.api.delete(POOLS, place.namespace, "web")
+        await until(place.states, {"InUse": 1})
+        assert await place.uids() == {taken.uid}
+
+
+async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: Any) -> None:
+    await place.pool(2, deletionPolicy="Orphan")
+    async with controllers(ours):
+        await until(place.available, 2)
+        before = await place.uids()
+        finalizers = (await place.api.get(POOLS, place.namespace, "web"))["metadata"]["finalizers"]
+        assert finalizers == [FINALIZER]
+        await place.api.delete(POOLS, place.namespace, "web")
+        await until(lambda: _orphans(place), {"PoolDeleted"})
+        await asyncio.sleep(1)
+        assert await place.uids() == before
+        await place.pool(1)  # of the same name, and another one
+        await until(place.available, 1)
+        assert before < await place.uids(), "it takes nobody else's"
+
+
+async def _orphans(place: Place) -> set[str]:
+    pools, _ = await place.api.list(POOLS, place.namespace)
+    return {m.orphaned for m in await place.machines()} if not pools else {"the pool is still there"}
+
+
+async def test_an_api_server_that_is_away_costs_no_machine(place: Place, ours: Any, tmp_path: Any) -> None:
+    await place.pool(4, health=HASTY)
+    faulty = Faulty(ours, Random(1))
+    async with faulty.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig") as running:
+        await until(place.available, 4)
+        before = await place.uids()
+        faulty.away = True
+        await asyncio.sleep(8)  # several times as long as it takes to call a machine unhealthy and delete it
+        faulty.away = False
+        await place.change(replicas=5)
+        await until(place.available, 5)
+        assert before < await place.uids()
+        assert running.violations() == 0
+
+
+async def test_controllers_that_are_killed_while_they_fill_end_up_with_the_same(place: Place, ours: Any) -> None:
+    await place.pool(30, refill={"maxConcurrent": 12})
+    for seconds in (0.3, 0.6, 0.9):
+        async with controllers(ours):
+            await asyncio.sleep(seconds)
+    async with controllers(ours) as running:
+        await until(place.available, 30)
+        await until(place.states, {"Ready": 30})
+        await asyncio.sleep(1)
+        assert await place.states() == {"Ready": 30}
+        assert running.violations() == 0

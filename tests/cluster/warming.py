@@ -1,0 +1,159 @@
+"""Warm pools on a real API server: the controllers in the test's own process, and short words for what tests do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.warm.build import build
+from controllers.warm.machine import Machine, machine
+from controllers.warm.pools import POOLS
+from controllers.warm.vm import GUESTS, MACHINES
+from kinds import meta
+from runtime.api import Api, NotFound
+from runtime.events import EVENTS, Events
+from runtime.metrics import PREFIX, Metrics
+from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS
+
+Json = dict[str, Any]
+
+QUICK = {meta.SIM_PREFIX + "start-seconds": "0.2", meta.SIM_PREFIX + "stop-seconds": "0.1"}
+HASTY = {"periodSeconds": 1, "failureThreshold": 2, "terminateThreshold": 2}
+"""health checks that end within a test"""
+
+
+def template(memory: str = "64Mi", **faults: str) -> Json:
+    annotations = QUICK | {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
+    inner = {"domain": {"memory": {"guest": memory}, "devices": {}}, "terminationGracePeriodSeconds": 0}
+    return {"metadata": {"annotations": annotations}, "spec": {"template": {"spec": inner}}}
+
+
+@dataclass
+class Running:
+    registry: CollectorRegistry
+    ready_seconds: float
+    """from the first list to the first look"""
+
+    def writes(self) -> float:
+        return sum(
+            sample.value
+            for metric in self.registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{PREFIX}api_requests_total"
+            and sample.labels["verb"] not in ("get", "list", "watch")
+            and sample.labels["resource"] != "events"
+        )
+
+    def value(self, name: str, **labels: str) -> float:
+        found = self.registry.get_sample_value(f"{PREFIX}warmpool_{name}", labels)
+        return found or 0.0
+
+    def violations(self) -> float:
+        name = f"{PREFIX}warmpool_invariant_violations_total"
+        return sum(s.value for m in self.registry.collect() for s in m.samples if s.name == name)
+
+
+@asynccontextmanager
+async def controllers(kubeconfig: Path) -> AsyncIterator[Running]:
+    """On leaving, they are cut off wherever they are, as when they are killed."""
+    registry = CollectorRegistry()
+    async with await Api.connect(
+        kubeconfig, user_agent="test-warm", max_connections=32, metrics=Metrics(registry)
+    ) as api:
+        events = Events(api, "poolhouse.dev/controllers")
+        part = build(api, events, None, registry, "")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        tasks = [asyncio.create_task(each.run()) for each in part.informers]
+        tasks.append(asyncio.create_task(events.run()))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                for informer in part.informers:
+                    await informer.synced()
+            tasks.append(asyncio.create_task(part.work()))
+            yield Running(registry, loop.time() - began)
+            assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace. `api` is the administrator's."""
+
+    api: Api
+    namespace: str
+
+    async def pool(self, replicas: int, name: str = "web", *, metadata: Json | None = None, **spec: Any) -> Json:
+        body = {
+            "apiVersion": POOLS.api_version,
+            "kind": POOLS.kind,
+            "metadata": {"namespace": self.namespace, "name": name, **(metadata or {})},
+            "spec": {"replicas": replicas, "template": template(), **spec},
+        }
+        return await self.api.create(POOLS, body)
+
+    async def change(self, name: str = "web", **spec: Any) -> Json:
+        return await self.api.patch(POOLS, self.namespace, name, {"spec": spec})
+
+    async def status(self, name: str = "web") -> Json:
+        found: Json = (await self.api.get(POOLS, self.namespace, name)).get("status") or {}
+        return found
+
+    async def available(self, name: str = "web") -> int:
+        return int((await self.status(name)).get("availableReplicas", 0))
+
+    async def condition(self, kind: str, name: str = "web") -> tuple[str, str]:
+        conditions = (await self.status(name)).get("conditions", [])
+        return next(((c["status"], c["reason"]) for c in conditions if c["type"] == kind), ("", ""))
+
+    async def documents(self) -> list[Json]:
+        items, _ = await self.api.list(MACHINES, self.namespace)
+        return items
+
+    async def machines(self) -> list[Machine]:
+        return [machine(each) for each in await self.documents()]
+
+    async def states(self) -> dict[str, int]:
+        """How many there are in each state, without those that are being deleted."""
+        return dict(Counter(m.state.value if m.state else "" for m in await self.machines() if not m.deleting))
+
+    async def uids(self) -> set[str]:
+        return {m.uid for m in await self.machines() if not m.deleting}
+
+    async def annotate(self, m: Machine, **faults: str) -> None:
+        annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
+        for resource in (MACHINES, GUESTS):
+            await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
+
+    async def news(self) -> set[str]:
+        """Reasons of the Events so far."""
+        items, _ = await self.api.list(EVENTS, self.namespace)
+        return {each["reason"] for each in items}
+
+
+@asynccontextmanager
+async def namespace(kubeconfig: Path) -> AsyncIterator[Place]:
+    """One of its own. Its machines go with it, before the block ends: others share the engine."""
+    async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        made = await api.create(NAMESPACES, {"metadata": {"generateName": "warm-"}})
+        found = Place(api, made["metadata"]["name"])
+        try:
+            yield found
+        finally:
+            for resource in (POOLS, MACHINES):
+                for each in (await api.list(resource, found.namespace))[0]:
+                    try:
+                        await api.delete(resource, found.namespace, each["metadata"]["name"])
+                    except NotFound:
+                        continue
+            await api.delete(NAMESPACES, None, found.namespace)

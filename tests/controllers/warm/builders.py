@@ -1,0 +1,77 @@
+"""What tests of warm pools are made of: whatever a row does not name does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from controllers.warm.guest import PAUSED_BY_US, Guest
+from controllers.warm.machine import CLAIM_KIND, POOL_KIND, Machine, Owner, Standby
+from controllers.warm.nodes import Node
+from controllers.warm.pools import Pool, pool
+from kinds.warm import Warm
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+UID = "pool-uid"
+TEMPLATE: Json = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "64Mi"}}}}}}
+OTHER_TEMPLATE: Json = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "96Mi"}}}}}}
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Pool:
+    """`given` is in the API's own words: metadata fields and the rest of the spec."""
+    metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "creationTimestamp": ago(3600)}
+    for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "finalizers"):
+        if key in given:
+            metadata[key] = given.pop(key)
+    spec = {"replicas": replicas, "template": TEMPLATE, **given}
+    found = pool({"metadata": metadata, "spec": spec, "status": status or {}})
+    assert isinstance(found, Pool), found
+    return found
+
+
+def a_guest(**facts: Any) -> Guest:
+    facts = {"holds": frozenset({"Ready"}), "phase": "Running", "node": "node-1", "addresses": ("10.0.0.1",), **facts}
+    return Guest("ns", facts.pop("name", "vm"), facts.pop("uid", "guest"), **facts)
+
+
+NODE = Node("node-1")
+CORDONED = Node("node-1", leaving=True)
+SILENT = Node("node-1", ready=False)
+
+
+def machine(name: str, state: Warm | None = Warm.READY, *, of: Pool | None = None, **facts: Any) -> Machine:
+    """A healthy one of today's template, with what its state and standby imply."""
+    home = of or a_pool()
+    standby: Standby = facts.pop("standby", "Running")
+    placement = facts.pop("placement", next(iter(home.placements)))
+    found = Machine(
+        namespace="ns",
+        name=f"web-{name}",
+        uid=name,
+        resource_version="1",
+        state=state,
+        pool="web",
+        pool_uid=home.uid,
+        owner=Owner(POOL_KIND, "web", home.uid),
+        template_hash=home.hashes.get(placement, ""),
+        placement=placement,
+        standby=standby,
+        born=ago(600),
+        since=ago(60),
+        guest=a_guest(name=f"web-{name}", owner=name),
+        node=NODE,
+    )
+    if state is Warm.READY and standby == "Paused":
+        found = replace(found, guest=a_guest(name=f"web-{name}", owner=name, paused=PAUSED_BY_US))
+    if state is Warm.READY and standby == "Stopped":
+        found = replace(found, guest=None, node=None, strategy="Halted")
+    if state in (Warm.ALLOCATING, Warm.IN_USE):
+        found = replace(found, claim_uid=f"claim-{name}", owner=Owner(CLAIM_KIND, name, f"claim-{name}"))
+    return replace(found, **facts)

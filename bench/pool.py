@@ -110,10 +110,10 @@ async def prepare(api: Api) -> None:
         await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     for resource in (MACHINES, POOLS):
         async with asyncio.timeout(30):
-            await _served(api, resource)
+            await served(api, resource)
 
 
-async def _served(api: Api, resource: Resource) -> None:
+async def served(api: Api, resource: Resource) -> None:
     while True:
         with suppress(NotFound):
             await api.list(resource, NAMESPACE)
@@ -121,18 +121,18 @@ async def _served(api: Api, resource: Resource) -> None:
         await asyncio.sleep(0.1)
 
 
-async def count(api: Api) -> int:
-    """VMs there are, for the price of one of them."""
-    path = MACHINES.path(NAMESPACE)
+async def count(api: Api, resource: Resource) -> int:
+    """How many there are, for the price of one of them."""
+    path = resource.path(NAMESPACE)
     answer = await api.request("GET", path, query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
-async def until(api: Api, wanted: int) -> float:
-    """Seconds until there are so many VMs, and never one more."""
+async def until(api: Api, wanted: int, resource: Resource = MACHINES) -> float:
+    """Seconds until there are so many, and never one more."""
     begun = time.perf_counter()
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while (found := await count(api)) != wanted:
+        while (found := await count(api, resource)) != wanted:
             await asyncio.sleep(POLL_SECONDS)
             if wanted:
                 assert found <= wanted, f"{found} VMs, {wanted} are wanted"

@@ -80,18 +80,6 @@ def claim_of(disk: Json) -> Json:
     }
 
 
-def reference(document: Json) -> Json:
-    """Of whom an Event speaks."""
-    metadata = document["metadata"]
-    return {
-        "apiVersion": document["apiVersion"],
-        "kind": document["kind"],
-        "namespace": metadata.get("namespace"),
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
-
-
 def difference(old: Json, new: Json) -> Json:
     """The merge patch that makes the one into the other."""
     patch: Json = {key: None for key in old if key not in new}

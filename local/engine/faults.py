@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from local.engine.quantity import bytes_of
 from runtime.backoff import fraction
 
 KINDS = ("ErrImagePull", "CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Stuck")
@@ -28,6 +29,8 @@ class Faults:
     """the pause after a VM's first failed start; KubeVirt's is ten seconds"""
     node_lost_seconds: float = 30.0
     """how long a node may be away before its VMIs fail; KubeVirt's is five minutes"""
+    dirty_memory: int = 0
+    """bytes that the guest writes over and over, as fast as it can: what makes a live migration hard"""
 
     def outcome(self, identity: str, failures: int) -> str | None:
         """How this try fails, or None. `identity` says who tries, `failures` how many tries of it have failed."""
@@ -72,6 +75,13 @@ def _kind(text: str) -> str | None:
     return text
 
 
+def _size(text: str) -> int:
+    value = bytes_of(text)
+    if not value:
+        raise ValueError
+    return value
+
+
 def _truth(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
@@ -86,6 +96,7 @@ KEYS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
+    "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
 }
 """annotation or key of the ConfigMap: field, codec, what a right value is"""
 

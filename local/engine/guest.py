@@ -2,6 +2,8 @@
 
 It stands in for an image that cannot be reached, and shows on its serial console what it was given: its name, its
 identity, its PCI devices and MAC addresses. Then it counts seconds. A live migration is one that loses no second.
+
+It can be told to write over a piece of its memory again and again, which is the load that live migration finds hard.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ READY = "poolhouse guest is up"
 
 WANTED = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
 """Modules for what libvirt puts into a VM, and for its power button; built-in ones have no file."""
+
+STROKE = 4
+"""MiB that it writes at a time, where it is told to write over its memory: 150 MiB a second or so without KVM"""
 
 INIT = r"""#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -55,6 +60,18 @@ for disk in /sys/block/vd* /sys/block/sd*; do
 done
 echo "__READY__"
 if grep -q poolhouse.probe /proc/cmdline; then poweroff -f; fi
+dirty=$(sed -n 's/.*poolhouse\.dirty=\([0-9]*\).*/\1/p' /proc/cmdline)
+if [ -n "$dirty" ]; then
+  mount -t tmpfs tmpfs /tmp
+  # Not zeros: a page of those is moved by its name alone.
+  dd if=/dev/urandom of=/tmp/ink bs=1M count=__STROKE__ 2>/dev/null
+  echo "writing over $dirty MiB of memory without end"
+  strokes=
+  for stroke in $(seq $((dirty / __STROKE__))); do strokes="$strokes /tmp/ink"; done
+  while :; do
+    cat $strokes 1<> /tmp/paper
+  done &
+fi
 second=0
 while :; do
   echo "second $second"
@@ -72,15 +89,20 @@ class Guest:
     initrd: Path
 
 
-def command_line(name: str, *, probe: bool = False) -> str:
+def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
     """What the kernel is told. A panic ends the guest rather than leaving it to stand there as if it ran; a probe ends
-    as soon as it is up.
+    as soon as it is up. `dirty` is how many bytes it writes over and over, rounded up to what it writes at a time.
 
     On a busy machine an emulated timer misses the moment in which the kernel tests it, and the kernel panics: it is
-    told to trust it.
+    told to trust it. What it frees it fills with zeros, which a live migration need not copy.
     """
-    words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", f"poolhouse.name={name}"]
-    return " ".join([*words, "poolhouse.probe"] if probe else words)
+    words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", "init_on_free=1"]
+    words.append(f"poolhouse.name={name}")
+    if probe:
+        words.append("poolhouse.probe")
+    if dirty:
+        words.append(f"poolhouse.dirty={-(-dirty // (STROKE << 20)) * STROKE}")
+    return " ".join(words)
 
 
 def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = WANTED) -> tuple[str, ...]:
@@ -104,8 +126,9 @@ def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
     """Its whole file system, from a static busybox and the kernel's modules by name."""
     order = load_order(modules)
     script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY)
+    script = script.replace("__STROKE__", str(STROKE))
     entries = [
-        *map(directory, ("bin", "dev", "proc", "sys", "modules")),
+        *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp")),
         # The kernel opens it for /init before anything is mounted.
         character("dev/console", 5, 1),
         program("init", script.encode()),

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol
 
 from local.engine.domain import Domain
 from local.engine.faults import Faults
-from local.engine.simulated import domain_of
-from local.engine.terms import Terms
+from local.engine.simulated import copy_seconds, domain_of
+from local.engine.terms import Terms, too_slow
 from local.engine.views import Instance
 
 Json = dict[str, Any]
 
 
-SIMULATED_BANDWIDTH = 256 << 20
-
-
 class Refused(Exception):
     """A guest cannot be started as it is asked for; trying again gives the same."""
+
+
+class Aborted(Exception):
+    """A migration was given up when its time was over: the guest is where it was."""
 
 
 class Hypervisor(Protocol):
@@ -30,7 +31,7 @@ class Hypervisor(Protocol):
     def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         """What is known now; never waits."""
 
-    async def launch(self, document: Json, node: str) -> None:
+    async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Start the VMI's domain, or find it started. Raises `Refused`."""
 
     async def press_power(self, instance: Instance) -> None: ...
@@ -39,8 +40,14 @@ class Hypervisor(Protocol):
 
     async def pause(self, instance: Instance, paused: bool) -> None: ...
 
-    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
-        """Move it, live; raises `Refused`, or TimeoutError when the terms' time is over. Cancelled, it gives up."""
+    async def no_post_copy(self) -> str | None:
+        """Why guests cannot be moved by post-copy here, or None."""
+
+    async def migrate(
+        self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Move it, live; raises `Refused`, or `Aborted` when the terms' time is over. Where the terms have post-copy it
+        goes on by that instead, and `switched` is called. Cancelled, it gives up."""
 
     async def clear(self, uid: str) -> None:
         """End the domain of a VMI that is no more."""
@@ -66,7 +73,7 @@ class Simulated:
             del self._paused[instance.uid]
         return Domain("paused" if paused else "running", found.node, agent=found.agent)
 
-    async def launch(self, document: Json, node: str) -> None:
+    async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Nothing to start: by the VMI's phase it is on its way."""
 
     async def press_power(self, instance: Instance) -> None:
@@ -79,11 +86,22 @@ class Simulated:
         self._paused[instance.uid] = paused
         self._changed(instance.uid)
 
-    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
+    async def no_post_copy(self) -> str | None:
+        return None
+
+    async def migrate(
+        self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
+    ) -> None:
         """Takes as long as copying its memory would."""
-        speed = terms.bandwidth or SIMULATED_BANDWIDTH
-        async with asyncio.timeout(terms.deadline_seconds(instance.size)):
-            await asyncio.sleep(instance.size / speed)
+        deadline = terms.deadline_seconds(instance.memory)
+        try:
+            async with asyncio.timeout(deadline):
+                await asyncio.sleep(copy_seconds(instance.memory, terms, faults.dirty_memory))
+        except TimeoutError:
+            assert deadline is not None
+            if not terms.post_copy:
+                raise Aborted(too_slow(deadline, {})) from None
+            await switched()
 
     async def clear(self, uid: str) -> None:
         """Nothing is left of it."""

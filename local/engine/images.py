@@ -264,14 +264,7 @@ class Images:
 
     def _tell(self, disk: Disk, reason: str, note: str) -> None:
         log.warning("%s/%s: %s", *disk.key, note)
-        regarding = {
-            "apiVersion": DATA_VOLUMES.api_version,
-            "kind": DATA_VOLUMES.kind,
-            "namespace": disk.namespace,
-            "name": disk.name,
-            "uid": disk.uid,
-        }
-        self._events.emit(regarding, "Warning", reason, note, action="Import")
+        self._events.emit(disk.reference(DATA_VOLUMES), "Warning", reason, note, action="Import")
 
 
 def _is_file(path: Path) -> bool:

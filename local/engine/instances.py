@@ -136,10 +136,11 @@ class Instances:
         return self._hypervisor.domain(instance, faults, identity, failures, now())
 
     def _faults(self, instance: Instance) -> Faults:
-        machine = self._world.machine_of(instance.owner)
-        faults, problems = self._world.faults(instance.faults, machine.faults if machine is not None else ())
+        faults, problems = self._world.faults_of(instance)
         if problems and not instance.phase:
-            self._events.emit(_regarding(instance), "Warning", "BadSimulation", "; ".join(problems), action="Simulate")
+            self._events.emit(
+                instance.reference(INSTANCES), "Warning", "BadSimulation", "; ".join(problems), action="Simulate"
+            )
         return faults
 
     def _used(self, nodes: list[Node]) -> Counter[str]:
@@ -166,21 +167,21 @@ class Instances:
     async def _apply(self, action: Action, instance: Instance, seen: Seen) -> None:
         match action:
             case Launch(node):
-                await self._launch(instance, node, seen)
+                await self._launch(instance, node, seen, self._faults(instance))
             case PressPower():
                 await self._hypervisor.press_power(instance)
             case Destroy():
                 await self._hypervisor.destroy(instance)
 
-    async def _launch(self, instance: Instance, node: str, seen: Seen) -> None:
+    async def _launch(self, instance: Instance, node: str, seen: Seen, faults: Faults) -> None:
         document = await self._api.get(INSTANCES, *instance.key)
         if document["metadata"]["uid"] != instance.uid or document["metadata"].get("deletionTimestamp"):
             return
         try:
-            await self._hypervisor.launch(document, node)
+            await self._hypervisor.launch(document, node, faults)
         except Refused as refused:
             log.warning("%s/%s: cannot be started: %s", *instance.key, refused)
-            self._events.emit(_regarding(instance), "Warning", "SyncFailed", str(refused), action="Start")
+            self._events.emit(instance.reference(INSTANCES), "Warning", "SyncFailed", str(refused), action="Start")
             await self._write(instance, launch_refused(seen, now(), str(refused)))
 
     async def _write(self, instance: Instance, wanted: Step) -> None:
@@ -202,13 +203,3 @@ class Instances:
             await self._api.patch(INSTANCES, *instance.key, body)
         except NotFound:
             log.debug("%s is gone", instance.name)
-
-
-def _regarding(instance: Instance) -> Json:
-    return {
-        "apiVersion": INSTANCES.api_version,
-        "kind": INSTANCES.kind,
-        "namespace": instance.namespace,
-        "name": instance.name,
-        "uid": instance.uid,
-    }

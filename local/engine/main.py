@@ -103,7 +103,7 @@ async def serve(settings: Settings) -> None:
             machines = Machines(api, world, pace)
             instances = Instances(api, world, backing.hypervisor, events, pace)
             disks = Disks(api, world, backing.filler)
-            migrations = Migrations(api, world, backing.hypervisor)
+            migrations = Migrations(api, world, backing.hypervisor, events)
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)
             controllers = (machines.controller, instances.controller, instances.orphans, disks.controller)
@@ -145,7 +145,7 @@ async def real(
     equipment = Equipment(cpus=os.cpu_count() or 1, memory=int(machine * MEMORY_SHARE) // len(NAMES), kvm=accelerated)
     fleet = Fleet(api, world, NAMES, equipment, qemu.health)
     qemu.subscribe_health(fleet.look)
-    group.create_task(qemu.driver.run(), name="libvirt")
+    group.create_task(qemu.daemons.run(), name="libvirt")
     return Backing(qemu, images, equipment, qemu.health), fleet
 
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from local.engine.documents import difference
-from local.engine.hypervisor import Hypervisor, Refused
+from local.engine.hypervisor import Aborted, Hypervisor, Refused
 from local.engine.moving import (
+    ENGINE_ENDED,
     End,
+    Failure,
     Move,
     Wait,
     begun,
     drained,
     ended,
     evacuation,
+    no_post_copy,
+    state_patch,
     status_of,
+    switched,
     what_next,
 )
 from local.engine.place import place, unplaceable
@@ -26,6 +33,8 @@ from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
 from runtime.api import Api, Key, NotFound
 from runtime.controller import Controller
+from runtime.events import Events
+from runtime.series import Type
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +46,14 @@ LONGEST_SECONDS = 6 * 3600.0
 
 
 class Migrations:
-    def __init__(self, api: Api, world: World, hypervisor: Hypervisor) -> None:
+    def __init__(self, api: Api, world: World, hypervisor: Hypervisor, events: Events) -> None:
         self._api = api
         self._world = world
         self._hypervisor = hypervisor
+        self._events = events
         self._moving: dict[Key, asyncio.Task[None]] = {}
+        # UIDs of those that are over and that the store still shows as running: nobody left them behind.
+        self._over: set[str] = set()
         self.controller: Controller[Key] = Controller(
             "migrations", self.reconcile, workers=PARALLEL, deadline_seconds=LONGEST_SECONDS, metrics=api.metrics
         )
@@ -53,6 +65,8 @@ class Migrations:
     def _changed(self, old: Migration | None, new: Migration | None) -> None:
         migration = new or old
         assert migration is not None
+        if new is None or new.final:
+            self._over.discard(migration.uid)
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             task = self._moving.get(migration.key)
@@ -98,7 +112,7 @@ class Migrations:
 
     async def reconcile(self, key: Key) -> float | None:
         migration = self._world.migrations.store.get(key)
-        if migration is None or key in self._moving:
+        if migration is None or key in self._moving or migration.uid in self._over:
             return None
         instance = self._world.instances.store.get((migration.namespace, migration.vmi))
         others = self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi))
@@ -107,9 +121,8 @@ class Migrations:
             case Wait(why):
                 await self._write(migration, "Pending", why)
             case End(phase, why):
-                await self._write(migration, phase, why)
-                if instance is not None and phase == "Failed":
-                    await self._close(instance, migration, why)
+                state = await self._close(instance, migration, why) if instance is not None else None
+                await self._write(migration, phase, why, state)
             case Move(node):
                 assert instance is not None
                 await self._move(migration, instance, node)
@@ -127,18 +140,28 @@ class Migrations:
         return found, unplaceable(selector, instance.size, [n for n in nodes if n.name != instance.node], used)
 
     async def _move(self, migration: Migration, instance: Instance, target: str) -> None:
-        document = await self._api.get(INSTANCES, *instance.key)
-        terms = await self._terms(document)
+        terms = await self._terms(await self._api.get(INSTANCES, *instance.key))
         state = begun(instance, migration, target, terms, now())
-        await self._write(migration, "Running")
+        notes = []
+        if terms.post_copy and (why := await self._hypervisor.no_post_copy()) is not None:
+            terms = replace(terms, post_copy=False)
+            notes = [no_post_copy(why)]
+            self._tell(instance, "Warning", "PostCopyImpossible", f"{why}. It moves by pre-copy alone.")
+        await self._write(migration, "Running", state=state, notes=notes)
         await self._state(instance, state)
         log.info("%s/%s: moves from %s to %s", *instance.key, instance.node, target)
-        if terms.post_copy:
-            # It needs vm.unprivileged_userfaultfd or privileges, and guests here have neither.
-            log.info("%s/%s: post-copy is allowed and not possible here: it moves by pre-copy", *instance.key)
-        task = asyncio.create_task(self._hypervisor.migrate(instance, target, terms), name=f"migrate-{instance.name}")
+        self._tell(instance, "Normal", "Migrating", f"It moves from {instance.node} to {target}.")
+
+        async def post_copied() -> None:
+            nonlocal state
+            state = switched(state)
+            self._tell(instance, "Normal", "PostCopy", f"It runs on {target} now, and its memory follows it.")
+            await self._state(instance, state)
+
+        faults, _ = self._world.faults_of(instance)
+        moving = self._hypervisor.migrate(instance, target, terms, faults, post_copied)
+        task = asyncio.create_task(moving, name=f"migrate-{instance.name}")
         self._moving[migration.key] = task
-        failure: str | None = None
         try:
             await asyncio.wait({task})
             failure = _failure(task)
@@ -147,9 +170,16 @@ class Migrations:
                 task.cancel()
                 await asyncio.wait({task})
             del self._moving[migration.key]
-        await self._state(instance, ended(state, now(), failure), None if failure else target)
+        self._over.add(migration.uid)
+        state = ended(state, now(), failure)
+        await self._state(instance, state, None if failure else target)
+        if failure is None:
+            self._tell(instance, "Normal", "Migrated", f"It has moved to {target}.")
+        else:
+            self._tell(instance, "Warning", "FailedMigration", f"It stays on {instance.node}: {failure.reason}.")
         # Written last: from then on the next migration of the VMI may begin.
-        await self._write(migration, "Failed" if failure else "Succeeded", failure or "")
+        phase, why = ("Succeeded", "") if failure is None else ("Failed", failure.reason)
+        await self._write(migration, phase, why, state, notes)
 
     async def _terms(self, instance: Json) -> Terms:
         policies, _ = await self._api.list(POLICIES)
@@ -158,13 +188,18 @@ class Migrations:
         labels = instance["metadata"].get("labels") or {}
         return terms_of(labels, namespace["metadata"].get("labels") or {}, policies, kubevirts)
 
-    async def _close(self, instance: Instance, migration: Migration, why: str) -> None:
-        state = instance.status.get("migrationState") or {}
-        if state.get("migrationUid") == migration.uid and not state.get("completed"):
-            await self._state(instance, ended(state, now(), why))
+    async def _close(self, instance: Instance, migration: Migration, why: str) -> Json | None:
+        """Ends what an engine before this one began; returns how it ended."""
+        state: Json = instance.status.get("migrationState") or {}
+        if state.get("migrationUid") != migration.uid:
+            return None
+        if why == ENGINE_ENDED and not state.get("completed"):
+            state = ended(state, now(), Failure(why))
+            await self._state(instance, state)
+        return state
 
     async def _state(self, instance: Instance, state: Json, node: str | None = None) -> None:
-        body: Json = {"metadata": {"uid": instance.uid}, "status": {"migrationState": state}}
+        body: Json = {"metadata": {"uid": instance.uid}, "status": {"migrationState": state_patch(state)}}
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
@@ -173,9 +208,16 @@ class Migrations:
         except NotFound:
             log.debug("%s is gone", instance.name)
 
-    async def _write(self, migration: Migration, phase: str, why: str = "") -> None:
+    async def _write(
+        self,
+        migration: Migration,
+        phase: str,
+        why: str = "",
+        state: Json | None = None,
+        notes: Sequence[Json] = (),
+    ) -> None:
         found = self._world.migrations.store.get(migration.key) or migration
-        patch = difference(found.status, status_of(found, phase, now(), why))
+        patch = difference(found.status, status_of(found, phase, now(), why, state, notes))
         if not patch:
             return
         try:
@@ -183,19 +225,22 @@ class Migrations:
         except NotFound:
             log.debug("%s is gone", migration.name)
 
+    def _tell(self, instance: Instance, kind: Type, reason: str, note: str) -> None:
+        self._events.emit(instance.reference(INSTANCES), kind, reason, note, action="Migrate")
 
-def _failure(task: asyncio.Task[None]) -> str | None:
+
+def _failure(task: asyncio.Task[None]) -> Failure | None:
     """Why it failed, or None."""
     if task.cancelled():
-        return "it was given up"
+        return Failure("Live migration has been aborted: it was taken back", "Succeeded", requested=True)
     error = task.exception()
     match error:
         case None:
             return None
-        case TimeoutError():
-            return "it did not come to an end in the time that its policy gives it"
+        case Aborted():
+            return Failure(str(error), "Succeeded")
         case Refused():
-            return str(error)
+            return Failure(str(error))
         case _:
             log.error("a migration failed in a way that was not foreseen", exc_info=error)
-            return repr(error)
+            return Failure(repr(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -14,6 +14,15 @@ from local.engine.times import stamp
 from local.engine.views import Instance, Migration, Node
 
 Json = dict[str, Any]
+
+
+ENGINE_ENDED = "the engine was ended in the middle of it"
+
+STATE = (
+    *("migrationUid", "migrationPolicyName", "migrationConfiguration", "mode", "sourceNode", "targetNode"),
+    *("startTimestamp", "endTimestamp", "completed", "failed", "failureReason", "abortRequested", "abortStatus"),
+)
+"""fields of a VMI's migrationState"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,15 @@ class End:
     why: str = ""
 
 
+@dataclass(frozen=True)
+class Failure:
+    reason: str
+    aborted: str = ""
+    """whether giving it up went well, as KubeVirt says it: Succeeded, Failed; empty where it failed by itself"""
+    requested: bool = False
+    """somebody took the migration back"""
+
+
 Next = Wait | Move | End | None
 
 
@@ -49,7 +67,7 @@ def what_next(
         # Whoever moved it has gone: the engine was ended in the middle. The VMI is where it is.
         state = instance.status.get("migrationState") or {}
         there = instance.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
-        return End("Succeeded") if there else End("Failed", "the engine was ended in the middle of it")
+        return End("Succeeded") if there else End("Failed", ENGINE_ENDED)
     if instance.phase != "Running":
         return Wait("the VMI does not run yet")
     if first := next((each for each in others if _before(each, migration)), None):
@@ -85,21 +103,49 @@ def begun(instance: Instance, migration: Migration, target: str, terms: Terms, n
     return {**state, "migrationPolicyName": terms.policy} if terms.policy else state
 
 
-def ended(state: Json, now: datetime, failure: str | None) -> Json:
+def switched(state: Json) -> Json:
+    """The same once the guest runs on its target and its memory follows."""
+    return {**state, "mode": "PostCopy"}
+
+
+def ended(state: Json, now: datetime, failure: Failure | None) -> Json:
     """The same when it is over."""
     done = {**state, "endTimestamp": stamp(now), "completed": True}
-    return done if failure is None else {**done, "failed": True, "failureReason": failure}
+    if failure is None:
+        return done
+    done |= {"failed": True, "failureReason": failure.reason}
+    if failure.requested:
+        done["abortRequested"] = True
+    return {**done, "abortStatus": failure.aborted} if failure.aborted else done
 
 
-def status_of(migration: Migration, phase: str, now: datetime, why: str = "") -> Json:
-    """The migration's own status."""
+def state_patch(state: Json) -> Json:
+    """What is written for it: nothing stays of the migration before."""
+    return {**dict.fromkeys(STATE), **state}
+
+
+def no_post_copy(why: str) -> Json:
+    """The condition of a migration whose policy allows post-copy where that cannot be done."""
+    return condition("PostCopyPossible", False, "NotPossibleHere", why)
+
+
+def status_of(
+    migration: Migration,
+    phase: str,
+    now: datetime,
+    why: str = "",
+    state: Json | None = None,
+    notes: Sequence[Json] = (),
+) -> Json:
+    """The migration's own status: `state` is the VMI's migrationState of it, `notes` are conditions to add."""
     stamps = list(migration.status.get("phaseTransitionTimestamps") or ())
     if phase != migration.phase:
         stamps.append({"phase": phase, "phaseTransitionTimestamp": stamp(now)})
     told = [condition("Progressing", phase == "Running", message=why)] if why or migration.status else []
     before = migration.status.get("conditions") or ()
-    conditions = settle(before, told, now)
-    return {**migration.status, "phase": phase, "phaseTransitionTimestamps": stamps, "conditions": conditions}
+    conditions = settle(before, [*told, *notes], now)
+    said = {"phase": phase, "phaseTransitionTimestamps": stamps, "conditions": conditions}
+    return {**migration.status, **said, **({"migrationState": state} if state else {})}
 
 
 def evacuation(instance: Instance) -> Json:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from local.engine import postcopy
+from local.engine.daemons import Broken, Daemons, Rejected, TooSlow
 from local.engine.domain import ABSENT, Domain
-from local.engine.driver import Broken, Driver, Rejected
 from local.engine.faults import Faults
 from local.engine.guest import Guest
-from local.engine.hypervisor import Refused
+from local.engine.hypervisor import Aborted, Refused
 from local.engine.images import Failed, Images
 from local.engine.quantity import bytes_of
-from local.engine.terms import Terms
+from local.engine.terms import Terms, too_slow
 from local.engine.views import Claim, Instance
 from local.engine.xml import Host, Malformed, Source, domain_xml
 from runtime.resource import Key
@@ -59,7 +60,7 @@ class Qemu:
         self._changed: Callable[[str], None] = lambda uid: None
         self._moving: set[str] = set()
         self._health_changed: Callable[[str], None] = lambda node: None
-        self.driver = Driver(sockets, self._tell, self._tell_health)
+        self.daemons = Daemons(sockets, self._changed_domain, self._changed_health)
         for directory in (setting.consoles, setting.scratch):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o711)
@@ -69,68 +70,75 @@ class Qemu:
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
 
-    def _tell(self, uid: str) -> None:
+    def _changed_domain(self, uid: str) -> None:
         self._changed(uid)
 
     def subscribe_health(self, changed: Callable[[str], None]) -> None:
         """Calls `changed` with the name of each node that has come or gone."""
         self._health_changed = changed
 
-    def _tell_health(self, node: str) -> None:
+    def _changed_health(self, node: str) -> None:
         self._health_changed(node)
 
     def health(self, node: str) -> str | None:
-        found = self.driver.nodes.get(node)
+        found = self.daemons.nodes.get(node)
         return found.problem if found is not None else "there is no such node here"
 
     def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         if not instance.node:
             return ABSENT
-        node = self.driver.nodes.get(instance.node)
+        node = self.daemons.nodes.get(instance.node)
         # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
         if node is None or node.problem is not None or instance.uid in self._moving:
             return UNKNOWN
         found = node.domains.get(instance.uid, ABSENT)
         # A guest that has moved is where it is, whoever has not yet heard of it.
         elsewhere = [
-            other.domains[instance.uid] for other in self.driver.nodes.values() if instance.uid in other.domains
+            other.domains[instance.uid] for other in self.daemons.nodes.values() if instance.uid in other.domains
         ]
         return next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
 
     def orphans(self, known: Callable[[str], bool]) -> list[str]:
         """UIDs of domains whose VMI is no more."""
-        return [uid for node in self.driver.nodes.values() for uid in node.domains if not known(uid)]
+        return [uid for node in self.daemons.nodes.values() for uid in node.domains if not known(uid)]
 
-    async def launch(self, document: Json, node: str) -> None:
+    async def launch(self, document: Json, node: str, faults: Faults) -> None:
         uid = document["metadata"]["uid"]
         try:
             sources = await self._sources(document)
-            xml = domain_xml(document, sources, self._host(document))
+            xml = domain_xml(document, sources, self._host(document, faults))
             paused = document["spec"].get("startStrategy") == "Paused"
-            await self.driver.nodes[node].launch(uid, xml, paused=paused)
+            await self.daemons.nodes[node].launch(uid, xml, paused=paused)
         except (Malformed, Failed, Rejected) as error:
             raise Refused(str(error)) from error
 
     async def press_power(self, instance: Instance) -> None:
-        await self.driver.nodes[instance.node].press_power(instance.uid)
+        await self.daemons.nodes[instance.node].press_power(instance.uid)
 
     async def destroy(self, instance: Instance) -> None:
         await self.clear(instance.uid)
 
     async def clear(self, uid: str) -> None:
         """End its domain, wherever it is."""
-        for node in self.driver.nodes.values():
+        for node in self.daemons.nodes.values():
             if uid in node.domains:
                 await node.clear(uid)
         await asyncio.to_thread(self._forget, uid)
 
-    async def migrate(self, instance: Instance, target: str, terms: Terms) -> None:
+    async def no_post_copy(self) -> str | None:
+        return await asyncio.to_thread(postcopy.impossible, self._setting.uid)
+
+    async def migrate(
+        self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
+    ) -> None:
         # Below the target's runtime directory: its QEMU makes the socket, and a socket's path must be short.
         socket = self._setting.runtime / target / f"m-{instance.uid[:8]}"
+        seconds = terms.deadline_seconds(instance.memory)
         self._moving.add(instance.uid)
         try:
-            seconds = terms.deadline_seconds(instance.size)
-            await self.driver.migrate(instance.uid, instance.node, target, socket, terms, seconds)
+            await self.daemons.migrate(instance.uid, instance.node, target, socket, terms, seconds, switched)
+        except TooSlow as slow:
+            raise Aborted(too_slow(seconds or 0, slow.progress)) from slow
         except (Rejected, Broken) as error:
             raise Refused(str(error)) from error
         finally:
@@ -139,13 +147,13 @@ class Qemu:
             self._changed(instance.uid)
 
     async def pause(self, instance: Instance, paused: bool) -> None:
-        await self.driver.nodes[instance.node].pause(instance.uid, paused)
+        await self.daemons.nodes[instance.node].pause(instance.uid, paused)
 
-    def _host(self, document: Json) -> Host:
+    def _host(self, document: Json, faults: Faults) -> Host:
         metadata, setting = document["metadata"], self._setting
         console = setting.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
         images = any(claim.content == "image" for claim in self._claims(document).values())
-        return Host(setting.marker, console, setting.kvm, None if images else setting.guest)
+        return Host(setting.marker, console, setting.kvm, None if images else setting.guest, faults.dirty_memory)
 
     def _claims(self, document: Json) -> dict[str, Claim]:
         """Claims of the VMI's volumes, by volume name."""

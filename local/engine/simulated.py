@@ -5,13 +5,19 @@ So nothing is lost when the engine ends, and nothing has to be found again when 
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 
 from local.engine.domain import ABSENT, Domain
 from local.engine.faults import Faults
 from local.engine.phases import paused
+from local.engine.terms import Terms
 from local.engine.times import seconds_until
 from local.engine.views import Instance
+
+BANDWIDTH = 256 << 20
+PAUSE_SECONDS = 0.3
+"""for how long QEMU may stop a guest to copy what is left"""
 
 PULL = "failed to pull and unpack image: failed to resolve reference: not found"
 CROWDED = "0/2 nodes are available: 2 Insufficient memory."
@@ -35,6 +41,12 @@ def domain_of(instance: Instance, faults: Faults, identity: str, failures: int, 
     if how == "CrashLoopBackOff":
         return Domain("crashed", instance.node, reason="the guest crashed while it was starting (simulated)")
     return Domain("paused" if instance.start_paused else "running", instance.node, agent=faults.agent)
+
+
+def copy_seconds(memory: int, terms: Terms, dirty: int) -> float:
+    """How long its memory takes to be copied; infinite where it writes over more than the last pause has time for."""
+    speed = terms.bandwidth or BANDWIDTH
+    return math.inf if dirty > speed * PAUSE_SECONDS and not terms.auto_converge else memory / speed
 
 
 def _troubled(instance: Instance, how: str, faults: Faults, took: float, now: datetime) -> Domain:

@@ -25,10 +25,26 @@ class Terms:
     """the settings as KubeVirt writes them into the VMI's status"""
 
     def deadline_seconds(self, memory: int) -> float | None:
-        """When a migration that has not come to an end is given up; with 0 seconds a GiB, as in KubeVirt, never."""
+        """When a migration of so much memory that has not come to an end is given up. As in KubeVirt, a GiB that has
+        begun counts as a whole one, and with 0 seconds a GiB it never is."""
         if not self.seconds_per_gib:
             return None
-        return max(1.0, self.seconds_per_gib * memory / (1 << 30))
+        return float(self.seconds_per_gib * -(-memory // (1 << 30)))
+
+
+def too_slow(seconds: float, progress: Mapping[str, int]) -> str:
+    """Why a migration was given up when its time was over, by libvirt's figures as far as there are any."""
+    said = f"Live migration is not completed after {seconds:g} seconds and has been aborted"
+    if not progress.get("memory_total"):
+        return said
+    rounds, left, speed = (progress.get(f"memory_{name}", 0) for name in ("iteration", "remaining", "bps"))
+    writes = progress.get("memory_dirty_rate", 0) * progress.get("memory_page_size", 4096)
+    of = f"{_mib(left)} of {_mib(progress['memory_total'])} MiB were left in round {rounds}"
+    return f"{said}: {of}, copied at {_mib(speed)} MiB/s while the guest writes {_mib(writes)} MiB/s"
+
+
+def _mib(size: int) -> int:
+    return round(size / (1 << 20))
 
 
 def terms_of(

@@ -15,7 +15,7 @@ from local.engine import times
 from local.engine.conditions import find
 from local.engine.quantity import bytes_of
 from local.engine.resources import CONTENT, SCHEDULABLE, TEMPLATE
-from runtime.resource import Key
+from runtime.resource import Key, Resource
 
 Json = dict[str, Any]
 Pairs = tuple[tuple[str, str], ...]
@@ -43,6 +43,11 @@ class Object:
     @property
     def key(self) -> Key:
         return self.namespace, self.name
+
+    def reference(self, resource: Resource) -> Json:
+        """Of whom an Event speaks."""
+        named = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+        return {"apiVersion": resource.api_version, "kind": resource.kind, **named}
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,15 @@ class Instance(Object):
     """name and MAC address"""
     node_label: str = ""
     start_paused: bool = False
-    size: int = 0
-    """bytes of memory that it takes of its node"""
+    memory: int = 0
+    """bytes that the guest has"""
     faults: Pairs = ()
     status: Json = field(default_factory=dict, hash=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of its node."""
+        return self.memory + OVERHEAD
 
     @property
     def phase(self) -> str:
@@ -229,7 +239,7 @@ def instance(document: Json) -> Instance:
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         node_label=(metadata.get("labels") or {}).get("kubevirt.io/nodeName", ""),
         start_paused=spec.get("startStrategy") == "Paused",
-        size=guest_memory(domain) + OVERHEAD,
+        memory=guest_memory(domain),
         faults=_faults(document),
         status=document.get("status") or {},
     )

@@ -54,6 +54,11 @@ class World:
         """Those of the ConfigMap under what objects ask for themselves, nearest last."""
         return read([self.settings.store.get((NAMESPACE, SIMULATION)) or (), *layers])
 
+    def faults_of(self, instance: Instance) -> tuple[Faults, tuple[str, ...]]:
+        """What its VM asks for now, over what it was made with."""
+        machine = self.machine_of(instance.owner)
+        return self.faults(instance.faults, machine.faults if machine is not None else ())
+
     def machine_of(self, owner: str) -> Machine | None:
         """The VM of that UID."""
         return next(iter(self.machines.store.by("uid", owner)), None) if owner else None

@@ -42,6 +42,8 @@ class Host:
     kvm: bool = False
     guest: Guest | None = None
     """the built-in Linux, where no disk of the VM can be booted"""
+    dirty: int = 0
+    """bytes that the built-in Linux writes over and over"""
 
 
 class Malformed(Exception):
@@ -105,7 +107,7 @@ def _os(root: Any, instance: Json, domain: Json, host: Host) -> None:
     if host.guest is not None:
         _add(os, "kernel", text=str(host.guest.kernel))
         _add(os, "initrd", text=str(host.guest.initrd))
-        _add(os, "cmdline", text=command_line(instance["metadata"]["name"]))
+        _add(os, "cmdline", text=command_line(instance["metadata"]["name"], dirty=host.dirty))
 
 
 def _devices(root: Any, devices: Json, sources: Mapping[str, Source], host: Host) -> None:

@@ -37,6 +37,12 @@ def test_records_begin_at_multiples_of_four() -> None:
     assert not any(at % 4 for at in starts)
 
 
+def test_what_it_writes_over_is_told_in_whole_strokes() -> None:
+    assert "poolhouse.dirty=32" in command_line("vm", dirty=30 << 20)
+    assert "dirty" not in command_line("vm")
+    assert b"__" not in gzip.decompress(initrd(b"", {}))
+
+
 def test_a_panic_ends_the_guest() -> None:
     assert "panic=-1" in command_line("vm")
     assert "poolhouse.probe" not in command_line("vm")

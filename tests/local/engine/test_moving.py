@@ -4,8 +4,23 @@ from typing import Any
 
 import pytest
 
-from local.engine.moving import End, Move, Next, Wait, begun, drained, ended, status_of, what_next
-from local.engine.terms import Terms, match, terms_of
+from local.engine.moving import (
+    STATE,
+    End,
+    Failure,
+    Move,
+    Next,
+    Wait,
+    begun,
+    drained,
+    ended,
+    no_post_copy,
+    state_patch,
+    status_of,
+    switched,
+    what_next,
+)
+from local.engine.terms import Terms, match, terms_of, too_slow
 from local.engine.views import Instance, Migration
 from tests.local.engine.builders import NOW, ago, instance, node
 
@@ -69,13 +84,30 @@ def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
     done = ended(state, NOW, None)
     assert done["completed"]
     assert "failed" not in done
-    assert ended(state, NOW, "why")["failureReason"] == "why"
+    failed = ended(state, NOW, Failure("why", "Succeeded"))
+    assert (failed["failed"], failed["failureReason"], failed["abortStatus"]) == (True, "why", "Succeeded")
+    assert ended(state, NOW, Failure("why", "Succeeded", requested=True))["abortRequested"] is True
+    assert ended(switched(state), NOW, None)["mode"] == "PostCopy"
+
+
+def test_nothing_stays_of_the_migration_before() -> None:
+    before = ended(begun(instance(), migration(), "node-2", Terms(policy="p"), NOW), NOW, Failure("why", "Succeeded"))
+    assert set(before) | {"abortRequested"} == set(STATE)
+    patch = state_patch(begun(instance(), migration(), "node-2", Terms(), NOW))
+    gone = {name for name, value in patch.items() if value is None}
+    assert {"failed", "failureReason", "abortStatus", "endTimestamp", "migrationPolicyName"} <= gone
 
 
 def test_phases_are_dated_once() -> None:
     first = status_of(migration(), "Running", NOW)
     again = status_of(migration(status=first), "Running", ago(-9))
     assert again["phaseTransitionTimestamps"] == first["phaseTransitionTimestamps"]
+
+
+def test_what_cannot_be_done_is_a_condition() -> None:
+    told = status_of(migration(), "Running", NOW, notes=[no_post_copy("the kernel says no")])
+    assert [each["type"] for each in told["conditions"]] == ["PostCopyPossible"]
+    assert told["conditions"][0]["message"] == "the kernel says no"
 
 
 def policy(name: str, vmi: dict[str, str] | None = None, namespace: dict[str, str] | None = None, **spec: Any) -> Any:
@@ -104,7 +136,15 @@ def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
     cluster = {"metadata": {"name": "kv"}, "spec": {"configuration": {"migrations": {"completionTimeoutPerGiB": 7}}}}
     terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration="10Mi")], [cluster])
     assert (terms.policy, terms.bandwidth, terms.seconds_per_gib, terms.auto_converge) == ("a", 10 << 20, 7, False)
-    assert terms.deadline_seconds(2 << 30) == 14
+    assert [terms.deadline_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
+
+
+def test_why_it_was_too_slow_is_told_by_figures() -> None:
+    said = {"memory_total": 200 << 20, "memory_remaining": 30 << 20, "memory_iteration": 4, "memory_bps": 24 << 20}
+    told = too_slow(5, {**said, "memory_dirty_rate": 25600, "memory_page_size": 4096})
+    assert "after 5 seconds and has been aborted: 30 of 200 MiB were left in round 4, copied at 24 MiB/s" in told
+    assert told.endswith("the guest writes 100 MiB/s")
+    assert too_slow(5, {}).endswith("has been aborted")
 
 
 def test_no_seconds_for_a_gib_mean_no_limit() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from local.engine.domain import ABSENT
 from local.engine.faults import KEYS, KINDS, Faults, read
-from local.engine.simulated import domain_of
+from local.engine.simulated import copy_seconds, domain_of
+from local.engine.terms import Terms
 from tests.local.engine.builders import NOW, ago, instance
 
 
@@ -68,3 +71,16 @@ def test_unknown_settings_are_named() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_can_be_asked_for(kind: str) -> None:
     assert read([[("fail", kind)]])[0].outcome("x", 0) == kind
+
+
+@pytest.mark.parametrize(
+    ("terms", "dirty", "seconds"),
+    [
+        pytest.param(Terms(bandwidth=32 << 20), 0, 4, id="its memory at that bandwidth"),
+        pytest.param(Terms(bandwidth=32 << 20), 64 << 20, math.inf, id="never, if it writes faster"),
+        pytest.param(Terms(bandwidth=32 << 20, auto_converge=True), 64 << 20, 4, id="unless it is slowed down"),
+        pytest.param(Terms(), 64 << 20, 0.5, id="or has all the bandwidth there is"),
+    ],
+)
+def test_how_long_a_move_takes(terms: Terms, dirty: int, seconds: float) -> None:
+    assert copy_seconds(128 << 20, terms, dirty) == seconds

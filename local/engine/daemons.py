@@ -1,0 +1,220 @@
+"""The nodes' libvirt daemons: what their domains are, and what is done to them.
+
+All domains of a daemon are read, again and again, and whenever libvirt says that something has changed; an event says
+only that it is time to look. Calls run in threads and have deadlines: a daemon that hangs costs its node, never the
+engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from local.engine import driver
+from local.engine.domain import Domain
+from local.engine.terms import Terms
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 5.0
+CALL_SECONDS = 15.0
+# The first define of a daemon asks QEMU what it can do, which takes seconds.
+LAUNCH_SECONDS = 90.0
+RETRY_SECONDS = 0.5
+ABORTS, ABORT_SECONDS = 15, 1.0
+THREADS = 8
+
+
+class Broken(Exception):
+    """The node's libvirt did not do it; it may yet, or may have."""
+
+
+class Rejected(Exception):
+    """libvirt or QEMU says that the domain cannot be."""
+
+
+class TooSlow(Exception):
+    """A migration was given up when its time was over; `progress` is what libvirt said of it then."""
+
+    def __init__(self, progress: Mapping[str, int]) -> None:
+        self.progress = progress
+
+
+class Daemon:
+    """One of them, which is one node."""
+
+    def __init__(self, name: str, socket: Path, changed: Callable[[str], None], health: Callable[[str], None]) -> None:
+        self.name = name
+        self.domains: dict[str, Domain] = {}
+        """by UUID, which is the VMI's UID; as last seen"""
+        self.problem: str | None = "not connected yet"
+        self._socket = socket
+        self._changed = changed
+        self._health = health
+        self._connection: Any = None
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        self._look = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> NoReturn:
+        """Sees what its domains are, for ever."""
+        while True:
+            try:
+                await self._connect()
+                while True:
+                    await self.look()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await self._look.wait()
+                    self._look.clear()
+            except Broken as broken:
+                self._ill(str(broken))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def look(self) -> None:
+        found = await self.call(lambda connection: driver.domains(connection, self.name))
+        before, self.domains = self.domains, found
+        for uid in before.keys() | found.keys():
+            if before.get(uid) != found.get(uid):
+                self._changed(uid)
+        if self.problem is not None:
+            log.info("%s: libvirt answers", self.name)
+            self.problem = None
+            self._health(self.name)
+            # A domain that could not be seen may have changed and changed back: everything is looked at once more.
+            for uid in found:
+                self._changed(uid)
+
+    @property
+    def connection(self) -> Any:
+        """Raises Broken where there is none."""
+        if self._connection is None:
+            raise Broken(f"{self.name}: {self.problem}")
+        return self._connection
+
+    async def call(self, act: Callable[[Any], T], seconds: float | None = CALL_SECONDS) -> T:
+        """`act(connection)` in a thread. Raises Broken when there is no answer in time (None: it may take any time),
+        Rejected for a refusal."""
+        connection = self.connection
+        return await self._thread(lambda: act(connection), seconds)
+
+    async def do(self, act: Callable[[Any], object], seconds: float = CALL_SECONDS) -> None:
+        """The same, and look what became of it."""
+        await self.call(act, seconds)
+        self._look.set()
+
+    async def _thread(self, act: Callable[[], T], seconds: float | None) -> T:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._loop.run_in_executor(self._threads, act)
+        except TimeoutError:
+            # The threads that hang in it are left to their call; it gets no others.
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=self.name)
+            self._ill(f"libvirt has not answered for {seconds:g} s")
+            raise Broken(f"{self.name}: libvirt has not answered for {seconds:g} s") from None
+        except driver.Failure as error:
+            if self._connection is not None and not self._connection.isAlive():
+                self._ill(str(error))
+            if driver.lost(error) and self._connection is None:
+                raise Broken(f"{self.name}: {error}") from error
+            raise Rejected(str(error)) from error
+
+    async def _connect(self) -> None:
+        if self._connection is not None:
+            return
+        try:
+            self._connection = await self._thread(lambda: driver.connect(self._socket, self._wake), CALL_SECONDS)
+        except Rejected as rejected:
+            raise Broken(str(rejected)) from rejected
+
+    def _wake(self) -> None:
+        """Called in libvirt's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._look.set)
+
+    def _ill(self, why: str) -> None:
+        self._connection = None
+        if self.problem is None or self.problem == "not connected yet":
+            log.warning("%s: %s", self.name, why)
+        was, self.problem = self.problem, why
+        if was is None:
+            self._health(self.name)
+
+    async def launch(self, uid: str, xml: str, *, paused: bool = False) -> None:
+        await self.do(lambda connection: driver.launch(connection, uid, xml, paused), LAUNCH_SECONDS)
+
+    async def press_power(self, uid: str) -> None:
+        await self.do(lambda connection: driver.press_power(connection, uid))
+
+    async def pause(self, uid: str, paused: bool) -> None:
+        await self.do(lambda connection: driver.pause(connection, uid, paused))
+
+    async def clear(self, uid: str) -> None:
+        """End it and forget it."""
+        await self.do(lambda connection: driver.clear(connection, uid))
+
+
+class Daemons:
+    """All nodes. There is one of it in a process, because libvirt has one event loop."""
+
+    def __init__(
+        self, sockets: Mapping[str, Path], changed: Callable[[str], None], health: Callable[[str], None]
+    ) -> None:
+        driver.start_events()
+        self.nodes = {name: Daemon(name, socket, changed, health) for name, socket in sockets.items()}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for node in self.nodes.values():
+                group.create_task(node.run(), name=node.name)
+
+    async def migrate(
+        self,
+        uid: str,
+        source: str,
+        target: str,
+        socket: Path,
+        terms: Terms,
+        seconds: float | None,
+        switched: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Moves it, live. What is not done after so many seconds goes on by post-copy if the terms have it (`switched`
+        is called then), and is given up if not: TooSlow. Raises Broken or Rejected as well; then it is where it was,
+        or it is seen where it is."""
+        here, there = self.nodes[source], self.nodes[target].connection
+        move = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, terms), None))
+        try:
+            done, _ = await asyncio.wait({move}, timeout=seconds)
+            if not done and terms.post_copy:
+                await here.call(lambda connection: driver.start_post_copy(connection, uid))
+                await switched()
+            elif not done:
+                progress = await here.call(lambda connection: driver.progress(connection, uid))
+                if await self._give_up(here, uid, move):
+                    raise TooSlow(progress)
+            await asyncio.shield(move)
+        finally:
+            # Whatever it was that ended this: nothing goes on behind its back.
+            if not move.done():
+                await self._give_up(here, uid, move)
+            for node in (here, self.nodes[target]):
+                with contextlib.suppress(Broken, Rejected):
+                    await node.look()
+
+    async def _give_up(self, here: Daemon, uid: str, move: asyncio.Task[None]) -> bool:
+        """Whether it has come to its end by that, for it may also have moved."""
+        for _ in range(ABORTS):
+            # More than once: before its first byte and after its last one there is nothing to abort.
+            with contextlib.suppress(Broken, Rejected):
+                await here.call(lambda connection: driver.abort(connection, uid))
+            done, _ = await asyncio.wait({move}, timeout=ABORT_SECONDS)
+            if done:
+                return move.exception() is not None
+        return False

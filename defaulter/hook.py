@@ -216,13 +216,17 @@ def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
+def restored(instance: str, domain: str) -> str:
+    """The domain of a VMI, given as JSON, with the hardware that is recorded on it. Raises ValueError or ParseError."""
+    metadata = json.loads(instance).get("metadata") or {}
+    record = (metadata.get("annotations") or {}).get(ANNOTATION)
+    return domain if record is None else enforce(record, domain)
+
+
 def main(arguments: list[str]) -> int:
     options = dict(zip(arguments[::2], arguments[1::2]))  # noqa: B905 (the shim's Python may be 3.9)
-    domain = options.get("--domain", "")
     try:
-        instance = json.loads(options.get("--vmi", "{}"))
-        record = (instance.get("metadata", {}).get("annotations") or {}).get(ANNOTATION)
-        print(domain if record is None else enforce(record, domain), end="")
+        print(restored(options.get("--vmi", "{}"), options.get("--domain", "")), end="")
     except (ValueError, ET.ParseError) as error:
         print(f"onDefineDomain: {error}", file=sys.stderr)
         return 1

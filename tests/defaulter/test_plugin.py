@@ -1,0 +1,161 @@
+"""The hook over gRPC, asked as KubeVirt's launcher asks it, and the manifests that bring it there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.hook import SOCKET
+from cli.main import poolhouse
+from defaulter import hook, xml
+from defaulter.contract import HARDWARE
+from defaulter.plugin import METHOD, SERVICE, Request, answer, read
+
+DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-7.2">hvm</type></os><devices>
+<disk><target dev="vda" bus="virtio"/><alias name="ua-root"/><address type="pci" domain="0x0000" bus="0x07" slot="0x00"
+ function="0x0"/></disk><memballoon model="virtio"><address type="pci" domain="0x0000" bus="0x09" slot="0x00"
+ function="0x0"/></memballoon></devices></domain>"""
+RECORD = hook.seal(xml.read(DOMAIN), "9.0.0", "7.2.0")
+BARE = (
+    '<domain type="kvm"><os><type machine="q35">hvm</type></os><devices><memballoon model="virtio"/></devices></domain>'
+)
+
+Ask = Callable[[bytes], bytes]
+
+
+def field(number: int, content: bytes) -> bytes:
+    length, size = bytearray(), len(content)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+def request(annotations: dict[str, str], domain: str = BARE) -> bytes:
+    """As a launcher writes it: the type of the domain, the domain, the VMI, and why it is asked."""
+    instance = json.dumps({"metadata": {"annotations": annotations}}).encode()
+    context = field(4, field(1, b"Boot"))
+    return field(1, b"libvirt") + field(2, domain.encode()) + field(3, instance) + context
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """The sidecar, started as its container starts it."""
+    socket = tmp_path_factory.mktemp("plugin") / "hook.sock"
+    process = subprocess.Popen([sys.executable, "-m", "defaulter.plugin", str(socket)], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 30
+        while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        with grpc.insecure_channel(f"unix:{socket}") as channel:
+            method = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+            yield lambda message: method(message, timeout=10)
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(10) == 0
+        process.communicate()
+
+
+def answered(message: bytes) -> str:
+    """The one field of an answer."""
+    assert message[0] >> 3 == 1
+    length = shift = 0
+    at = 1
+    while True:
+        byte = message[at]
+        length |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            break
+    assert at + length == len(message)
+    return message[at:].decode()
+
+
+def test_recorded_hardware_comes_back(ask: Ask) -> None:
+    domain = xml.read(answered(ask(request({HARDWARE: RECORD}))))
+    address = domain.find("devices/memballoon/address")
+    assert address is not None
+    assert address.get("bus") == "0x09"
+
+
+def test_a_vm_without_a_record_passes_as_it_is(ask: Ask) -> None:
+    assert answered(ask(request({}))) == BARE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(request({HARDWARE: RECORD.replace("0x09", "0x0a")}), id="a damaged record"),
+        pytest.param(request({HARDWARE: RECORD}, "<domain"), id="half a domain"),
+        pytest.param(request({HARDWARE: RECORD}, "<!DOCTYPE a>" + BARE), id="a document type"),
+        pytest.param(field(2, BARE.encode()) + field(3, b"{"), id="no VMI"),
+    ],
+)
+def test_what_cannot_be_restored_fails_the_define(ask: Ask, message: bytes) -> None:
+    with pytest.raises(grpc.RpcError) as failed:
+        ask(message)
+    assert failed.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert failed.value.details()
+
+
+def test_a_message_that_is_none_costs_its_own_answer_only(ask: Ask) -> None:
+    with pytest.raises(grpc.RpcError):
+        ask(b"\x12\xff\xff")
+    assert answered(ask(request({}))) == BARE
+
+
+def test_fields_of_the_future_are_passed_over() -> None:
+    future = b"\x28\x96\x01" + b"\x31" + b"x" * 8 + b"\x3d" + b"x" * 4 + field(15, b"new")
+    assert read(future + field(2, b"<a/>") + field(3, b"{}")) == Request(b"<a/>", b"{}")
+
+
+@given(st.text(max_size=300))
+def test_an_answer_of_any_length_reads_as_it_was_written(domain: str) -> None:
+    assert answered(answer(domain)) == domain
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_read_or_refused(message: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        read(message)
+
+
+def printed(*options: str) -> Any:
+    result = CliRunner().invoke(poolhouse, ["hook", *options, "-o", "json"], standalone_mode=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_the_config_map_shows_how_a_vm_asks_for_it() -> None:
+    usage = printed("-n", "vms")["metadata"]["annotations"]["poolhouse.dev/usage"]
+    (sidecar,) = json.loads(usage.partition("hookSidecars: ")[2])
+    assert sidecar["configMap"]["key"] == "onDefineDomain"
+
+
+def test_the_plugin_its_policy_and_its_binding_name_each_other() -> None:
+    plugin, policy, binding = printed("--plugin", "--image", 'registry/poolhouse-defaulter:"1"')["items"]
+    assert plugin["spec"]["domainHooks"][0]["sidecar"]["socketPath"] == SOCKET
+    assert SOCKET.startswith(f"/var/run/kubevirt-plugin/{plugin['metadata']['name']}/"), "KubeVirt takes no other"
+    assert plugin["spec"]["mutatingAdmissionPolicies"] == [{"name": policy["metadata"]["name"]}]
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    expression = policy["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert json.dumps('registry/poolhouse-defaulter:"1"') in expression
+    assert f'subPath: "{plugin["metadata"]["name"]}"' in expression, "or KubeVirt's own policy refuses the pod"
+
+
+@pytest.mark.parametrize("options", [["--plugin"], ["--image", "x"]])
+def test_a_plugin_needs_an_image(options: list[str]) -> None:
+    assert CliRunner().invoke(poolhouse, ["hook", *options]).exit_code == 2

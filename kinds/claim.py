@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from kinds import claim_checks
+from kinds import claim_checks, meta
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind
 from kinds.model import Count, Int64, Model, Rule, Time, form
@@ -192,4 +192,6 @@ CLAIM = Kind(
     ),
     rules=(claim_checks.NAME_IS_A_LABEL,),
     checks=claim_checks.CHECKS,
+    changes=(claim_checks.changes,),
+    told_in_annotations=(meta.INSTANCE_TYPE, meta.IMAGE_ID, meta.REQUESTER),
 )

@@ -13,6 +13,7 @@ from kinds.shape import joined, shown
 
 LONGEST_NAME = 63
 FIXED = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
+NOTED = {INSTANCE_TYPE: "instancetype", IMAGE_ID: "image"}
 _STAYS = "can't be changed: it says what was asked for; delete the claim and make another, or change ttlSeconds"
 _NO_RETURN = "can't be taken back: the machine is being destroyed"
 
@@ -45,10 +46,24 @@ def changes(before: Json, after: Json) -> Iterator[Problem]:
             yield Problem(f"spec.{field}", _STAYS)
     if at(before, "spec", "release") is True and at(after, "spec", "release") is not True:
         yield Problem("spec.release", _NO_RETURN)
-    for annotation in (INSTANCE_TYPE, IMAGE_ID):
-        was, is_ = (at(each, "metadata", "annotations", annotation) for each in (before, after))
-        if was != is_:
+    for annotation in NOTED:
+        # One that goes has had its effect.
+        was, wanted = (at(each, "metadata", "annotations", annotation) for each in (before, after))
+        if wanted is not None and was != wanted:
             yield Problem(joined("metadata.annotations", annotation), _STAYS)
+
+
+def told(document: Json) -> Json:
+    """A right claim in which the annotations have become the fields that they stand for, where those say nothing."""
+    given = at(document, "spec", "overrides")
+    overrides = given if isinstance(given, dict) else {}
+    for annotation, field in NOTED.items():
+        value = at(document, "metadata", "annotations", annotation)
+        if isinstance(value, str) and value and overrides.get(field) is None:
+            overrides = {**overrides, field: value}
+    if not overrides:
+        return document
+    return {**document, "spec": {**document["spec"], "overrides": overrides}}
 
 
 def _name_fits(document: object) -> bool:
@@ -74,7 +89,7 @@ def wishes(document: Json) -> Iterator[Problem]:
 
 
 def empty_annotations(document: Json) -> Iterator[Problem]:
-    for annotation in (INSTANCE_TYPE, IMAGE_ID):
+    for annotation in NOTED:
         value = at(document, "metadata", "annotations", annotation)
         if value == "":
             path = joined("metadata.annotations", annotation)

@@ -73,6 +73,10 @@ class Kind:
     """about the whole object; of its metadata CEL sees only name and generateName"""
     checks: tuple[Check, ...] = ()
     cautions: tuple[Callable[[Json], Iterable[str]], ...] = ()
+    changes: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
+    """what the object before may not become, beyond what it may not be"""
+    told_in_annotations: tuple[str, ...] = ()
+    """annotations that are part of what is wanted, so that a change of them is looked at as one of the spec is"""
     normal: Callable[[Json], Json] = lambda document: document
 
     @property
@@ -103,6 +107,12 @@ class Kind:
         if len(found) > MOST_PROBLEMS:
             found[MOST_PROBLEMS:] = [Problem("", f"there are more than these {MOST_PROBLEMS} problems")]
         return found
+
+    def misdeeds(self, before: Any, after: Any) -> list[Problem]:
+        """What of the object before may not have become what it is after."""
+        if not isinstance(before, dict) or not isinstance(after, dict):
+            return []
+        return list(islice((problem for change in self.changes for problem in change(before, after)), MOST_PROBLEMS))
 
     def warnings(self, document: Any) -> list[str]:
         """What is allowed and probably not meant, a sentence each."""

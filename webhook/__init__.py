@@ -11,6 +11,8 @@ Begin with `review` (a request and a verdict as values) and `app` (the routes). 
     defaulting the verdict on VirtualMachines, with the defaulter's help (fails open)
     template   a pool's template, tried as the VM it will become
     rivals     policies with the same selectors, compared with what is there
+    elected    a second default among the warm pools of a namespace
+    claims     what is written into a claim: who made it, and its annotations as fields
     dryrun     every step of admission, on demand and with the asker's own rights
     explain    which migration policy a VM obeys and why, with the asker's own rights
 

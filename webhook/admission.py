@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from kinds import by_gvk
+from kinds.claim import CLAIM
 from kinds.kind import Kind
 from kinds.look import at
 from kinds.meta import DEFAULTING, DISABLED
-from webhook import declared, defaulting
+from webhook import claims, declared, defaulting
 from webhook.late import Late
 from webhook.review import SKIPPED, Request, Verdict
 from webhook.scope import left_alone
@@ -61,6 +62,8 @@ class Admission:
         verdict = declared.examined(request, kind)
         if verdict.problems:
             return verdict
+        if kind is CLAIM:
+            verdict = claims.completed(request, verdict)
         for judge in self._judges:
             further = await judge.verdict(replace(request, object=verdict.object))
             if further.problems:

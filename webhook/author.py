@@ -29,7 +29,9 @@ class Author:
         try:
             async with asyncio.timeout(self._budget_seconds):
                 granted = await self._granted(request, template)
-                return await self._tried(request, template) if granted else _may_not(request, template)
+                if not granted:
+                    return _may_not(request, template)
+                return await self._tried(request, template) if template.can_be_tried else Verdict()
         except (ApiError, TimeoutError) as error:
             if granted:
                 return Verdict(warnings=(f"its template could not be tried as a VM: {_reason(error)}",))

@@ -15,6 +15,7 @@ def examined(request: Request, kind: Kind) -> Verdict:
     # A rule that became stricter must not lock up what was stored before it: see `judged`.
     before = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
     verdict = judged(kind.problems(document), before)
-    if verdict.problems:
-        return verdict
+    misdeeds = kind.misdeeds(request.old, document)
+    if verdict.problems or misdeeds:
+        return Verdict(problems=(*verdict.problems, *misdeeds))
     return Verdict(object=document, warnings=(*verdict.warnings, *kind.warnings(document)), news=verdict.news)

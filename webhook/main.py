@@ -31,6 +31,7 @@ from webhook.app import Service, app
 from webhook.ask import Ask, Completes, Nobody
 from webhook.author import Author
 from webhook.dryrun import DryRun
+from webhook.elected import Elected
 from webhook.explain import Explain
 from webhook.late import Late
 from webhook.metrics import Metrics
@@ -117,8 +118,9 @@ async def run(settings: Settings) -> None:
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
         rivals = Rivals(api, budget_seconds=settings.author_seconds)
+        elected = Elected(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=judge, judges=(author, rivals), late=late),
+            admission=Admission(ask=judge, judges=(elected, author, rivals), late=late),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             explain=Explain(api),
             metrics=metrics,

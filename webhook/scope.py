@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kinds import by_gvk
 from webhook.patch import same
 from webhook.review import Request
 
@@ -26,9 +27,17 @@ def left_alone(request: Request) -> str | None:
         request.operation == "UPDATE"
         and request.old is not None
         and same(request.old.get("spec"), document.get("spec"))
+        and not _noted(request, request.old)
     ):
         return "its spec stays as it is"
     return None
+
+
+def _noted(request: Request, old: Mapping[str, Any]) -> bool:
+    """Is something new written in annotations that are as good as the spec?"""
+    kind = by_gvk(request.api_version, request.kind)
+    before, after = notes(old), notes(request.object or {})
+    return any(before.get(each) != after.get(each) for each in (kind.told_in_annotations if kind else ()))
 
 
 def metadata(document: Mapping[str, Any]) -> Mapping[str, Any]:

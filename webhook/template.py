@@ -7,11 +7,12 @@ what is wrong with the VM is told now, at the path in the template, instead of b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kinds.look import at
 from kinds.problem import Problem
+from kinds.warmpool import WARM_POOL
 from runtime.resource import Resource
 from webhook.patch import same
 from webhook.review import Request
@@ -22,26 +23,39 @@ MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 
 
+EC2_INSTANCES = Resource(WARM_POOL.group, WARM_POOL.versions[0], "ec2instances", "EC2Instance")
+"""No API server has them: the right to create them is the right to have machines paid for, with an instance profile."""
+
+
 @dataclass(frozen=True)
 class Template:
     path: tuple[str, ...]
     makes: Resource
+    adds: Mapping[str, Any] = field(default_factory=dict)
+    """what a controller puts into the VM's spec and the template must leave out"""
+
+    @property
+    def can_be_tried(self) -> bool:
+        return self.makes is not EC2_INSTANCES
 
 
-TEMPLATES: Mapping[str, Template] = {
-    "VirtualMachinePool": Template(("spec", "template"), MACHINES),
-    "VirtualMachineWarmPool": Template(("spec", "template"), MACHINES),
-    "VirtualMachineInstanceReplicaSet": Template(("spec", "template"), INSTANCES),
+TEMPLATES: Mapping[str, tuple[Template, ...]] = {
+    "VirtualMachinePool": (Template(("spec", "template"), MACHINES),),
+    "VirtualMachineWarmPool": (
+        Template(("spec", "template"), MACHINES, {"runStrategy": "Always"}),
+        Template(("spec", "ec2"), EC2_INSTANCES),
+    ),
+    "VirtualMachineInstanceReplicaSet": (Template(("spec", "template"), INSTANCES),),
 }
 
 
 def to_try(request: Request) -> Template | None:
     """The template, where this request brings a new one."""
-    template = TEMPLATES.get(request.kind)
-    if template is None or not isinstance(at(request.object, *template.path), dict):
-        return None
-    changed = not same(at(request.object, *template.path), at(request.old, *template.path))
-    return template if changed else None
+    for template in TEMPLATES.get(request.kind, ()):
+        given = at(request.object, *template.path)
+        if isinstance(given, dict) and not same(given, at(request.old, *template.path)):
+            return template
+    return None
 
 
 def made(request: Request, template: Template) -> Json:
@@ -53,7 +67,7 @@ def made(request: Request, template: Template) -> Json:
         "apiVersion": template.makes.api_version,
         "kind": template.makes.kind,
         "metadata": {**metadata, **named},
-        "spec": given.get("spec"),
+        "spec": {**(given.get("spec") or {}), **template.adds},
     }
 
 

@@ -21,6 +21,7 @@ from webhook.app import Service, app
 from webhook.ask import Ask
 from webhook.author import Author
 from webhook.dryrun import DryRun
+from webhook.elected import Elected
 from webhook.explain import Explain
 from webhook.intake import Intake
 from webhook.late import Late
@@ -59,7 +60,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         service = Service(
             admission=Admission(
                 ask=ask,
-                judges=(Author(api, budget_seconds=2), Rivals(api, budget_seconds=2)),
+                judges=(Elected(api, budget_seconds=2), Author(api, budget_seconds=2), Rivals(api, budget_seconds=2)),
                 late=Late(now=monotonic),
             ),
             explain=Explain(api),

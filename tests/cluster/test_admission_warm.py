@@ -1,0 +1,138 @@
+"""Warm pools and claims as a person meets them: the real API server, with our webhook and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kinds.claim import CLAIM
+from kinds.look import at
+from kinds.meta import IMAGE_ID, REQUESTER
+from kinds.warmpool import WARM_POOL
+from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from tests.cluster.test_admission import Admission, admission, token
+from tests.cluster.test_kinds import api, namespace
+from tests.kinds import test_claim, test_warmpool
+from tests.kinds.documents import changed
+from tests.kinds.warm import claim, ec2_pool, warm_machine, warm_pool
+
+Json = dict[str, Any]
+
+__all__ = ["admission", "api", "namespace"]
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+POOLS = Resource(WARM_POOL.group, WARM_POOL.versions[0], WARM_POOL.plural, WARM_POOL.kind)
+CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+def here(document: Json, namespace: str) -> Json:
+    return changed(document, namespace, "metadata", "namespace")
+
+
+async def refusal(api: Api, resource: Resource, namespace: str, document: Json) -> ApiError | None:
+    try:
+        await api.request("POST", resource.path(namespace), body=here(document, namespace), query=STRICT)
+    except ApiError as error:
+        return error
+    return None
+
+
+# Without the webhook
+
+
+async def test_the_schema_takes_what_is_right_and_agrees_on_what_is_wrong(api: Api, namespace: str) -> None:
+    for row in test_warmpool.RIGHT:
+        document = WARM_POOL.normalize(row.values[0])
+        assert await refusal(api, POOLS, namespace, document) is None, row.id
+    for row in test_warmpool.WRONG:
+        refused = await refusal(api, POOLS, namespace, WARM_POOL.normalize(row.values[0]))
+        if isinstance(refused, Invalid):
+            fields = {str(cause.get("field", "")).removeprefix(".") for cause in refused.causes}
+            ours = list(test_warmpool.told(row.values[0]))
+            assert all(any(path.startswith(field) for path in ours) for field in fields - {"<nil>"}), row.id
+
+
+async def test_the_schema_alone_keeps_a_claim_as_it_was_made(api: Api, namespace: str) -> None:
+    for row in test_claim.CHANGES:
+        before, after, paths = row.values
+        before = here(changed(before, "x-" + str(abs(hash(row.id)))[:8], "metadata", "name"), namespace)
+        made = await api.create(CLAIMS, before)
+        name = made["metadata"]["name"]
+        body = {**made, "spec": after["spec"]}
+        in_spec = {path for path in paths if path.startswith("spec")}
+        try:
+            await api.request("PUT", CLAIMS.path(namespace, name), body=body)
+            refused: set[str] = set()
+        except Invalid as error:
+            refused = {cause["field"] for cause in error.causes}
+        assert refused == in_spec, row.id
+
+
+# With it
+
+
+async def test_a_claim_is_signed_and_its_annotations_are_fields(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    await api.create(CLAIMS, here(claim(annotations={IMAGE_ID: "tiny", REQUESTER: "somebody"}), namespace))
+    made = await api.get(CLAIMS, namespace, "mine")
+    maker = made["metadata"]["annotations"][REQUESTER]
+    assert maker not in ("", "somebody")
+    assert made["spec"]["overrides"] == {"image": "tiny"}
+    changes = {"metadata": {"annotations": {REQUESTER: "somebody"}}, "spec": {"ttlSeconds": 600}}
+    changed_claim = await api.patch(CLAIMS, namespace, "mine", changes)
+    assert changed_claim["metadata"]["annotations"][REQUESTER] == maker
+    assert changed_claim["spec"]["ttlSeconds"] == 600
+    for wrong in ({"metadata": {"annotations": {IMAGE_ID: "other"}}}, {"spec": {"poolName": "db"}}):
+        with pytest.raises(Invalid, match="can't be changed"):
+            await api.patch(CLAIMS, namespace, "mine", wrong)
+    await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": True}})
+    with pytest.raises(Invalid, match="can't be taken back"):
+        await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": False}})
+
+
+async def test_a_namespace_has_one_default_pool(admission: Admission, namespace: str) -> None:
+    api = admission.api
+    await api.create(POOLS, here(warm_pool("first", default=True), namespace))
+    with pytest.raises(Invalid, match="first is this namespace's default pool"):
+        await api.create(POOLS, here(warm_pool("second", default=True), namespace))
+    await api.create(POOLS, here(warm_pool("second"), namespace))
+    with pytest.raises(Invalid, match="first is this namespace's default pool"):
+        await api.patch(POOLS, namespace, "second", {"spec": {"default": True}})
+    await api.patch(POOLS, namespace, "first", {"spec": {"default": False}})
+    await api.patch(POOLS, namespace, "second", {"spec": {"default": True}})
+
+
+async def test_a_pools_first_vm_is_tried(admission: Admission, namespace: str) -> None:
+    wrong = warm_machine()
+    wrong["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {}}]
+    document = here(warm_pool(template={"metadata": {"labels": {"a": "b"}}, "spec": wrong}), namespace)
+    await admission.api.create(POOLS, document, dry_run=True)
+    tried = [asked for asked, *_ in admission.defaulter.asked if at(asked, "metadata", "labels") == {"a": "b"}]
+    assert [at(each, "spec", "runStrategy") for each in tried] == ["Always"]
+
+
+async def test_every_problem_of_a_pool_is_told_at_once(admission: Admission, namespace: str) -> None:
+    document = warm_pool("a.b", replicas="2", maxTotal=1, placements=[{"name": "x", "weight": 0}])
+    with pytest.raises(Invalid) as refused:
+        await admission.api.create(POOLS, here(document, namespace))
+    fields = {cause["field"] for cause in refused.value.causes}
+    assert fields == {"metadata.name", "spec.replicas", "spec.placements"}
+
+
+async def test_who_may_have_no_machines_may_have_no_pool_of_them(admission: Admission, namespace: str) -> None:
+    jane = await token(admission.api, namespace, POOLS.plural)
+    for document, what in ((warm_pool(), "virtualmachines"), (ec2_pool(), "ec2instances")):
+        body = here(document, namespace)
+        with pytest.raises(Forbidden, match=f"may not create {what}"):
+            await admission.api.request("POST", POOLS.path(namespace), body=body, token=jane)
+
+
+async def test_the_examples_are_taken_as_they_are_written(admission: Admission, namespace: str) -> None:
+    for name in ("warm-pool.yaml", "claim.yaml"):
+        for document in yaml.safe_load_all((EXAMPLES / name).read_text()):
+            resource = POOLS if document["kind"] == WARM_POOL.kind else CLAIMS
+            await admission.api.request("POST", resource.path(namespace), body=document, query=STRICT)

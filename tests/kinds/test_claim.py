@@ -1,0 +1,111 @@
+"""Which claims are right, what of them may not change, and what their annotations come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds.claim import CLAIM
+from kinds.claim_checks import told as with_annotations
+from kinds.meta import IMAGE_ID, INSTANCE_TYPE
+from tests.kinds.warm import claim
+
+Json = dict[str, Any]
+
+
+def told(document: Json) -> dict[str, str]:
+    return {problem.path: problem.message for problem in CLAIM.problems(document)}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(claim(), id="any machine of the default pool"),
+        pytest.param(claim("a" * 63, poolName="web"), id="the longest name"),
+        pytest.param(claim(overrides={"image": "tiny", "placement": "a"}, ttlSeconds=60), id="one made otherwise"),
+        pytest.param(claim(annotations={INSTANCE_TYPE: "m5.large"}), id="the document's annotation"),
+        pytest.param(claim(personalization={"labels": {"team": "red"}, "hostname": "mine"}), id="one's own"),
+    ],
+)
+def test_a_right_claim_has_no_problems(document: Json) -> None:
+    assert told(document) == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "words"),
+    [
+        pytest.param(claim("a" * 64), "metadata.name", "at most 63", id="a long name"),
+        pytest.param(claim(ttlSeconds=0), "spec.ttlSeconds", "at least 1", id="no time at all"),
+        pytest.param(claim(onEmpty="Wait"), "spec.onEmpty", "ColdStart, Queue or Fail", id="something else to do"),
+        pytest.param(claim(pool="web"), "spec.pool", 'use "poolName"', id="another word"),
+        pytest.param(
+            claim(personalization={"labels": {"poolhouse.dev/claim-uid": "x"}}),
+            'spec.personalization.labels["poolhouse.dev/claim-uid"]',
+            "not a claim's to give",
+            id="a label of ours",
+        ),
+        pytest.param(
+            claim(personalization={"labels": {"vm.kubevirt.io/name": "x"}}),
+            'spec.personalization.labels["vm.kubevirt.io/name"]',
+            "not a claim's to give",
+            id="a label of KubeVirt's",
+        ),
+        pytest.param(
+            claim(annotations={IMAGE_ID: ""}),
+            'metadata.annotations["poolhouse.dev/image-id"]',
+            "leave the annotation out",
+            id="an annotation that names nothing",
+        ),
+    ],
+)
+def test_a_wrong_claim_is_told_what_is_wrong(document: Json, path: str, words: str) -> None:
+    found = told(document)
+    assert list(found) == [path]
+    assert words in found[path]
+
+
+BEFORE = claim(poolName="web", ttlSeconds=60, release=False)
+NOTED = claim(annotations={IMAGE_ID: "ami-1"}, overrides={"image": "ami-1"})
+
+
+CHANGES = [
+    pytest.param(BEFORE, claim(poolName="web", ttlSeconds=90, release=True), [], id="time and release may change"),
+    pytest.param(BEFORE, claim(poolName="db", ttlSeconds=60), ["spec.poolName"], id="the pool"),
+    pytest.param(BEFORE, claim(ttlSeconds=60), ["spec.poolName"], id="no pool any more"),
+    pytest.param(
+        claim(),
+        claim(overrides={"image": "x"}, onEmpty="Fail"),
+        ["spec.overrides", "spec.onEmpty"],
+        id="two things",
+    ),
+    pytest.param(claim(release=True), claim(release=False), ["spec.release"], id="a release taken back"),
+    pytest.param(
+        NOTED,
+        claim(annotations={IMAGE_ID: "ami-2"}, overrides={"image": "ami-1"}),
+        ['metadata.annotations["poolhouse.dev/image-id"]'],
+        id="another annotation",
+    ),
+    pytest.param(NOTED, claim(overrides={"image": "ami-1"}), [], id="an annotation that had its effect goes"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "paths"), CHANGES)
+def test_what_was_asked_for_stays(before: Json, after: Json, paths: list[str]) -> None:
+    assert [problem.path for problem in CLAIM.misdeeds(before, after)] == paths
+
+
+@pytest.mark.parametrize(
+    ("document", "overrides"),
+    [
+        pytest.param(claim(), None, id="none"),
+        pytest.param(claim(annotations={INSTANCE_TYPE: "m5.large"}), {"instancetype": "m5.large"}, id="one"),
+        pytest.param(
+            claim(annotations={INSTANCE_TYPE: "m5.large", IMAGE_ID: "ami-2"}, overrides={"image": "ami-1"}),
+            {"image": "ami-1", "instancetype": "m5.large"},
+            id="a field wins",
+        ),
+    ],
+)
+def test_annotations_become_fields(document: Json, overrides: Json | None) -> None:
+    assert with_annotations(document)["spec"].get("overrides") == overrides

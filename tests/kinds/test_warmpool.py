@@ -1,0 +1,137 @@
+"""Which warm pools are right, and what is said of those that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds.warmpool import WARM_POOL, WarmPoolSpec
+from tests.kinds.documents import GONE, changed
+from tests.kinds.warm import ec2_pool, warm_machine, warm_pool
+
+
+def told(document: Any) -> dict[str, str]:
+    return {problem.path: problem.message for problem in WARM_POOL.problems(WARM_POOL.normalize(document))}
+
+
+def placed(*placements: Any) -> dict[str, Any]:
+    return warm_pool(placements=list(placements))
+
+
+RIGHT = [
+    pytest.param(warm_pool(), id="the smallest"),
+    pytest.param(warm_pool(replicas=0), id="one that fills for claims only"),
+    pytest.param(warm_pool("a" * 56), id="the longest name"),
+    pytest.param(placed({"name": "a"}, {"name": "b", "weight": 0}), id="a placement that is emptied"),
+    pytest.param(
+        placed({"name": "a", "networks": [{"name": "default", "multus": {"networkName": "x"}}]}), id="a network"
+    ),
+    pytest.param(
+        warm_pool(updateStrategy={"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}), id="never below, one above"
+    ),
+    pytest.param(warm_pool(claimPolicy={"allowedOverrides": []}), id="nothing may be overridden"),
+    pytest.param(warm_pool(ec2=None), id="null is absent"),
+    pytest.param(ec2_pool(), id="instances, with all defaults"),
+    pytest.param(ec2_pool(subnets=["subnet-a", "subnet-b"], port=8200, protocol="GRPC"), id="instances with an agent"),
+]
+
+
+@pytest.mark.parametrize("document", RIGHT)
+def test_a_right_pool_has_no_problems(document: dict[str, Any]) -> None:
+    assert told(document) == {}
+
+
+ROLLING = "spec.updateStrategy.rollingUpdate"
+WRONG = [
+    pytest.param(changed(warm_pool(), GONE, "spec", "template"), {"spec": "exactly one of"}, id="neither of both"),
+    pytest.param(warm_pool(ec2={"imageID": "ami-1"}), {"spec": "exactly one of"}, id="VMs and instances"),
+    pytest.param(
+        warm_pool(template={"spec": {**warm_machine(), "running": True}}),
+        {"spec.template.spec": "whether a VM runs is the pool's to say"},
+        id="running",
+    ),
+    pytest.param(
+        warm_pool(template={"spec": {**warm_machine(), "runStrategy": "Manual"}}),
+        {"spec.template.spec": "leave running and runStrategy out"},
+        id="a run strategy",
+    ),
+    pytest.param(warm_pool("a.b"), {"metadata.name": "no dots"}, id="a name with a dot"),
+    pytest.param(warm_pool("a" * 57), {"metadata.name": "at most 56"}, id="a long name"),
+    pytest.param(warm_pool(replicas="2"), {"spec.replicas": "remove the quotes"}, id="the document's quoted count"),
+    pytest.param(warm_pool(DesiredCount=2), {"spec.DesiredCount": 'use "replicas"'}, id="the document's word"),
+    pytest.param(placed({"name": "a"}, {"name": "a"}), {"spec.placements[1].name": "taken by"}, id="placements twice"),
+    pytest.param(placed({"name": "a", "weight": 0}), {"spec.placements": "all weights are 0"}, id="nowhere to go"),
+    pytest.param(
+        placed({"name": "a", "networks": [{"name": "blue", "pod": {}}]}),
+        {"spec.placements[0].networks[0].name": 'no network "blue"'},
+        id="a network in nothing's place",
+    ),
+    pytest.param(
+        warm_pool(replicas=3, maxTotal=2),
+        {"spec.replicas": "more than spec.maxTotal, which is 2"},
+        id="above the limit",
+    ),
+    pytest.param(
+        warm_pool(claimPolicy={"defaultTTLSeconds": 60, "maxTTLSeconds": 30}),
+        {"spec.claimPolicy.defaultTTLSeconds": "more than spec.claimPolicy.maxTTLSeconds"},
+        id="a default above its limit",
+    ),
+    pytest.param(
+        warm_pool(refill={"backoffSeconds": 60, "maxBackoffSeconds": 30}),
+        {"spec.refill.backoffSeconds": "more than"},
+        id="a first pause above the longest",
+    ),
+    pytest.param(
+        warm_pool(updateStrategy={"rollingUpdate": {"maxUnavailable": "0%"}}), {ROLLING: "both 0"}, id="no way to roll"
+    ),
+    pytest.param(ec2_pool(imageID=None), {"spec.ec2.imageID": "is missing"}, id="no image"),
+    pytest.param(ec2_pool(ImageID="ami-2"), {"spec.ec2.ImageID": 'use "imageID"'}, id="the document's spelling"),
+    pytest.param(ec2_pool(subnets=["s", "s"]), {"spec.ec2.subnets[1]": "again"}, id="a subnet twice"),
+    pytest.param(ec2_pool(protocol="GRPC"), {"spec.ec2.port": "needs the port"}, id="gRPC on no port"),
+    pytest.param(ec2_pool(secure=True, port=1), {"spec.ec2.secure": "GRPC only"}, id="TLS without gRPC"),
+    pytest.param(
+        ec2_pool(
+            spec={"standby": {"mode": "Paused"}, "readiness": {"guestAgent": True}, "placements": [{"name": "a"}]}
+        ),
+        {"spec.standby.mode": "Running only", "spec.readiness.guestAgent": "is for VMs", "spec.placements": "for VMs"},
+        id="what only VMs can be",
+    ),
+    pytest.param(
+        warm_pool(template={"metadata": {"labels": {"poolhouse.dev/warm-state": "Ready"}}, "spec": warm_machine()}),
+        {'spec.template.metadata.labels["poolhouse.dev/warm-state"]': "written by Poolhouse"},
+        id="a label of ours",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "problems"), WRONG)
+def test_a_wrong_pool_is_told_all_that_is_wrong(document: dict[str, Any], problems: dict[str, str]) -> None:
+    found = told(document)
+    assert found.keys() == problems.keys()
+    for path, words in problems.items():
+        assert words in found[path]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        pytest.param(warm_pool(standby={"hotReplicas": 2}), "all are hot", id="hot among the running"),
+        pytest.param(
+            warm_pool(replicas=1, standby={"mode": "Paused", "hotReplicas": 2}), "more than spec.replicas", id="too hot"
+        ),
+        pytest.param(warm_pool(replicas=0, claimPolicy={"onEmpty": "Fail"}), "every claim fails", id="never any"),
+    ],
+)
+def test_what_is_probably_not_meant_is_warned_of(document: dict[str, Any], words: str) -> None:
+    (warning,) = WARM_POOL.warnings(document)
+    assert words in warning
+
+
+def test_a_machine_is_drawn_a_placement_or_a_subnet() -> None:
+    def names(document: dict[str, Any]) -> list[str]:
+        return [place.name for place in WarmPoolSpec.model_validate(document["spec"]).places]
+
+    assert names(placed({"name": "a"}, {"name": "b"})) == ["a", "b"]
+    assert names(ec2_pool(subnets=["subnet-a", "subnet-b"])) == ["subnet-a", "subnet-b"]
+    assert names(warm_pool()) == []

@@ -1,0 +1,43 @@
+"""Warm pools and claims in which a test says only what matters to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def warm_machine(**instance: Any) -> Json:
+    """A template's spec."""
+    devices = {"disks": [{"name": "root", "disk": {}}], "interfaces": [{"name": "default", "masquerade": {}}]}
+    spec = {
+        "domain": {"memory": {"guest": "64Mi"}, "devices": devices},
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "tiny"}}],
+    }
+    return {"template": {"spec": {**spec, **instance}}}
+
+
+def warm_pool(name: str = "web", **spec: Any) -> Json:
+    return {
+        "apiVersion": "poolhouse.dev/v1alpha1",
+        "kind": "VirtualMachineWarmPool",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": warm_machine()}, **spec},
+    }
+
+
+def ec2_pool(name: str = "mac", *, spec: Json | None = None, **ec2: Any) -> Json:
+    document = warm_pool(name, ec2={"imageID": "ami-1", **ec2}, **(spec or {}))
+    del document["spec"]["template"]
+    return document
+
+
+def claim(name: str = "mine", *, annotations: Json | None = None, **spec: Any) -> Json:
+    metadata: Json = {"name": name, **({"annotations": annotations} if annotations is not None else {})}
+    return {
+        "apiVersion": "poolhouse.dev/v1alpha1",
+        "kind": "VirtualMachineClaim",
+        "metadata": metadata,
+        "spec": spec,
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, output_option, print_json
+from cli.output import Failed, counted, output_option, print_json
 from cli.pooled import KIND, controller_of
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def _facts(state: State, vm: str) -> Iterator[str]:
         yield f"scale-in is blocked: {decided.blocked}"
     for healed in pool.status.healing.machines if pool.status.healing else ():
         if healed.name == vm:
-            yield f"it was replaced {healed.attempts} times, and will not be again before {healed.not_before}"
+            often = counted(healed.attempts, "time")
+            yield f"it was replaced {often}, and will not be again before {healed.not_before}"
 
 
 def _lines(found: Json) -> Iterator[str]:

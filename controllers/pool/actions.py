@@ -112,11 +112,10 @@ class Restart:
 
 @dataclass(frozen=True)
 class Heal:
-    """Deletes a VM that fails, with its disks. It is made again under the same name."""
+    """Deletes a VM that fails, with its disks, if it fails still. It is made again under the same name."""
 
     name: str
     uid: str
-    resource_version: str
     reason: str
     verb: ClassVar[str] = "Heal"
     past: ClassVar[str] = "is replacing VM"

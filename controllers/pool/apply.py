@@ -23,7 +23,7 @@ from controllers.pool.actions import (
     Unmark,
     Update,
 )
-from controllers.pool.machine import Machine
+from controllers.pool.machine import Machine, machine
 from controllers.pool.plan import Plan
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
@@ -50,6 +50,8 @@ class Outcome:
     """to be said in the pool's status"""
     again: bool = False
     """something was not done, whether or not that is anybody's fault"""
+    undone: tuple[Action, ...] = ()
+    """what was certainly not done"""
 
 
 class NotSent(Exception):
@@ -90,7 +92,8 @@ class Apply:
             await self._all(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
         ]
         failures = [outcome.failure for outcome in outcomes if outcome.failure]
-        return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes))
+        undone = tuple(action for outcome in outcomes for action in outcome.undone)
+        return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes), undone)
 
     def forget(self, uid: str) -> None:
         """The pool is gone."""
@@ -149,13 +152,17 @@ class Apply:
                         raise Conflict(f"{resource.kind} {disk} of the VM before it is still there", status=409)
 
     async def _heal(self, pool: Pool, a: Heal) -> None:
+        # Each of its failures is written into it, so the version that was planned from is an old one as a rule.
+        live = machine(await self.api.get(MACHINES, pool.namespace, a.name))
+        if live.uid != a.uid or live.deleting or live.ready or not live.failures:
+            raise Conflict(f"{a.name} does not fail any more", status=409)
         # In the foreground: the name is free only when the disks are gone, so the new VM never gets the old ones.
         await self.api.delete(
             MACHINES,
             pool.namespace,
             a.name,
             uid=a.uid,
-            resource_version=a.resource_version,
+            resource_version=live.resource_version,
             propagation="Foreground",
         )
 
@@ -214,7 +221,7 @@ class Apply:
         first = most if trust in self._trusted else 1
         self._trusted.discard(trust)
         results = await slow_start([partial(call, action) for action in actions], first=first, most=most)
-        refusals = []
+        refusals, undone = [], []
         for action, result in zip_longest(actions, results, fillvalue=NotSent()):
             assert not isinstance(action, NotSent)
             if not isinstance(result, Exception):
@@ -223,14 +230,15 @@ class Apply:
                 continue
             if _surely_not_done(result):
                 self._give_up(pool, action)
+                undone.append(action)
             if not isinstance(result, PASSING):
                 refusals.append((action, result))
         if refusals and pool is not None:
-            return self._refused(pool, *refusals[0])
+            return replace(self._refused(pool, *refusals[0]), undone=tuple(undone))
         again = any(isinstance(result, Exception) for result in results)
         if not again:
             self._trusted.add(trust)
-        return Outcome(again=again)
+        return Outcome(again=again, undone=tuple(undone))
 
     def _expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
         appear = [token for a in actions for token in _appears(a)]

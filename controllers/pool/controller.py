@@ -93,14 +93,19 @@ class PoolController:
             promised = status(state, decided, now)
             await self.apply.write_status(pool, promised)
             self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
-            self.metrics.healed(pool.key, len(healed(decided)))
         self._say_misread(state)
         outcome = await self.apply(state, decided)
         if outcome.failure:
             self._failures[pool.uid] = outcome.failure
         elif state.settled:
             self._failures.pop(pool.uid, None)
-        fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), decided, now)
+        done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.undone))
+        fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
+        self.metrics.healed(pool.key, len(healed(done)))
+        if healed(done) != healed(decided):
+            # It changed in that moment: who was not replaced is not left alone for it.
+            await self.apply.write_status(pool, fresh)
+            self._healing[pool.uid] = fresh.healing
         self.metrics.pool(pool, fresh)
         wait = None if pool.deleting else await self._say_status(pool, fresh)
         self._finished(outcome)

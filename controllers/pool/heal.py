@@ -31,7 +31,7 @@ def machines_keep_failing(state: State, now: datetime) -> Iterator[Action]:
     room = Room.of(state)
     free = 1 if breaker is not None and breaker.open else max(0, room.most - _coming_back(state))
     for m in [m for m in failing(state) if not _left_alone(state, m, now)][:free]:
-        yield Heal(m.name, m.uid, m.resource_version, f"{m.failures} starts in a row failed ({m.state or 'no state'})")
+        yield Heal(m.name, m.uid, f"{m.failures} starts in a row failed ({m.state or 'no state'})")
 
 
 def failing(state: State) -> list[Machine]:

@@ -1,0 +1,82 @@
+"""What is remembered of what was done, and of what was not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.pool.actions import Heal
+from controllers.pool.apply import Apply, Outcome
+from controllers.pool.controller import PoolController
+from controllers.pool.metrics import PoolMetrics
+from controllers.pool.plan import Plan
+from controllers.pool.state import Pool, State
+from controllers.pool.stores import Stores
+from kinds.pool import PoolStatus
+from runtime.controller import Unfinished
+from runtime.expectations import Expectations
+from tests.controllers.pool.builders import NOW, a_pool, machine
+
+FAILING = machine(1, ready=False, exists=False, failures=3, state="CrashLoopBackOff")
+
+
+class Carrying:
+    """Carries out what it is told to, and keeps the statuses that it was to write."""
+
+    def __init__(self, outcome: Callable[[Plan], Outcome]) -> None:
+        self.outcome = outcome
+        self.written: list[PoolStatus] = []
+
+    async def __call__(self, state: State, plan: Plan) -> Outcome:
+        return self.outcome(plan)
+
+    async def write_status(self, pool: Pool, status: PoolStatus) -> None:
+        self.written.append(status)
+
+
+def controlled(apply: Carrying, registry: CollectorRegistry) -> PoolController:
+    stores = Stores()
+    pool = a_pool(3, autohealing={})
+    stores.pools.put(pool.key, pool)
+    for m in (FAILING, machine(2), machine(3)):
+        stores.machines.put(m.key, m)
+        if m.guest is not None:
+            stores.guests.put(m.key, m.guest)
+    return PoolController(
+        stores, cast(Apply, apply), Expectations(), PoolMetrics(registry), 250, lambda: 0.0, lambda: NOW
+    )
+
+
+def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:
+    found = [status.healing.machines if status.healing else () for status in statuses]
+    return [[(each.name, each.attempts) for each in machines] for machines in found]
+
+
+async def reconciled(outcome: Callable[[Plan], Outcome]) -> tuple[Carrying, Any]:
+    registry = CollectorRegistry()
+    apply = Carrying(outcome)
+    controller = controlled(apply, registry)
+    with contextlib.suppress(Unfinished):
+        await controller.reconcile(("default", "web"))
+    labels = {"namespace": "default", "vmpool": "web"}
+    return apply, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)
+
+
+async def test_that_a_vm_is_replaced_is_written_down_before_it_is_done() -> None:
+    apply, heals = await reconciled(lambda plan: Outcome())
+    assert replaced(apply.written)[0] == [("web-1", 1)]
+    assert heals == 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_vm_that_was_not_replaced_after_all_is_not_left_alone_for_it(again: bool) -> None:
+    def refused(plan: Plan) -> Outcome:
+        return Outcome(again=again, undone=tuple(each for each in plan.actions if isinstance(each, Heal)))
+
+    apply, heals = await reconciled(refused)
+    assert replaced(apply.written) == [[("web-1", 1)], []]
+    assert heals == 0

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from controllers.pool.stores import CLAIMS, MACHINES
+from controllers.pool.guest import guest
+from controllers.pool.machine import machine
+from controllers.pool.stores import CLAIMS, GUESTS, MACHINES
 from kinds import meta
 from runtime.api import ApiError, Expired, NotFound, Resource
+from tests.cluster.budget import Budget
 from tests.cluster.pooling import Place, template
 
 Json = dict[str, Any]
 
 STUCK = "example.com/stuck"
 MOST = 12
+TOLERATED = 2
+QUOTA = "few"
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+BROKEN = {
+    "sim.poolhouse.dev/fail": "CrashLoopBackOff",
+    "sim.poolhouse.dev/fail-times": "2",
+    "sim.poolhouse.dev/retry-seconds": "0.2",
+}
 
 
 @dataclass
@@ -25,8 +37,8 @@ class Witness:
     """Sees every event of the namespace, and keeps what must never be."""
 
     place: Place
-    chance: Random
     pool_uid: str
+    tolerated: int
     wrong: list[str] = field(default_factory=list)
     ours: dict[str, str] = field(default_factory=dict)
     """UIDs of VMs that the pool owned at their last event: name"""
@@ -36,10 +48,22 @@ class Witness:
     """names of kept claims: for which VM"""
     most: int = 0
     """VMs that the pool was ever meant to have, and those that were given to it"""
+    budget: Budget = field(init=False)
 
-    async def watch(self, resource: Resource, saw: Callable[[str, Json], None]) -> None:
+    def __post_init__(self) -> None:
+        self.budget = Budget(asyncio.get_running_loop().time, self.pool_uid, self.tolerated)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
         """From before anything happens, without a gap."""
-        _, version = await self.place.api.list(resource, self.place.namespace)
+        async with AsyncExitStack() as stack:
+            for resource, saw in ((MACHINES, self.machine), (GUESTS, self.guest), (CLAIMS, self.claim)):
+                _, version = await self.place.api.list(resource, self.place.namespace)
+                watch = asyncio.create_task(self.watch(resource, version, saw))
+                stack.callback(watch.cancel)
+            yield
+
+    async def watch(self, resource: Resource, version: str, saw: Callable[[str, Json], None]) -> None:
         while True:
             events = self.place.api.watch(
                 resource, self.place.namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600
@@ -51,11 +75,18 @@ class Witness:
                         if kind != "BOOKMARK":
                             saw(kind, document)
             except Expired:
+                self.wrong.append(f"the witness missed something of {resource.plural}")
                 raise
             except ApiError:
                 await asyncio.sleep(0.1)
 
+    def guest(self, kind: str, document: Json) -> None:
+        if said := self.budget.guest(guest(document), kind == "DELETED"):
+            self.wrong.append(said)
+
     def machine(self, kind: str, document: Json) -> None:
+        if said := self.budget.machine(machine(document), kind == "DELETED"):
+            self.wrong.append(said)
         metadata = document["metadata"]
         uid, name = metadata["uid"], metadata["name"]
         owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
@@ -95,9 +126,19 @@ class People:
     place: Place
     chance: Random
     witness: Witness
-    wanted: int
+    wanted: int = 0
     log: list[str] = field(default_factory=list)
     strangers: int = 0
+    somebody: str | None = None
+    """UID of another owner of VMs"""
+
+    @property
+    def budget(self) -> Budget:
+        return self.witness.budget
+
+    @property
+    def _here(self) -> Json:
+        return {"namespace": self.place.namespace}
 
     async def act(self) -> None:
         act: Callable[[], Awaitable[str]] = self.chance.choice(
@@ -112,8 +153,11 @@ class People:
                 self.delete_one,
                 self.detach,
                 self.attach,
+                self.adopt,
                 self.relabel,
+                self.break_one,
                 self.protect,
+                self.quota,
                 self.stick,
                 self.unstick,
                 self.stranger,
@@ -123,10 +167,13 @@ class People:
             if said := await act():
                 self.log.append(said)
 
-    async def scale(self) -> str:
-        self.wanted = self.chance.choice([0, 1, 3, 5, MOST])
+    async def scale(self, wanted: int | None = None) -> str:
+        self.wanted = self.chance.choice([0, 1, 3, 5, MOST]) if wanted is None else wanted
         self.witness.most = max(self.witness.most, self.wanted)
+        # Before and after: until the answer is here, it may hold already or not yet.
+        self.budget.wants(self.wanted)
         await self.place.change(replicas=self.wanted)
+        self.budget.wants(self.wanted)
         return f"scale to {self.wanted}"
 
     async def change_template(self) -> str:
@@ -149,10 +196,42 @@ class People:
     async def delete_one(self) -> str:
         if not (member := self._member()):
             return ""
-        await self.place.api.delete(MACHINES, self.place.namespace, member)
+        document = await self.place.api.get(MACHINES, self.place.namespace, member)
+        self.budget.spared.add(uid := document["metadata"]["uid"])
+        await self.place.api.delete(MACHINES, self.place.namespace, member, uid=uid)
         return f"delete {member}"
 
+    async def break_one(self) -> str:
+        """It fails to start again twice, which is too often."""
+        if not (member := self._member()):
+            return ""
+        await self.place.meta(member, annotations=BROKEN)
+        run = await self.place.api.get(GUESTS, self.place.namespace, member)
+        self.budget.spared.add(uid := run["metadata"]["uid"])
+        await self.place.api.delete(GUESTS, self.place.namespace, member, uid=uid)
+        return f"break {member}"
+
+    async def quota(self) -> str:
+        if self.chance.random() < 0.5:
+            hard = {"count/virtualmachines.kubevirt.io": str(self.chance.choice([2, 4, 8]))}
+            metadata = {"namespace": self.place.namespace, "name": QUOTA}
+            await self.place.api.create(QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+            return f"quota {hard}"
+        await self.place.api.delete(QUOTAS, self.place.namespace, QUOTA)
+        return "no quota"
+
     async def detach(self) -> str:
+        return await self._give_away("detach", None)
+
+    async def adopt(self) -> str:
+        """It is somebody else's from now on, who even asks not to be disturbed."""
+        if self.somebody is None:
+            made = await self.place.api.create(CONFIG_MAPS, {"metadata": {**self._here, "name": "somebody"}})
+            self.somebody = made["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": self.somebody, "controller": True}
+        return await self._give_away("adopt", [owner])
+
+    async def _give_away(self, how: str, owners: list[Json] | None) -> str:
         if not (member := self._member()):
             return ""
         document = await self.place.api.get(MACHINES, self.place.namespace, member)
@@ -160,10 +239,10 @@ class People:
         # One that is on its way out, or marked for it, may go: that was decided while it was the pool's.
         if metadata.get("deletionTimestamp") or meta.KEEP_DISKS in (metadata.get("finalizers") or ()):
             return ""
-        change = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": None}
+        change = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
         await self.place.meta(member, **change)
         self.witness.free.add(metadata["uid"])
-        return f"detach {member}"
+        return f"{how} {member}"
 
     async def attach(self) -> str:
         for name, document in (await self.place.machines()).items():
@@ -226,12 +305,13 @@ class People:
         """Everything that would hold the pool up for ever is taken back."""
         while await insisted(self.unstick):
             pass
+        with suppress(NotFound):
+            await self.place.api.delete(QUOTAS, self.place.namespace, QUOTA)
         for name in await insisted(self.place.machines):
             with suppress(NotFound):
-                await self.place.meta(name, annotations={meta.SCALE_IN: None})
-        self.wanted = 5
-        self.witness.most = max(self.witness.most, 5)
-        await self.place.change(replicas=5, paused=False, template=sized("80Mi"))
+                await self.place.meta(name, annotations={meta.SCALE_IN: None, **dict.fromkeys(BROKEN)})
+        await self.scale(5)
+        await self.place.change(paused=False, template=sized("80Mi"))
 
 
 async def insisted(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -246,11 +326,3 @@ def sized(memory: str) -> Json:
     found = template()
     found["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": memory}
     return found
-
-
-async def witnessed(place: Place, chance: Random, uid: str, most: int, group: asyncio.TaskGroup) -> Witness:
-    witness = Witness(place, chance, uid, most=most)
-    for resource, saw in ((MACHINES, witness.machine), (CLAIMS, witness.claim)):
-        group.create_task(witness.watch(resource, saw))
-    await asyncio.sleep(0.5)
-    return witness

@@ -72,6 +72,10 @@ class Faulty:
                 return _status(429, "TooManyRequests", {"Retry-After": "1"})
             case "conflict":
                 return _status(409, "Conflict")
+            case "denied":
+                return _status(403, "Forbidden")
+            case "invalid":
+                return _status(422, "Invalid")
             case "error":
                 return _status(500, "InternalError")
             case "unavailable":
@@ -88,10 +92,13 @@ class Faulty:
         faults = ["reset", "throttled", "error", "unavailable"]
         if watching:
             return self._chance.choice(["reset", "expired", "short", "throttled"])
+        if request.method == "GET":
+            faults.append("expired")
         if request.method in ("PATCH", "DELETE", "PUT"):
-            faults += ["conflict", "lost"]
+            faults += ["conflict", "invalid", "lost"]
         if request.method == "POST":
-            faults += ["lost", "lost"]
+            # Denied as by a webhook that does not like one VM in ten.
+            faults += ["lost", "lost", "denied", "invalid"]
         return self._chance.choice(faults)
 
     async def _forward(self, request: web.Request, watching: bool, fault: str) -> web.StreamResponse:

@@ -210,6 +210,8 @@ async def engine(kubeconfig: Path, directory: Path) -> AsyncIterator[None]:
         )
         try:
             yield
+            assert process.returncode is None, f"the engine ended: {(directory / 'engine.log').read_text()[-2000:]}"
         finally:
-            process.kill()
-            await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

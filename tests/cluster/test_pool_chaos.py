@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
@@ -20,8 +20,8 @@ from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.state import State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES
-from runtime.api import Resource
-from tests.cluster.chaos import People, insisted, sized, witnessed
+from runtime.api import NotFound, Resource
+from tests.cluster.chaos import TOLERATED, People, Witness, insisted, sized
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Place, Running, controller, engine
 
@@ -37,30 +37,32 @@ async def test_whatever_happens_nothing_is_doubled_or_lost_and_peace_returns(
     control_plane: Any, place: Place, tmp_path: Path
 ) -> None:
     chance = Random(SEED)
-    made = await place.pool(5, template=sized("64Mi"), maxUnavailable=2)
+    healing = {"startupFailureThreshold": 2}
+    made = await place.pool(5, template=sized("64Mi"), maxUnavailable=TOLERATED, autohealing=healing)
     async with AsyncExitStack() as stack:
         faulty = Faulty(control_plane.kubeconfig, chance)
         kubeconfig = tmp_path / "faulty.kubeconfig"
         await stack.enter_async_context(faulty.serve(kubeconfig))
         await stack.enter_async_context(engine(control_plane.kubeconfig, tmp_path))
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        witness = await witnessed(place, chance, made["metadata"]["uid"], 5, group)
-        people = People(place, chance, witness, 5)
+        witness = Witness(place, made["metadata"]["uid"], TOLERATED)
+        people = People(place, chance, witness)
+        await people.scale(5)
         try:
-            await trouble(kubeconfig, faulty, people, chance)
-            await people.make_peace()
-            async with controller(kubeconfig) as running:
-                await settled(place, running)
-            assert not witness.wrong
+            async with witness.watching():
+                await trouble(kubeconfig, faulty, people, chance)
+                await people.make_peace()
+                async with controller(kubeconfig) as running:
+                    await settled(place, running)
+                assert not witness.wrong, "\n".join(witness.wrong)
+            async with controller(kubeconfig):
+                await over(place)
         except Exception as error:
             tail, scene = "; ".join(people.log[-25:]), await insisted(lambda: described(place))
             raise AssertionError(
                 f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}\nat last: {tail}\n{scene}"
             ) from error
-        finally:
-            for task in group._tasks:  # the witness watches for ever
-                task.cancel()
     assert len(people.log) > 5, "nothing happened"
+    print(f"seed {SEED}: {len(people.log)} acts of people, {dict(faulty.done)}, {witness.budget.taken} VMs taken by us")
 
 
 async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Random) -> None:
@@ -101,6 +103,19 @@ async def settled(place: Place, running: Running) -> None:
     before = running.writes()
     await asyncio.sleep(3)
     assert running.writes() == before, "it goes on writing at rest"
+
+
+async def over(place: Place) -> None:
+    """The namespace goes, with everything in it: nothing of ours holds it, and nothing is made anew."""
+    await place.api.delete(NAMESPACES, None, place.namespace)
+    try:
+        async with asyncio.timeout(PEACE_SECONDS):
+            with suppress(NotFound):
+                while True:
+                    left = await place.api.get(NAMESPACES, None, place.namespace)
+                    await asyncio.sleep(0.5)
+    except TimeoutError:
+        raise AssertionError(f"the namespace is still there: {left['status']}") from None
 
 
 async def described(place: Place) -> str:

@@ -1,0 +1,84 @@
+"""Who took the VMs of a pool that were available, and whether the pool's own controller ever took one too many.
+
+A controller acts on what it has seen, which is a moment old. So what people took a moment ago, and what the pool was
+meant to be until then, is taken off the account; at rest, or with slow people, the account is exact.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from controllers.pool.guest import Guest
+from controllers.pool.machine import Machine
+
+MOMENT_SECONDS = 5.0
+
+
+@dataclass
+class Budget:
+    clock: Callable[[], float]
+    pool_uid: str
+    tolerated: int
+    wanted: deque[tuple[float, int]] = field(default_factory=deque)
+    """how many VMs the pool was meant to have, and until when"""
+    mishaps: deque[float] = field(default_factory=deque)
+    """when an available VM was taken by somebody else"""
+    spared: set[str] = field(default_factory=set)
+    """UIDs of VMs and runs that people are about to take"""
+    machines: dict[tuple[str, str], Machine] = field(default_factory=dict)
+    guests: dict[tuple[str, str], Guest] = field(default_factory=dict)
+    taken: int = 0
+    """VMs that were available and that the controller took"""
+
+    def wants(self, replicas: int) -> None:
+        if self.wanted:
+            self.wanted[-1] = self.clock(), self.wanted[-1][1]
+        self.wanted.append((float("inf"), replicas))
+
+    def machine(self, m: Machine, gone: bool) -> str:
+        before = self.available()
+        known = self.machines.get(m.key)
+        if not gone:
+            self.machines[m.key] = m
+        elif known is not None and known.uid == m.uid:
+            del self.machines[m.key]
+        ours = m.deleting and m.uid not in self.spared and m.owner == self.pool_uid
+        return self._judged(before, ours, f"deleted {m.name}")
+
+    def guest(self, g: Guest, gone: bool) -> str:
+        before = self.available()
+        known = self.guests.get(g.key)
+        if not gone:
+            self.guests[g.key] = g
+        elif known is not None and known.uid == g.uid:
+            del self.guests[g.key]
+        m = self.machines.get(g.key)
+        ours = g.deleting and g.uid not in self.spared and m is not None and not m.deleting
+        return self._judged(before, ours, f"restarted {g.name}")
+
+    def available(self) -> set[str]:
+        members = (m for m in self.machines.values() if m.owner == self.pool_uid and not m.deleting)
+        return {m.uid for m in members if self._with_guest(m).available}
+
+    def _with_guest(self, m: Machine) -> Machine:
+        guest = self.guests.get(m.key)
+        return replace(m, guest=guest) if guest is not None and guest.owner == m.uid else m
+
+    def _judged(self, before: set[str], ours: bool, act: str) -> str:
+        """What is wrong with that, or nothing."""
+        now, left = self.clock(), self.available()
+        lost = len(before - left)
+        if not lost:
+            return ""
+        if not ours:
+            self.mishaps.extend([now] * lost)
+            return ""
+        self.taken += lost
+        recent = sum(now - at < MOMENT_SECONDS for at in self.mishaps)
+        least = min(replicas for until, replicas in self.wanted if until > now - MOMENT_SECONDS)
+        floor = least - self.tolerated
+        if len(left) + recent >= floor:
+            return ""
+        return f"{act}: {len(left)} VMs are left available, {floor} must be (and {recent} were taken by others)"

@@ -22,7 +22,7 @@ class Entry:
     target: str
     """module:attribute, a click command or, for a service, a function that returns an exit code"""
     help: str
-    kind: Literal["command", "service", "hidden service"] = "command"
+    kind: Literal["command", "hidden command", "service", "hidden service"] = "command"
 
 
 COMMANDS = {
@@ -45,6 +45,7 @@ COMMANDS = {
     "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),
     "controllers": Entry("controllers.main:main", "Run the controllers.", "service"),
+    "hooks": Entry("webhook.hooks:hooks", "What the Helm chart's hooks run.", "hidden command"),
     "engine": Entry("local.engine.main:main", "Run the stand-in for KubeVirt and CDI.", "hidden service"),
 }
 
@@ -53,13 +54,13 @@ class Table(click.Group):
     """A group that imports a command when it is run or its own help is asked for, and no sooner."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return [name for name, entry in COMMANDS.items() if entry.kind != "hidden service"]
+        return [name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         entry = COMMANDS.get(name)
         if entry is None:
             return None
-        if entry.kind != "command":
+        if entry.kind.endswith("service"):
             return click.Command(name, callback=lambda: sys.exit(_load(entry.target)()), help=entry.help)
         command: click.Command = _load(entry.target)
         return command

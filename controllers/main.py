@@ -20,12 +20,19 @@ from controllers.certificates.build import build as certificates
 from controllers.certificates.build import terms
 from controllers.certificates.state import Terms
 from controllers.completion.build import build as completion
+from controllers.part import Part
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.warm.build import build as warm
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
-from kinds import meta
+from kinds import meta, switches
+from kinds.claim import CLAIM
+from kinds.kind import Kind
+from kinds.policy import POLICY
+from kinds.pool import POOL
+from kinds.replicaset import REPLICA_SET
+from kinds.warmpool import WARM_POOL
 from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.events import Events
@@ -58,6 +65,8 @@ class Settings:
     macs: Macs
     burst: int
     leader_election: bool
+    off: frozenset[str]
+    """plurals of the kinds that are not installed here, and so have no controller"""
     tls_secret: str
     namespace: str
     certificates: Terms | None
@@ -84,6 +93,7 @@ class Settings:
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
+            off=switches.off(environment),
             tls_secret=variables.tls_secret(environment),
             namespace=variables.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
@@ -109,12 +119,14 @@ async def run(settings: Settings) -> None:
         if settings.defaulter_url:
             defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url, offer=offers.now))
         events = Events(api, f"{meta.DOMAIN}/controllers")
-        parts = [
-            pool(api, events, defaulter, registry, settings.burst, settings.identity_seed),
-            replicaset(api, events, defaulter, registry, settings.burst, settings.identity_seed),
-            policy(api, events, registry),
-            warm(api, events, defaulter, registry, settings.identity_seed),
+        burst, seed = settings.burst, settings.identity_seed
+        makers: list[tuple[tuple[Kind, ...], Callable[[], Part]]] = [
+            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
+            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
+            ((POLICY,), lambda: policy(api, events, registry)),
+            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed)),
         ]
+        parts = [make() for of, make in makers if not settings.off & {kind.plural for kind in of}]
         if defaulter is not None:
             parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
         informers: list[Informer[Any]] = [informer for part in parts for informer in part.informers]

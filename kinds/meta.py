@@ -60,6 +60,10 @@ SIMULATION = "simulation"
 SIM_PREFIX = f"sim.{DOMAIN}/"
 NODE_LOST = f"{SIM_PREFIX}lost"
 
+# Secrets in our own namespace: who signs, and what our servers show.
+AUTHORITIES = "poolhouse-authorities"
+SERVING = "poolhouse-serving"
+
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PART_OF = "app.kubernetes.io/part-of"
 COMPONENT = "app.kubernetes.io/component"

@@ -1,6 +1,6 @@
 """What each service may do, and nothing more. The defaulter may do nothing: it has no token.
 
-No wildcards, and no Secrets: whoever reads all Secrets is the cluster.
+No wildcards, and no Secrets but two of our own by name: whoever reads all Secrets is the cluster.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kinds import KINDS, meta
+from kinds import KINDS, meta, webhooks
 from kinds.kind import Kind
 from kinds.model import Json
 
@@ -135,6 +135,31 @@ OWN_NAMESPACE: Mapping[str, tuple[Grant, ...]] = {
     "engine": (Grant("", ("configmaps",), READ, "simulated faults"), _LEASES),
 }
 """in our own namespace only"""
+
+
+def _registrations(verbs: tuple[str, ...], why: str) -> tuple[Grant, ...]:
+    """On our webhook configurations and nobody else's."""
+    group = "admissionregistration.k8s.io"
+    by_plural: dict[str, list[str]] = {}
+    for plural, name in webhooks.names():
+        by_plural.setdefault(plural, []).append(name)
+    return tuple(Grant(group, (plural,), verbs, why, names=tuple(names)) for plural, names in by_plural.items())
+
+
+SERVING_CERTIFICATE = (Grant("", ("secrets",), ("get",), "the certificate that it shows", names=(meta.SERVING,)),)
+"""of every server, in our own namespace"""
+
+AUTHORITY = _registrations(("get", "patch"), "API servers are told whom to trust")
+"""of who keeps our own authority, cluster-wide"""
+
+AUTHORITY_SECRETS = (
+    Grant("", ("secrets",), ("get", "update"), "authorities and certificate", names=(meta.AUTHORITIES, meta.SERVING)),
+    Grant("", ("secrets",), ("create",), "what is not there yet has no name that a rule could give"),
+)
+"""of the same, in our own namespace"""
+
+RETIRE = _registrations(("delete",), "nobody is asked once nobody answers")
+"""of the hook before an uninstall, cluster-wide"""
 
 
 def account(service: str, namespace: str = meta.NAMESPACE) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kinds import KINDS
+from kinds import KINDS, chart
 from kinds.reference import pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def generated() -> dict[Path, str]:
     """Every generated file, below the repository, and what it should hold."""
-    return {Path("docs/reference") / name: text for name, text in pages(KINDS).items()}
+    return {**{Path("docs/reference") / name: text for name, text in pages(KINDS).items()}, **chart.files()}
 
 
 def stale(root: Path = ROOT) -> list[Path]:

@@ -113,6 +113,12 @@ def configurations(
     ]
 
 
+def names() -> tuple[tuple[str, str], ...]:
+    """Of all configurations: the resource's plural and the name."""
+    found = configurations(service=Service(), ca_bundle=b"")
+    return tuple((f"{each['kind'].lower()}s", str(each["metadata"]["name"])) for each in found)
+
+
 def _configuration(sort: str, name: str, webhook: Json) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

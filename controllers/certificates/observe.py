@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controllers.certificates.state import State, Trusting
-from kinds import webhooks
+from kinds import meta, webhooks
 from runtime.api import Api, Resource
 from runtime.certificates import Pair, Trusted, split
 from runtime.errors import NotFound
@@ -20,23 +20,15 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
-AUTHORITIES = "poolhouse-authorities"
-SERVING = "poolhouse-serving"
-"""the Secrets' names, which the roles narrow our rights to"""
-CONFIGURATIONS = tuple(
-    (f"{found['kind'].lower()}s", str(found["metadata"]["name"]))
-    for found in webhooks.configurations(service=webhooks.Service(), ca_bundle=b"")
-)
-"""by the resource's plural and the name"""
 CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 
 
 async def observe(api: Api, namespace: str) -> State:
     """The configurations are read before the authorities: who has published a newer bundle since then has changed
     the configuration, and our older one meets a conflict."""
-    trusting = [await _trusting(api, plural, name) for plural, name in CONFIGURATIONS]
-    authorities = await _secret(api, namespace, AUTHORITIES)
-    serving = await _secret(api, namespace, SERVING)
+    trusting = [await _trusting(api, plural, name) for plural, name in webhooks.names()]
+    authorities = await _secret(api, namespace, meta.AUTHORITIES)
+    serving = await _secret(api, namespace, meta.SERVING)
     data = _data(serving)
     leaf = Pair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     return State(
@@ -93,7 +85,7 @@ def _authorities(data: Mapping[str, bytes]) -> tuple[Trusted, ...]:
         if pair.whole:
             found.append(Trusted(pair, _moment(data.get(f"{name}.published", b""))))
         else:
-            log.warning("certificates: %s of Secret %s is no authority; it is left out", name, AUTHORITIES)
+            log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.AUTHORITIES)
     return tuple(found)
 
 

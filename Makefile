@@ -10,6 +10,7 @@ stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
 PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
 CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
+HELM := $(call stamp,helm,local/helm/go.mod)
 GUEST := $(VENV)/.guest
 PROMETHEUS := $(VENV)/.prometheus
 
@@ -25,7 +26,7 @@ run: setup
 # stays with one worker, so that its tests share what they start.
 WORKERS := 3
 
-test: setup $(PROMETHEUS)
+test: setup $(PROMETHEUS) $(HELM)
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup
@@ -61,6 +62,11 @@ $(CONTROL_PLANE): | $(INSTALLED)
 # The tiny Linux of the guests. Where it can't be had, it has said so, and simulated guests still run.
 $(GUEST): | $(INSTALLED)
 	@if $(BIN)/python -m local.engine.debian; then touch $@; fi
+
+# For the tests of the chart only.
+$(HELM): | $(CONTROL_PLANE)
+	@$(BIN)/python -m local.helm
+	@rm -f $(VENV)/.helm-* && touch $@
 
 # For the tests of alerts and dashboard only.
 $(PROMETHEUS): | $(INSTALLED)

@@ -49,7 +49,7 @@ class Releases:
             try:
                 for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
                     say(f"downloading {name} {version}")
-                    _write(Path(temporary) / name, _checked(f"{base}/{name}", _first_word(f"{base}/{name}.sha256")))
+                    _write(Path(temporary) / name, checked(f"{base}/{name}", published(f"{base}/{name}.sha256")))
                 self._etcd(Path(temporary), say)
             except Unfetched as reason:
                 say(f"the download failed: {reason}")
@@ -65,7 +65,7 @@ class Releases:
         sums = dict(line.split()[::-1] for line in _fetch(f"{base}/SHA256SUMS").decode().splitlines() if line.strip())
         if f"{name}.tar.gz" not in sums:
             raise Unfetched(f"{base}/SHA256SUMS does not name {name}.tar.gz")
-        archive = _checked(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
+        archive = checked(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             member = tar.extractfile(f"{name}/etcd")
             if member is None:
@@ -73,11 +73,13 @@ class Releases:
             _write(directory / "etcd", member.read())
 
 
-def _first_word(url: str) -> str:
-    return _fetch(url).decode().split()[0]
+def published(url: str) -> str:
+    """The hash that a file of hashes begins with."""
+    return _fetch(url, CONNECT_SECONDS).decode().split()[0]
 
 
-def _checked(url: str, sha256: str) -> bytes:
+def checked(url: str, sha256: str) -> bytes:
+    """The file, if it has this hash."""
     content = _fetch(url)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:

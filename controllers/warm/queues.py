@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controllers.warm.guest import Guest
 from controllers.warm.machine import Machine
@@ -50,6 +50,9 @@ def _by_node(g: Guest) -> Iterator[Hashable]:
 GUEST_INDEXES: Mapping[str, Callable[[Guest], Iterable[Hashable]]] = {"node": _by_node}
 
 
+SPARE = 100
+
+
 @dataclass(frozen=True)
 class Queues:
     machines: Store[Machine]
@@ -57,6 +60,8 @@ class Queues:
     guests: Store[Guest]
     """indexed by GUEST_INDEXES"""
     nodes: Store[Node]
+    _joined: dict[Key, tuple[Machine, Guest | None, Node | None, Machine]] = field(default_factory=dict)
+    """what was joined last: of a thousand machines all but a few are as they were a moment ago"""
 
     def provisioning(self, pool_uid: str) -> list[Machine]:
         return self.of(pool_uid, Warm.PROVISIONING) + self.of(pool_uid, Warm.STANDING_BY)
@@ -99,4 +104,12 @@ class Queues:
         guest = self.guests.get(m.key)
         if guest is None or guest.owner != m.uid:
             return m
-        return replace(m, guest=guest, node=self.nodes.get(("", guest.node)) if guest.node else None)
+        node = self.nodes.get(("", guest.node)) if guest.node else None
+        known = self._joined.get(m.key)
+        if known is not None and known[0] is m and known[1] is guest and known[2] is node:
+            return known[3]
+        if len(self._joined) > 2 * len(self.machines) + SPARE:
+            self._joined.clear()  # most of it is of machines that are gone
+        found = replace(m, guest=guest, node=node)
+        self._joined[m.key] = m, guest, node, found
+        return found

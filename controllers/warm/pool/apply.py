@@ -194,7 +194,7 @@ class Apply:
             if action.cause == "Contradiction":
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
-            self.say(pool, kind, "VMTerminated", f"{m.name}: {action.reason}", "Terminate")
+            self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
         return Outcome(late=tuple(late), again=again)
 
     async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
@@ -226,8 +226,8 @@ class Apply:
         return Outcome(created=created, refusal=refusal, again=again and refusal is None)
 
     def _created(self, pool: Pool, action: Create) -> None:
-        said, why = f"{action.name}: {action.reason}", action.reason
-        note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement, reason=why)
+        said = f"created {action.name}, for {action.reason}"
+        note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
         self.say(pool, "Normal", "VMCreated", said, "Fill")
 
     # The pool itself

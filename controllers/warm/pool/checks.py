@@ -14,6 +14,7 @@ from controllers.warm.machine import Machine
 from controllers.warm.machines import Health, Machines
 from controllers.warm.pool.state import NOTHING_KNOWN, Vital
 from controllers.warm.pools import Pool
+from kinds.warmpool import Readiness
 
 AT_ONCE = 64
 """probes that wait for an answer at a time"""
@@ -21,6 +22,11 @@ AT_ONCE = 64
 
 @dataclass
 class _Memory:
+    seen: Machine | None = None
+    """as it was at the last look, and what followed from that"""
+    readiness: Readiness | None = None
+    awake: Health = NOTHING_KNOWN
+    resting: Health = NOTHING_KNOWN
     well_since: float | None = None
     failing: int = 0
     counted_at: float = 0.0
@@ -64,12 +70,15 @@ class Checks:
         self._answers.pop(uid, None)
 
     def _vital(self, pool: Pool, m: Machine) -> Vital:
-        now = self.clock()
-        awake = vitals(m, pool.spec.readiness)
+        now, memory = self.clock(), self._memory.setdefault(m.uid, _Memory())
+        readiness = pool.spec.readiness
+        if memory.seen is not m or memory.readiness is not readiness:
+            memory.seen, memory.readiness = m, readiness
+            memory.awake, memory.resting = vitals(m, readiness), resting(m)
+        awake = memory.awake
         if asks(pool) and awake.verdict == "Healthy":
             awake = self._answers.get(m.uid, NOTHING_KNOWN)
-        waiting = awake if m.standby == "Running" else resting(m)
-        memory = self._memory.setdefault(m.uid, _Memory())
+        waiting = awake if m.standby == "Running" else memory.resting
         if awake.verdict == "Healthy":
             memory.well_since = now if memory.well_since is None else memory.well_since
         elif awake.verdict == "Failed":

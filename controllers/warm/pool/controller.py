@@ -30,7 +30,9 @@ from runtime.expectations import Expectations
 from runtime.resource import Key
 
 GATHER_SECONDS = 0.1
-"""Changes of a pool's machines within this time are looked at once."""
+"""Changes of a pool's machines within this time are looked at once,"""
+SHARE = 5.0
+"""and within so many times what a look takes: a pool of thousands must not keep the process from serving claims."""
 STATUS_SECONDS = 1.0
 """Counts are written at most so often."""
 DEPTH_CHECK_SECONDS = 30.0
@@ -61,6 +63,8 @@ class WarmPoolController:
     _written: dict[str, float] = field(default_factory=dict)
     _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
     """what was written last, which the store may not show yet"""
+    _took: dict[Key, float] = field(default_factory=dict)
+    """how long a look at a pool took"""
     _looks: int = 0
 
     async def reconcile(self, key: Key) -> float | None:
@@ -70,6 +74,7 @@ class WarmPoolController:
         match pool:
             case None:
                 self.metrics.gone(key)
+                self._took.pop(key, None)
                 return None
             case Misfit():
                 return await self._say_status(pool, misfit_status(pool, self.now()))
@@ -82,6 +87,7 @@ class WarmPoolController:
             self._begin(pool, fleet)
         state = self._observe(pool, fleet, clock)
         decided = plan(state, now)
+        self._took[pool.key] = self.clock() - clock
         outcome = await self.apply(state, decided, fleet.machines)
         self._learn(state, outcome, now)
         fresh = status(replace(state, failures=self._failures[pool.uid]), now)
@@ -208,9 +214,9 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.checks.forget(old.uid)
         # The last that was waited for is worth a look at once: the next burst begins with it.
-        pause = 0 if waited - self._waiting(uids) else GATHER_SECONDS
+        seen = bool(waited - self._waiting(uids))
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
-            enqueue(key, pause)
+            enqueue(key, 0 if seen else self._pause(key))
 
     def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
@@ -225,10 +231,13 @@ class WarmPoolController:
         if (pool := self.stores.of(pool_uid)) is not None:
             enqueue(pool.key, 0.0)
 
-    @staticmethod
-    def _enqueue_of(enqueue: Enqueue, m: Machine | None) -> None:
+    def _enqueue_of(self, enqueue: Enqueue, m: Machine | None) -> None:
         if m is not None and m.pool:
-            enqueue((m.namespace, m.pool), GATHER_SECONDS)
+            key = m.namespace, m.pool
+            enqueue(key, self._pause(key))
+
+    def _pause(self, key: Key) -> float:
+        return max(GATHER_SECONDS, SHARE * self._took.get(key, 0.0))
 
     def _refilled(self, old: Machine | None, new: Machine) -> None:
         if old is not None and old.state in (Warm.PROVISIONING, Warm.STANDING_BY) and new.state is Warm.READY:

@@ -21,7 +21,7 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
     taken = {m.name for m in state.machines}
     for made, name in enumerate(fresh(pool.name, state.seed, count, taken)):
         placement = drawn(pool.uid, name, pool.spec.places) or next(iter(pool.placements))
-        reason = f"{depth} of {state.target} machines are there or on their way"
+        reason = f"{depth} of {state.target} were there or on their way"
         yield Create(name, placement, of_new(state, made), reason)
 
 

@@ -142,7 +142,11 @@ class State:
         return max(0, self.pool.spec.max_total - len(self.machines) - self.making)
 
     def outdated(self, m: Machine) -> bool:
-        return not self.pool.current(m)
+        return m.uid in self._outdated
+
+    @cached_property
+    def _outdated(self) -> frozenset[str]:
+        return frozenset(m.uid for m in self.machines if not self.pool.current(m))
 
     def expired(self, m: Machine, now: datetime) -> bool:
         most = lifetime(self.pool, m)

@@ -63,7 +63,7 @@ def misfit_status(pool: Misfit, now: datetime) -> WarmPoolStatus:
 
 
 def _conditions(state: State, now: datetime) -> Iterator[Condition]:
-    yield _say("Valid", True, "Valid", "")
+    yield _say("Valid", True, "Valid", "the spec can be carried out")
     yield _available(state)
     yield _progressing(state, now)
     yield _degraded(state)

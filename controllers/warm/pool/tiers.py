@@ -7,6 +7,7 @@ from datetime import datetime
 
 from controllers.warm.machine import STANDBYS, Machine, Standby
 from controllers.warm.pool.actions import Action, Move
+from controllers.warm.pool.roll import leeway
 from controllers.warm.pool.state import State
 from kinds.warm import Warm
 
@@ -14,16 +15,22 @@ _IN_PLAY = (Warm.READY, Warm.STANDING_BY, Warm.PROVISIONING)
 
 
 def machines_wait_otherwise(state: State, now: datetime) -> Iterator[Action]:
-    """One that is there is woken up sooner than a new one boots, so those that are Ready are hot first."""
+    """One that is there is woken up sooner than a new one boots, so those that are Ready are hot first. Another mode
+    moves as many at a time as a rollout may take away, for none of them can be claimed while it changes."""
     playing = [m for m in state.in_state(*_IN_PLAY) if not state.outdated(m)]
     hot = {m.uid for m in sorted(playing, key=_heat)[: _hot(state)]}
+    spare = max(len(state.available) - state.pool.spec.replicas + leeway(state).down, not _changing(playing))
     for m in playing:
         wanted: Standby = "Running" if m.uid in hot else state.pool.spec.standby.mode
         if wanted == m.standby:
             continue
-        # Who isn't ready yet is told where to go when it is.
-        after = Warm.PROVISIONING if m.state is Warm.PROVISIONING else Warm.STANDING_BY
-        yield Move(m, after, f"it is to wait {wanted.lower()}", wanted)
+        if m.state is Warm.PROVISIONING:  # it is told where to go when it is ready
+            yield Move(m, m.state, f"it is to wait {wanted.lower()}", wanted)
+        elif wanted == "Running" != state.pool.spec.standby.mode:
+            yield Move(m, Warm.STANDING_BY, "it is to be hot", wanted)
+        elif m.state is Warm.STANDING_BY or spare > 0:
+            spare -= m.state is Warm.READY
+            yield Move(m, Warm.STANDING_BY, f"it is to wait {wanted.lower()}", wanted)
 
 
 def of_new(state: State, made: int) -> Standby:
@@ -35,6 +42,10 @@ def of_new(state: State, made: int) -> Standby:
 def _hot(state: State) -> int:
     standby = state.pool.spec.standby
     return state.target if standby.mode == "Running" else standby.hot_replicas
+
+
+def _changing(playing: list[Machine]) -> bool:
+    return any(m.state is Warm.STANDING_BY for m in playing)
 
 
 def _heat(m: Machine) -> tuple[bool, int, str, str]:

@@ -484,8 +484,22 @@ COLD = {"standby": "Paused"}
         ),
         pytest.param(
             state(a_pool(2, standby={"mode": "Stopped"}), machine("a"), machine("b", **COLD)),
-            [("move", "a", "PENDING_STANDBY", "Stopped"), ("move", "b", "PENDING_STANDBY", "Stopped")],
-            id="another mode moves all",
+            [("move", "a", "PENDING_STANDBY", "Stopped")],
+            id="another mode moves no more at a time than may be missing",
+        ),
+        pytest.param(
+            state(a_pool(8, standby={"mode": "Paused"}), *ready(8)),
+            [("move", f"r{n}", "PENDING_STANDBY", "Paused") for n in range(2)],
+            id="of many a quarter",
+        ),
+        pytest.param(
+            state(
+                a_pool(8, standby={"mode": "Paused"}),
+                *ready(6),
+                *(machine(f"s{n}", Warm.STANDING_BY, **COLD) for n in range(2)),
+            ),
+            [("rest", "s0", "Paused"), ("rest", "s1", "Paused")],
+            id="and the next when these are back",
         ),
         pytest.param(
             state(a_pool(2), machine("a"), machine("b", **COLD)),

@@ -1,0 +1,64 @@
+"""KubeVirt's published examples come back complete, and what is written is what libvirt chose in KubeVirt's passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from defaulter import hook, xml
+from defaulter.contract import overreach, undefaulted
+from defaulter.decided import decided
+from tests.defaulter.builders import addresses, inner
+from tests.defaulter.conftest import Libvirt
+
+pytestmark = pytest.mark.libvirt
+
+Json = dict[str, Any]
+
+FILE = Path(__file__).with_name("examples") / "kubevirt.yaml"
+EXAMPLES = [
+    pytest.param(document, id=f"{document['kind']} {document['metadata']['name']}")
+    for document in yaml.safe_load_all(FILE.read_text())
+]
+
+
+def machine(libvirt: Libvirt, document: Json) -> Json:
+    """All that libvirt has after the last pass: every device with its place, every controller."""
+    return hook.read(hook.seal(xml.read(libvirt.domain(document)), "", ""))
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_an_example_comes_back_complete(libvirt: Libvirt, document: Json) -> None:
+    answer = libvirt.default(document).object
+    assert undefaulted(answer) == []
+    assert overreach(document, answer) == []
+    assert libvirt.default(answer).object == answer
+    given, after = decided(document), decided(answer)
+    kept = {place for place in given if given[place] and place != "domain.machine.type"}
+    assert {place: after[place] for place in kept} == {place: given[place] for place in kept}
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_what_is_written_is_what_kubevirt_s_passes_chose(libvirt: Libvirt, document: Json) -> None:
+    answer = libvirt.default(document).object
+    chosen = machine(libvirt, document)
+    written = {name: address for name, address in addresses(answer).items() if address}
+    for name, address in written.items():
+        parts = next(v for key, v in chosen["addresses"].items() if key.endswith(f" ua-{name}"))
+        assert address == ":".join(parts[part][2:] for part in ("domain", "bus", "slot")) + f".{parts['function'][2:]}"
+    domain = inner(answer)["domain"]
+    if "machine" in domain:
+        assert domain["machine"]["type"] == chosen["machine"]
+    assert machine(libvirt, answer) == chosen, "and at the next start it is the same machine"
+
+
+def test_there_are_as_many_as_kubevirt_publishes() -> None:
+    assert len(EXAMPLES) == 35
+    assert {document.values[0]["kind"] for document in EXAMPLES} == {
+        "VirtualMachine",
+        "VirtualMachineInstance",
+        "VirtualMachineInstanceReplicaSet",
+    }

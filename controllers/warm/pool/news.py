@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,7 +33,7 @@ def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
         yield News("Warning", "InvalidSpec", found.message)
     if found := became("Degraded", "True", "BreakerOpen"):
         yield News("Warning", "BreakerOpen", found.message)
-    if old.get("Degraded") and old["Degraded"].reason == "BreakerOpen" and new["Degraded"].reason != "BreakerOpen":
+    if _is_open(old) and not _is_open(new):
         yield News("Normal", "BreakerClosed", "machines start again")
     if found := became("Degraded", "True", "MassFailure"):
         yield News("Warning", "MassFailure", found.message)
@@ -49,3 +49,7 @@ def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
         yield News("Warning", "RolloutStalled", found.message)
     if (found := became("RolloutComplete", "True")) and not first:
         yield News("Normal", "RolloutComplete", found.message)
+
+
+def _is_open(conditions: Mapping[str, Condition]) -> bool:
+    return "Degraded" in conditions and conditions["Degraded"].reason == "BreakerOpen"

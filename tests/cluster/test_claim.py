@@ -1,0 +1,329 @@
+"""Claims on the real API server with simulated guests: who has which machine in the end, whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter as Tally
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controllers.warm.claim.state import CLAIMS
+from controllers.warm.pools import POOLS
+from controllers.warm.vm import GUESTS, MACHINES, NODES
+from kinds import meta
+from local.places import Places
+from runtime.api import Invalid
+from tests.cluster.claiming import Counter, counted, counter
+from tests.cluster.pooling import until
+from tests.cluster.test_engine import ALONE, stack
+from tests.cluster.warming import Running, controllers
+
+Json = dict[str, Any]
+
+CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
+"""of the test that kills controllers"""
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    places = Places.of(tmp_path_factory.mktemp("claims"))
+    with stack(places, "--engine", "simulated", *ALONE):
+        yield places
+
+
+@pytest.fixture
+def ours(simulated: Places) -> Path:
+    """Who the controllers are: with their rights, and no others."""
+    return simulated.kubeconfig_of("controllers")
+
+
+@pytest_asyncio.fixture
+async def desk(simulated: Places) -> AsyncIterator[Counter]:
+    async with counter(simulated.kubeconfig) as found:
+        yield found
+
+
+@pytest_asyncio.fixture
+async def running(ours: Path) -> AsyncIterator[Running]:
+    async with controllers(ours) as found:
+        yield found
+
+
+async def test_a_claim_gets_a_ready_machine_and_gives_it_back(desk: Counter, running: Running) -> None:
+    made = await desk.filled(2)
+    claim = await desk.claim("mine", poolName="web", personalization={"labels": {"team": "blue"}})
+    status = await desk.becomes("mine", "Ready")
+    assert (status["launchType"], status["poolName"], status["attempts"]) == ("Warm", "web", 1)
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "Bound": "True",
+        "Ready": "True",
+        "Personalized": "True",
+    }
+    assert {"queuedMs", "bindMs", "activateMs", "checkMs", "totalMs"} <= set(status["timings"])
+    assert status["timings"]["totalMs"] < 5000
+
+    vm = await desk.vm(status["vmRef"]["name"])
+    assert vm is not None
+    labels, (owner,) = vm["metadata"]["labels"], vm["metadata"]["ownerReferences"]
+    assert (labels[meta.WARM_STATE], labels[meta.CLAIM_UID], labels["team"]) == (
+        "InUse",
+        claim["metadata"]["uid"],
+        "blue",
+    )
+    assert (owner["kind"], owner["uid"]) == ("VirtualMachineClaim", claim["metadata"]["uid"])
+    assert labels[meta.POOL_UID] == made["metadata"]["uid"]
+    await until(desk.ready, 2)  # what was taken is filled up
+    with pytest.raises(Invalid):
+        await desk.alter("mine", poolName="other")
+
+    await desk.alter("mine", release=True)
+    await desk.becomes("mine", "Released")
+    assert await desk.gone(status["vmRef"]["name"])
+    assert counted(running, "claims_total", launch="Warm", result="Ready") >= 1
+    assert counted(running, "warmpool_invariant_violations_total") == 0
+
+
+async def test_nobody_named_means_the_default_and_no_pool_is_said(desk: Counter, running: Running) -> None:
+    await desk.claim("early")
+    await until(lambda: desk.reason("early"), "NoDefaultPool")
+    await desk.claim("lost", poolName="nowhere", bindTimeoutSeconds=2)
+    await desk.filled(1, default=True)
+    assert (await desk.becomes("early", "Ready"))["poolName"] == "web"
+    await desk.becomes("lost", "Failed")
+    assert await desk.reason("lost") == "PoolNotFound"
+
+
+@pytest.mark.parametrize(("mode", "launch"), [("Paused", "Resumed"), ("Stopped", "Started")])
+async def test_a_machine_that_sleeps_is_woken(desk: Counter, running: Running, mode: str, launch: str) -> None:
+    await desk.filled(1, standby={"mode": mode})
+    await desk.claim("mine", poolName="web")
+    status = await desk.becomes("mine", "Ready")
+    assert status["launchType"] == launch
+    vm = await desk.vm(status["vmRef"]["name"])
+    assert vm is not None
+    assert meta.ACTIVATED_AT in vm["metadata"]["annotations"]
+    guest = await desk.api.get(GUESTS, desk.namespace, status["vmRef"]["name"])
+    conditions = {c["type"]: c["status"] for c in guest["status"]["conditions"]}
+    assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
+
+
+async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, running: Running) -> None:
+    await desk.pool(0)
+    await desk.claim("cold", poolName="web", personalization={"hostname": "mine"})
+    await desk.claim("refused", poolName="web", onEmpty="Fail")
+    status = await desk.becomes("cold", "Ready")
+    assert (status["launchType"], status["launchReason"].partition(":")[0]) == ("Cold", "PoolEmpty")
+    vm = await desk.vm(status["vmRef"]["name"])
+    assert vm is not None
+    assert vm["spec"]["template"]["spec"]["hostname"] == "mine"
+    assert vm["metadata"]["labels"][meta.WARM_STATE] == "InUse"
+    await desk.becomes("refused", "Failed")
+    assert await desk.reason("refused") == "NoCapacity"
+
+    # A pool of nothing still serves those who wait: what is wanted is what it makes.
+    await desk.claim("waiting", poolName="web", onEmpty="Queue")
+    status = await desk.becomes("waiting", "Ready")
+    assert status["launchType"] == "Warm"
+    await asyncio.sleep(0.5)
+    assert await desk.ready() == 0
+
+
+async def test_a_line_has_places_turns_and_an_end(desk: Counter, running: Running) -> None:
+    await desk.filled(1, maxTotal=1, claimPolicy={"onEmpty": "Queue"})
+    await desk.claim("first", poolName="web")
+    await desk.becomes("first", "Ready")
+    for name in ("second", "third", "hasty"):
+        await desk.claim(name, poolName="web", bindTimeoutSeconds=2 if name == "hasty" else 60)
+        await desk.becomes(name, "Queued")
+    places = [(await desk.claimed(name))["queuePosition"] for name in ("second", "third", "hasty")]
+    assert places == [1, 2, 3]
+    assert (await until_status(desk, "queuedClaims", 3)) == 3
+    await desk.becomes("hasty", "Failed")
+    assert await desk.reason("hasty") == "BindTimeout"
+    await desk.unclaim("first")
+    await desk.becomes("second", "Ready")
+    assert await desk.phase("third") == "Queued"
+
+
+async def until_status(desk: Counter, field: str, value: Any) -> Any:
+    async def ask() -> Any:
+        return (await desk.status()).get(field)
+
+    await until(ask, value)
+    return value
+
+
+async def test_what_is_wanted_otherwise_is_made(desk: Counter, running: Running) -> None:
+    await desk.filled(1, placements=[{"name": "east"}, {"name": "west", "weight": 0}])
+    await desk.claim("large", poolName="web", annotations={meta.INSTANCE_TYPE: "large"})
+    await desk.claim("west", poolName="web", overrides={"placement": "west"})
+    await desk.claim("odd", poolName="web", overrides={"placement": "north"})
+    large, west = await desk.becomes("large", "Ready"), await desk.becomes("west", "Ready")
+    for status in (large, west):
+        assert (status["launchType"], status["launchReason"].partition(":")[0]) == ("Cold", "OverrideMismatch")
+    vm, other = await desk.vm(large["vmRef"]["name"]), await desk.vm(west["vmRef"]["name"])
+    assert vm is not None
+    assert other is not None
+    assert vm["spec"]["instancetype"]["name"] == "large"
+    assert other["metadata"]["labels"][meta.PLACEMENT] == "west"
+    await desk.becomes("odd", "Failed")
+    assert await desk.reason("odd") == "OverrideNotAllowed"
+    assert await desk.ready() == 1, "the ready machine was handed to nobody"
+
+
+async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) -> None:
+    await desk.filled(2, claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 100})
+    await desk.claim("short", poolName="web")
+    await desk.claim("long", poolName="web")
+    status = await desk.becomes("long", "Ready")
+    await desk.alter("long", ttlSeconds=1000)
+    vm = (await desk.becomes("short", "Ready"))["vmRef"]["name"]
+    await desk.becomes("short", "Expired")
+    await until(lambda: desk.gone(vm), True)
+    extended = await desk.claimed("long")
+    seconds = _seconds(extended["boundAt"], extended["expiresAt"])
+    assert (extended["phase"], seconds) == ("Ready", 100), "extended, and not beyond what the pool allows"
+    assert extended["vmRef"] == status["vmRef"]
+    assert {"ClaimExpired", "ClaimExpiring"} <= await desk.news()
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+async def test_who_has_enough_waits(desk: Counter, running: Running) -> None:
+    await desk.filled(3, claimPolicy={"maxPerUser": 1})
+    for name in ("one", "two"):
+        await desk.claim(name, poolName="web")
+    await until(lambda: tally(desk), {"Ready": 1, "Pending": 1})
+    held = next(name for name, status in (await desk.claims()).items() if status["phase"] == "Pending")
+    assert await desk.reason(held) == "QuotaExceeded"
+    await desk.claim("three", poolName="web", onEmpty="Fail")
+    await desk.becomes("three", "Failed")
+    await desk.unclaim("one" if held == "two" else "two")
+    await desk.becomes(held, "Ready")
+
+
+async def tally(desk: Counter) -> dict[str, int]:
+    return dict(Tally(status.get("phase", "") for status in (await desk.claims()).values()))
+
+
+async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counter, running: Running) -> None:
+    """It is ended, one more is tried, and then the claim fails and says why."""
+    await desk.filled(2, standby={"mode": "Stopped"}, readiness={"timeoutSeconds": 3})
+    machines = {m.uid: m for m in await desk.machines()}
+    await desk.change(paused=True)
+    for m in machines.values():
+        fault = {"annotations": {f"{meta.SIM_PREFIX}fail": "Stuck"}}
+        await desk.api.patch(MACHINES, desk.namespace, m.name, {"metadata": fault})
+    await desk.claim("mine", poolName="web")
+    status = await desk.becomes("mine", "Failed")
+    assert (status["attempts"], await desk.reason("mine")) == (2, "ActivationFailed")
+    await until(lambda: left_of(desk, machines), set())
+
+
+async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
+    return {m.uid for m in await desk.machines()} & set(machines)
+
+
+async def test_a_claim_of_the_same_name_inherits_nothing(desk: Counter, running: Running) -> None:
+    await desk.filled(2, standby={"mode": "Stopped"})
+    seen = set()
+    for phase in ("", "Bound", "Ready"):
+        await desk.claim("mine", poolName="web")
+        if phase:
+            await until(lambda phase=phase: reached(desk, phase), True)  # type: ignore[misc]
+        seen |= {m.uid for m in await desk.machines() if m.claim_uid}
+        await desk.unclaim("mine")
+    made = await desk.claim("mine", poolName="web")
+    status = await desk.becomes("mine", "Ready")
+    assert status["vmRef"]["uid"] not in seen
+    await until(lambda: claimants(desk), [made["metadata"]["uid"]])
+
+
+async def reached(desk: Counter, phase: str) -> bool:
+    return await desk.phase("mine") in (phase, "Ready")
+
+
+async def claimants(desk: Counter) -> list[str]:
+    return sorted(m.claim_uid for m in await desk.machines() if m.claim_uid)
+
+
+async def test_claims_outlive_their_pool(desk: Counter, running: Running) -> None:
+    await desk.filled(3)
+    await desk.claim("mine", poolName="web")
+    vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
+    await desk.api.delete(POOLS, desk.namespace, "web")
+    await until(lambda: names(desk), [vm])
+    await asyncio.sleep(1)
+    assert (await names(desk), await desk.phase("mine")) == ([vm], "Ready")
+    await desk.alter("mine", ttlSeconds=1)
+    await desk.becomes("mine", "Expired")
+    await until(lambda: names(desk), [])
+
+
+async def names(desk: Counter) -> list[str]:
+    return sorted(m.name for m in await desk.machines())
+
+
+async def test_a_lost_machine_is_not_replaced_behind_its_users_back(desk: Counter, running: Running) -> None:
+    await desk.filled(1)
+    await desk.claim("mine", poolName="web")
+    vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
+    await desk.api.delete(MACHINES, desk.namespace, vm)
+    await desk.becomes("mine", "Failed")
+    assert await desk.reason("mine") == "MachineLost"
+
+
+async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, running: Running) -> None:
+    await desk.filled(4)
+    nodes, _ = await desk.api.list(NODES)
+    try:
+        for each in nodes:
+            await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": True}})
+        await asyncio.sleep(0.5)
+        await desk.claim("mine", poolName="web", onEmpty="Fail")
+        await desk.becomes("mine", "Failed")
+        assert await desk.reason("mine") == "NoCapacity"
+    finally:
+        for each in nodes:
+            await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
+
+
+async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours: Path) -> None:
+    """Controllers that are cut off at any moment, also two at once, in the middle of many allocations."""
+    chance = Random(7)
+    async with controllers(ours):
+        await desk.filled(16, standby={"mode": "Paused", "hotReplicas": 8})
+    await desk.change(refill={"maxConcurrent": 1})
+    waiting = [desk.claim(f"c{number}", poolName="web") for number in range(CLAIMANTS)]
+    await asyncio.gather(*waiting)
+    while "Ready" not in (phases := await tally(desk)) or len(phases) > 1:
+        async with AsyncExitStack() as stack:
+            for _ in range(chance.choice([1, 1, 2])):
+                await stack.enter_async_context(controllers(ours))
+            await asyncio.sleep(chance.uniform(0.1, 1.0))
+    statuses = await desk.claims()
+    vms = [status["vmRef"]["uid"] for status in statuses.values()]
+    assert len(set(vms)) == CLAIMANTS, "each on a machine of its own"
+    async with controllers(ours) as running:
+        await until(lambda: holders(desk), dict.fromkeys(await uids(desk), 1))
+        assert counted(running, "warmpool_invariant_violations_total") == 0
+
+
+async def uids(desk: Counter) -> list[str]:
+    items, _ = await desk.api.list(CLAIMS, desk.namespace)
+    return [each["metadata"]["uid"] for each in items]
+
+
+async def holders(desk: Counter) -> dict[str, int]:
+    """How many machines each claim has."""
+    return dict(Tally(m.claim_uid for m in await desk.machines() if m.claim_uid and not m.deleting))

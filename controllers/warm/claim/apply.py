@@ -42,7 +42,7 @@ from controllers.warm.pools import Pool
 from kinds import meta
 from kinds.claim import ClaimStatus
 from kinds.warm import Warm
-from kinds.warmpool import Readiness
+from kinds.warmpool import Health, Readiness
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import (
@@ -96,7 +96,8 @@ class Apply:
             case Wake(m):
                 await self._wake(m, holder, memory)
             case Check(m):
-                memory.health = await holder.check(m, s.pool.spec.readiness if s.pool else Readiness())
+                asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), Health())
+                memory.health = await holder.check(m, asks[0], asks[1].timeout_seconds)
             case HandOver(m):
                 await self._hand_over(s, m, holder, memory)
                 memory.health = health
@@ -295,7 +296,8 @@ class Apply:
     def _wait(self, s: State) -> None:
         assert s.pool is not None
         line = self.floor.lines.setdefault(s.pool.uid, Line())
-        line.join(s.claim.requester, s.claim.born, s.claim.uid)
+        seen = text(s.marks.seen) if s.marks.seen is not None else ""
+        line.join(s.claim.requester, s.claim.born, s.claim.uid, seen=seen)
         self.floor.demand.wait(s.pool.uid, len(line))
 
     def _leave_all(self, uid: str) -> None:

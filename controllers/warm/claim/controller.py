@@ -117,7 +117,8 @@ class ClaimController:
         elif c.status.phase == "Queued":
             found = self.stores.pools.get((c.namespace, pool))
             if isinstance(found, Pool):
-                self.floor.lines.setdefault(found.uid, Line()).join(c.requester, c.born, c.uid)
+                place = f"{c.status.queue_position or 0:09}"  # before all that is seen from now on
+                self.floor.lines.setdefault(found.uid, Line()).join(c.requester, c.born, c.uid, seen=place)
 
     # What changed, and whose business it is
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-Ticket = tuple[str, str]
-"""creationTimestamp and UID of a claim: the order among one's own"""
+Ticket = tuple[str, str, str]
+"""when a claim was made (the API server says it in whole seconds), when it was seen, and its UID: the order among one's
+own"""
 
 
 @dataclass
@@ -30,10 +31,11 @@ class Line:
     def __contains__(self, uid: str) -> bool:
         return uid in self._who
 
-    def join(self, requester: str, born: str, uid: str) -> None:
+    def join(self, requester: str, born: str, uid: str, *, seen: str = "") -> None:
+        """`seen` sorts as text, and is the same when it comes back."""
         if uid in self._who:
             return
-        ticket = (born, uid)
+        ticket = (born, seen, uid)
         self._who[uid] = (requester, ticket)
         insort(self._own.setdefault(requester, []), ticket)
 
@@ -68,7 +70,7 @@ class Line:
         for depth in range(max(map(len, turns), default=0)):
             if len(found) >= count:
                 break
-            found += [own[depth][1] for own in turns if len(own) > depth]
+            found += [own[depth][2] for own in turns if len(own) > depth]
         return found[:count]
 
     def _turn(self, requester: str) -> tuple[int, Ticket]:

@@ -55,6 +55,13 @@ def test_coming_back_gains_nothing_and_joining_twice_is_once() -> None:
     assert (len(found), found.first(2)) == (2, ["b2", "a1"])
 
 
+def test_within_a_second_the_order_is_that_in_which_they_were_seen() -> None:
+    found = Line()
+    for uid, seen in (("z", "1"), ("a", "3"), ("m", "2")):
+        found.join("who", "12:00:00", uid, seen=seen)
+    assert found.first(3) == ["z", "m", "a"]
+
+
 def test_one_who_is_not_in_line_would_be_last() -> None:
     assert (line().place("x"), line("a1", "a2").place("x")) == (1, 3)
 

@@ -123,6 +123,8 @@ class Apply:
             return Outcome()
         try:
             documents = await self.prepare([template.vmi(state.replica_set, action) for action in actions])
+        except PASSING:
+            return Outcome(again=True)
         except (Refused, ApiError) as error:
             return self._refused(state.replica_set, actions[0], error)
         prepared = {action.name: document for action, document in zip(actions, documents, strict=True)}

@@ -37,6 +37,7 @@ COMMANDS = {
     "attach": Entry("cli.membership:attach", "Put a VM back into a pool."),
     "disks": Entry("cli.disks:disks", "List the disks that scale-in has kept."),
     "policy": Entry("cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."),
+    "warmpool": Entry("cli.warmpool:warmpool", "Make warm pools of a Virtual Kubelet's configuration."),
     "hardware": Entry("cli.hardware:hardware", "Print a VM's devices, and what another QEMU would move."),
     "hook": Entry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
     "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),

@@ -50,6 +50,12 @@ def shape(spec: Any) -> list[Fault]:
             for i, item in enumerate(items)
             if not isinstance(item, dict)
         ]
+        # Names of devices get a better sentence later; those of volumes and networks are only looked up.
+        found += [
+            Fault((*path, i, "name"), f"must be a string, not {_kind(item['name'])}")
+            for i, item in objects(items)
+            if not isinstance(item.get("name"), str | None)
+        ]
     return found
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pwd
+import signal
 import ssl
 import sys
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ import uvicorn
 import uvloop
 
 from defaulter.app import create
+from defaulter.init import with_init
 from defaulter.kubevirt import Binding, Cluster, Macs, Video
 from defaulter.machines import Unoffered
 from defaulter.metrics import Metrics
@@ -180,12 +182,20 @@ async def _renew(context: ssl.SSLContext, directory: Path) -> None:
 
 
 def main() -> int:
+    return with_init(_main, first=os.getpid() == 1)
+
+
+def _main() -> int:
     try:
         settings = read(dict(os.environ))
     except ValueError as error:
         print(f"poolhouse defaulter: {error}", file=sys.stderr)
         return 2
     _log(settings)
+    # uvicorn raises the signal that ended it once more when it has drained. That must not end us before our workers
+    # are gone and their directories with them.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings))
     return 0

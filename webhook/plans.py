@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-PATHS: Mapping[str, str] = {"VirtualMachinePool": "/apis/pools/plan"}
+PATHS: Mapping[str, str] = {
+    "VirtualMachinePool": "/apis/pools/plan",
+    "VirtualMachineInstanceReplicaSet": "/apis/replicasets/plan",
+}
 """of the controllers' address, by kind; other kinds have no plan"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UNKNOWN = "what would be done then is not known:"

@@ -12,9 +12,8 @@ from controllers.pool.foresee import foresee, rows
 from controllers.pool.observe import observe
 from controllers.pool.state import Misfit, Pool, State, pool
 from controllers.pool.stores import MACHINES, POOL_VIEWS, Stores
-from runtime import access
-from runtime.api import Api, ApiError
-from runtime.errors import Forbidden
+from controllers.sight import problem, refusal
+from runtime.api import Api
 
 Json = dict[str, Any]
 
@@ -55,28 +54,13 @@ class Ask:
     async def __call__(self, document: Json, token: str) -> tuple[int, Json]:
         metadata = document.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return 422, {"problems": [{"path": "metadata.name", "message": "is missing; give the pool's name"}]}
-        if refusal := await self._refusal(token, metadata.get("namespace") or ""):
-            return refusal
+            return 422, problem("is missing; give the pool's name", "metadata.name")
+        if no := await refusal(self.api, token, MACHINES, metadata.get("namespace") or ""):
+            return no
         state = imagined(self.stores, document, self.burst)
         if isinstance(state, Misfit):
-            return 422, {"problems": [{"path": "spec", "message": state.problem}]}
+            return 422, problem(state.problem, "spec")
         # In a thread: it may take a second for thousands of VMs, and the controllers have other work.
         found = await asyncio.to_thread(foresee, state, self.now(), MOST_STEPS)
         plan = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
         return 200, {"plan": plan, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
-
-    async def _refusal(self, token: str, namespace: str) -> tuple[int, Json] | None:
-        """Why the token's owner is told nothing: a plan names VMs."""
-        question = access.of_bearer("list", MACHINES, namespace)
-        try:
-            review = await self.api.request("POST", access.SELF_PATH, body=question, token=token)
-        except Forbidden as error:
-            return error.status or 403, _problem("the API server does not know this token")
-        except ApiError as error:
-            return 503, _problem(f"whether you may see VMs could not be asked: {error.message}")
-        return None if access.granted(review) else (403, _problem(f"you may not list {MACHINES.plural}"))
-
-
-def _problem(message: str) -> Json:
-    return {"problems": [{"path": "", "message": message}]}

@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from controllers.part import Part
 from controllers.prepare import Prepare
+from controllers.replicaset import ask
 from controllers.replicaset.apply import Apply
 from controllers.replicaset.aside import LOOK_SECONDS, Aside
+from controllers.replicaset.ask import Ask
 from controllers.replicaset.controller import ReplicaSetController
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.stores import INSTANCES, Stores, instance_informer, set_informer
@@ -40,6 +42,7 @@ def build(
     look_seconds: float = LOOK_SECONDS,
 ) -> Part:
     metrics = ReplicaSetMetrics(registry)
+    asking = Ask(api, burst, now)
 
     async def work() -> None:
         """With stores that are filled now: after a pause, old ones would tell of sets and instances as they were."""
@@ -52,17 +55,26 @@ def build(
             metrics=metrics,
             burst=burst,
             clock=monotonic,
-            now=lambda: datetime.now(UTC),
+            now=now,
         )
         controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
-        async with asyncio.TaskGroup() as group:
-            for informer in (sets, instances):
-                group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
-            for informer in (sets, instances):
-                await informer.synced()
-            sets.subscribe(partial(replicating.set_changed, controller.enqueue))
-            instances.subscribe(partial(replicating.instance_changed, controller.enqueue))
-            group.create_task(controller.run(), name="replicaset")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for informer in (sets, instances):
+                    group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+                for informer in (sets, instances):
+                    await informer.synced()
+                asking.stores = replicating.stores
+                sets.subscribe(partial(replicating.set_changed, controller.enqueue))
+                instances.subscribe(partial(replicating.instance_changed, controller.enqueue))
+                group.create_task(controller.run(), name="replicaset")
+        finally:
+            asking.stores = None
 
     # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
-    return Part("replicaset", (), Aside(api, REPLICA_SET, work, look_seconds=look_seconds).run)
+    aside = Aside(api, REPLICA_SET, work, look_seconds=look_seconds)
+    return Part("replicaset", (), aside.run, answers={ask.PATH: asking})
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,89 @@
+"""What the webhook and people are told would be done."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from controllers.replicaset.ask import Ask
+from controllers.replicaset.instance import Instance
+from controllers.replicaset.stores import Stores
+from runtime.api import Api, ApiError
+from runtime.errors import Forbidden, Unreachable
+from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
+
+Json = dict[str, Any]
+
+
+def stores(*instances: Instance, exists: bool = True) -> Stores:
+    found = Stores()
+    for i in instances:
+        found.instances.put(i.key, i)
+    if exists:
+        found.sets.put(("default", "web"), a_set(2))
+    return found
+
+
+class Reviews:
+    """The one question that is put to the API server."""
+
+    def __init__(self, allowed: bool | ApiError) -> None:
+        self._allowed = allowed
+
+    async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
+        asked = body["spec"]["resourceAttributes"]
+        assert (asked["verb"], asked["resource"], token) == ("list", "virtualmachineinstances", "token")
+        if isinstance(self._allowed, ApiError):
+            raise self._allowed
+        return {"status": {"allowed": self._allowed}}
+
+
+async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
+    return await Ask(cast(Api, Reviews(allowed)), 250, lambda: NOW, of)(document, "token")
+
+
+async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:
+    status, answer = await asked(of, document)
+    assert status == 200
+    assert all(set(row) == {"action", "vm", "reason"} for row in answer["plan"])
+    return [(row["action"], row["vm"]) for row in answer["plan"]]
+
+
+async def test_who_would_go() -> None:
+    there = stores(vmi("a", born="1"), vmi("b", born="2"), starting("c"))
+    assert await steps(there, document(1)) == [("Delete", "c"), ("Delete", "b")]
+
+
+async def test_what_would_be_made() -> None:
+    assert await steps(stores(vmi("a")), document(3)) == [("Create", NAMES[0]), ("Create", NAMES[1])]
+
+
+async def test_what_is_taken_in_first_may_have_to_go() -> None:
+    there = stores(vmi("a", born="1"), orphan("b", born="2"))
+    assert await steps(there, document(1)) == [("Adopt", "b"), ("Delete", "b")]
+
+
+async def test_a_set_that_is_not_there_yet_knows_no_names() -> None:
+    assert await steps(stores(exists=False), document(2)) == [("Create", "web-*")] * 2
+
+
+async def test_nothing_to_do_is_an_answer() -> None:
+    assert await steps(stores(vmi("a")), document(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "sent", "allowed", "status"),
+    [
+        pytest.param(None, document(1), True, 503, id="another replica leads"),
+        pytest.param(stores(), {"metadata": {}}, True, 422, id="no name"),
+        pytest.param(stores(), document("many"), True, 422, id="no set"),
+        pytest.param(stores(), document(1), False, 403, id="who may not see the instances"),
+        pytest.param(stores(), document(1), Forbidden("who?", status=401), 401, id="who is nobody"),
+        pytest.param(stores(), document(1), Unreachable("away"), 503, id="nobody can say"),
+    ],
+)
+async def test_no_plan(of: Stores | None, sent: Json, allowed: bool | ApiError, status: int) -> None:
+    found, answer = await asked(of, sent, allowed)
+    assert found == status
+    assert answer["problems"][0]["message"]

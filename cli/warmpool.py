@@ -9,6 +9,7 @@ import click
 import yaml
 
 from cli.output import Failed, output_option, print_json
+from cli.warmth import doctor, status
 
 if TYPE_CHECKING:
     from kinds.virtual_kubelet import Target
@@ -19,6 +20,10 @@ Json = dict[str, Any]
 @click.group()
 def warmpool() -> None:
     """Look after warm pools."""
+
+
+warmpool.add_command(status)
+warmpool.add_command(doctor)
 
 
 @warmpool.command("import")

@@ -187,7 +187,7 @@ CLAIM = Kind(
         AGE,
         Column("Position", ".status.queuePosition", "Place in the queue", "integer", wide=True),
         Column("Took", ".status.timings.totalMs", "Milliseconds from the claim to the machine", "integer", wide=True),
-        Column("Expires", ".status.expiresAt", "When the machine will be destroyed", "date", wide=True),
+        Column("Expires", ".status.expiresAt", "When the machine will be destroyed", wide=True),
         Column("Instance", ".status.instanceRef.id", "The instance of EC2 that is its own", wide=True),
     ),
     rules=(claim_checks.NAME_IS_A_LABEL,),

@@ -1,0 +1,157 @@
+"""`poolhouse claim` and `poolhouse release`: taking a warm VM, and giving it back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import click
+
+from cli.cluster import Cluster, cluster_options
+from cli.output import Failed, Unreachable, answer, output_option, print_json
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+POLL_SECONDS = 0.05
+POLL_MOST_SECONDS = 1.0
+OVER = ("Released", "Expired", "Failed")
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--pool", help="Else the default pool of the namespace.")
+@click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="Give it back after so long.")
+@click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Else as the pool says.")
+@click.option("--instancetype", help="Else the pool's.")
+@click.option("--image", help="Else the pool's.")
+@click.option("--placement", help="Else any of the pool's.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until it is Ready or has failed.")
+@click.option("--timeout", "seconds", type=float, default=600.0, show_default=True, help="Seconds to wait at most.")
+@click.option("--ssh", metavar="USER", help="Log in when it is ready.")
+@output_option("text")
+@cluster_options
+def claim(
+    cluster: Cluster,
+    name: str | None,
+    pool: str | None,
+    ttl: int | None,
+    on_empty: str | None,
+    instancetype: str | None,
+    image: str | None,
+    placement: str | None,
+    wait: bool,
+    seconds: float,
+    ssh: str | None,
+    output: str,
+) -> None:
+    """Take a VM that is ready, or have one made.
+
+    NAME is the claim's; one is made up where it is left out. Delete the claim, or `release` it, to give the VM back.
+    Exits with 1 when the claim fails, with 3 when it takes longer than --timeout.
+    """
+    if ssh and not wait:
+        raise click.UsageError("--ssh needs --wait")
+    name = name or f"claim-{uuid4().hex[:8]}"
+    overrides = {"instancetype": instancetype, "image": image, "placement": placement}
+    spec: Json = {"poolName": pool, "ttlSeconds": ttl, "onEmpty": on_empty, "overrides": _given(overrides) or None}
+
+    async def take(api: Api) -> Json:
+        from controllers.warm.claim.state import CLAIMS
+
+        metadata = {"namespace": cluster.namespace, "name": name}
+        body = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": _given(spec)}
+        document = await api.create(CLAIMS, body)
+        return await _settled(api, document, time.monotonic() + seconds) if wait else document
+
+    document = cluster.run(take)
+    status = document.get("status") or {}
+    phase = status.get("phase") or "Pending"
+    if output == "json":
+        print_json({"name": name, **status, "phase": phase})
+    else:
+        click.echo(said(name, status))
+    if phase in OVER:
+        raise Failed(f"claim {name} is {phase}: {reason(status)}")
+    if wait and phase != "Ready":
+        raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s: {reason(status)}")
+    if ssh:
+        _log_in(ssh, status)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
+@click.option("--timeout", "seconds", type=float, default=120.0, show_default=True, help="Seconds to wait at most.")
+@output_option("text")
+@cluster_options
+def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str) -> None:
+    """Give a claimed VM back. It is destroyed; the claim stays as a record and can be deleted."""
+
+    async def give(api: Api) -> str:
+        from controllers.warm.claim.state import CLAIMS
+
+        await api.patch(CLAIMS, cluster.namespace, name, {"spec": {"release": True}})
+        end = time.monotonic() + seconds
+        while True:
+            status = (await api.get(CLAIMS, cluster.namespace, name)).get("status") or {}
+            if not wait or status.get("phase") in OVER or time.monotonic() > end:
+                return str(status.get("phase") or "Pending")
+            await asyncio.sleep(0.2)
+
+    phase = cluster.run(give)
+    answer(output, f"{name} is {phase}", name=name, phase=phase)
+    if wait and phase not in OVER:
+        raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
+
+
+def said(name: str, status: Json) -> str:
+    phase = status.get("phase") or "Pending"
+    if phase != "Ready":
+        place = f", number {status['queuePosition']} in line" if status.get("queuePosition") else ""
+        return f"{name}: {phase}{place}{': ' + reason(status) if reason(status) else ''}"
+    timings = status.get("timings") or {}
+    steps = ", ".join(
+        f"{word} {timings[field]}"
+        for word, field in (("queue", "queuedMs"), ("bind", "bindMs"), ("activate", "activateMs"), ("check", "checkMs"))
+        if timings.get(field) is not None
+    )
+    took = f" after {timings['totalMs']} ms ({steps})" if timings.get("totalMs") is not None else ""
+    machine = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
+    until = f", until {status['expiresAt']}" if status.get("expiresAt") else ""
+    return f"{name}: {machine} is yours{where}: {status.get('launchType')}{took}{until}"
+
+
+def reason(status: Json) -> str:
+    found = next((c for c in status.get("conditions") or () if c["type"] == "Bound" and c["status"] == "False"), None)
+    return f"{found['reason']}: {found['message']}" if found else ""
+
+
+async def _settled(api: Api, document: Json, end: float) -> Json:
+    from controllers.warm.claim.state import CLAIMS
+
+    metadata, pause = document["metadata"], POLL_SECONDS
+    while True:
+        phase = (document.get("status") or {}).get("phase")
+        if phase == "Ready" or phase in OVER or time.monotonic() > end:
+            return document
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, POLL_MOST_SECONDS)
+        document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
+
+
+def _log_in(user: str, status: Json) -> None:
+    address = next(iter(status.get("addresses") or ()), None)
+    if address is None:
+        raise Failed("the VM has no address to log in to; try its console")
+    os.execvp("ssh", ["ssh", f"{user}@{address}"])
+
+
+def _given(values: Json) -> Json:
+    return {key: value for key, value in values.items() if value is not None}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 from controllers.pool import disks, merge, revisions, template
@@ -23,56 +22,27 @@ from controllers.pool.actions import (
     Unmark,
     Update,
 )
-from controllers.pool.machine import Machine, machine
+from controllers.pool.batch import Batches, Outcome
+from controllers.pool.machine import machine
 from controllers.pool.plan import Plan
-from controllers.pool.state import Failure, Misfit, Pool, State
+from controllers.pool.state import Misfit, Pool, State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
 from controllers.prepare import Prepare
 from defaulter.contract import Refused
-from kinds import meta
 from kinds.pool import PoolStatus
 from runtime.api import Api
-from runtime.batches import slow_start
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
-from runtime.events import Events
-from runtime.expectations import Expectations
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
 from runtime.resource import Resource
 
 Json = dict[str, Any]
 A = TypeVar("A", bound=Action)
 
-FAILURE_CHARACTERS = 1000
-
-
-@dataclass(frozen=True)
-class Outcome:
-    failure: Failure | None = None
-    """to be said in the pool's status"""
-    again: bool = False
-    """something was not done, whether or not that is anybody's fault"""
-    undone: tuple[Action, ...] = ()
-    """what was certainly not done"""
-
-
-class NotSent(Exception):
-    """An earlier batch failed."""
-
-
-PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
-"""Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
-knows more."""
-
 
 @dataclass
 class Apply:
     api: Api
-    events: Events
-    expectations: Expectations[str]
-    """by UID of the pool"""
+    batches: Batches
     prepare: Prepare
-    clock: Callable[[], float]
-    _trusted: set[tuple[str, str]] = field(default_factory=set)
-    """pools and verbs whose last calls were all accepted: the next ones need not begin one by one"""
 
     async def __call__(self, state: State, plan: Plan) -> Outcome:
         def planned(kind: type[A]) -> list[A]:
@@ -81,27 +51,23 @@ class Apply:
         pool, api = state.pool, self.api
         outcomes = [
             await self.release(pool.namespace, planned(ReleaseDisks), pool),
-            await self._all(pool, planned(ReturnDisk), partial(disks.give_back, api, pool.namespace)),
-            await self._all(pool, planned(Unmark), partial(disks.unmark, api, pool.namespace)),
-            await self._all(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
+            await self.batches.make(pool, planned(ReturnDisk), partial(disks.give_back, api, pool.namespace)),
+            await self.batches.make(pool, planned(Unmark), partial(disks.unmark, api, pool.namespace)),
+            await self.batches.make(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
             await self._create(state, planned(Create)),
-            await self._all(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
-            await self._all(pool, planned(Heal), partial(self._heal, pool), most=state.burst),
-            await self._all(pool, planned(Update), partial(self._update, state, {}), most=state.burst),
-            await self._all(pool, planned(Restart), partial(self._restart, pool), most=state.burst),
-            await self._all(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
+            await self.batches.make(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
+            await self.batches.make(pool, planned(Heal), partial(self._heal, pool), most=state.burst),
+            await self.batches.make(pool, planned(Update), partial(self._update, state, {}), most=state.burst),
+            await self.batches.make(pool, planned(Restart), partial(self._restart, pool), most=state.burst),
+            await self.batches.make(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
         ]
         failures = [outcome.failure for outcome in outcomes if outcome.failure]
         undone = tuple(action for outcome in outcomes for action in outcome.undone)
         return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes), undone)
 
-    def forget(self, uid: str) -> None:
-        """The pool is gone."""
-        self._trusted -= {each for each in self._trusted if each[0] == uid}
-
     async def release(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
         """Without a pool for VMs whose pool is gone."""
-        return await self._all(pool, actions, partial(disks.release, self.api, namespace), quiet=True)
+        return await self.batches.make(pool, actions, partial(disks.release, self.api, namespace), quiet=True)
 
     # One kind of action each
 
@@ -118,7 +84,7 @@ class Apply:
         try:
             documents = await self.prepare([template.vm(pool, a.ordinal, state.revision) for a in actions])
         except (Refused, ApiError) as error:
-            return self._refused(pool, actions[0], error)
+            return self.batches.refused(pool, actions[0], error)
         prepared = dict(zip(actions, documents, strict=True))
 
         async def create(action: Create) -> None:
@@ -126,7 +92,7 @@ class Apply:
                 await self._without_disks(prepared[action])
             await self.prepare.create(prepared[action])
 
-        return await self._all(pool, actions, create, most=state.burst)
+        return await self.batches.make(pool, actions, create, most=state.burst)
 
     async def _delete(self, pool: Pool, a: Delete) -> None:
         if a.keep_disks:
@@ -200,119 +166,9 @@ class Apply:
         with suppress(NotFound):
             await self.api.delete(REVISIONS, pool.namespace, a.name)
 
-    # All alike
-
-    async def _all(
-        self,
-        pool: Pool | None,
-        actions: Sequence[A],
-        call: Callable[[A], Awaitable[None]],
-        *,
-        most: int = 250,
-        quiet: bool = False,
-    ) -> Outcome:
-        """Makes the calls in growing batches, says what was done unless that is of no interest, and remembers what is
-        still to be seen in the store."""
-        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
-        self._expect(pool, actions)
-        if not actions:
-            return Outcome()
-        trust = (pool.uid if pool else "", actions[0].verb)
-        first = most if trust in self._trusted else 1
-        self._trusted.discard(trust)
-        results = await slow_start([partial(call, action) for action in actions], first=first, most=most)
-        refusals, undone = [], []
-        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
-            assert not isinstance(action, NotSent)
-            if not isinstance(result, Exception):
-                if pool is not None and not quiet:
-                    self._say(pool, "Normal", f"Successful{action.verb}", _done(action), action.verb)
-                continue
-            if _surely_not_done(result):
-                self._give_up(pool, action)
-                undone.append(action)
-            if not isinstance(result, PASSING):
-                refusals.append((action, result))
-        if refusals and pool is not None:
-            return replace(self._refused(pool, *refusals[0]), undone=tuple(undone))
-        again = any(isinstance(result, Exception) for result in results)
-        if not again:
-            self._trusted.add(trust)
-        return Outcome(again=again, undone=tuple(undone))
-
-    def _expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
-        appear = [token for a in actions for token in _appears(a)]
-        go = [token for a in actions for token in _goes(a)]
-        if pool is not None and (appear or go):
-            self.expectations.expect(pool.uid, creates=appear, deletes=go, now=self.clock())
-
-    def _give_up(self, pool: Pool | None, action: Action) -> None:
-        if pool is not None:
-            self.expectations.gave_up(pool.uid, creates=_appears(action), deletes=_goes(action))
-
-    def _refused(self, pool: Pool, action: Action, error: Exception) -> Outcome:
-        reason = f"Failed{action.verb}"
-        message = f"{action.verb} {action.name}: {error}"
-        self._say(pool, "Warning", reason, message, action.verb)
-        return Outcome(Failure(reason, message[:FAILURE_CHARACTERS]), True)
-
-    def _say(self, pool: Pool | Misfit, kind: Any, reason: str, note: str, action: str) -> None:
-        self.events.emit(_reference(pool), kind, reason, note, action=action)
-
     async def write_status(self, pool: Pool | Misfit, status: PoolStatus) -> None:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
         change = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
         with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
             await self.api.patch(POOLS, pool.namespace, pool.name, change, subresource="status")
-
-    def say_misread(self, pool: Pool, m: Machine) -> None:
-        note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
-        self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
-
-    def say_misfit(self, pool: Misfit) -> None:
-        self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
-
-
-def _appears(action: Action) -> list[str]:
-    """What the store will show when it is done."""
-    match action:
-        case Create():
-            return [action.name]
-        case Update():
-            return [has_revision(action.name, action.revision)]
-    return []
-
-
-def _goes(action: Action) -> list[str]:
-    """UIDs that the store will not show any more, or as being deleted."""
-    match action:
-        case Delete() | Heal():
-            return [action.uid]
-        case Restart():
-            return [action.guest]
-    return []
-
-
-def has_revision(name: str, revision: str) -> str:
-    return f"{name}@{revision}"
-
-
-def _done(action: Action) -> str:
-    kept = ", its disks are kept" if isinstance(action, Delete) and action.keep_disks else ""
-    return f"{action.past} {action.name}{kept}: {action.reason}"
-
-
-def _surely_not_done(error: Exception) -> bool:
-    """An answer that never came leaves open whether it was done; its event, or the expectation's timeout, will tell."""
-    return not isinstance(error, Unreachable | Unavailable | TimeoutError)
-
-
-def _reference(pool: Pool | Misfit) -> dict[str, str]:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "namespace": pool.namespace,
-        "name": pool.name,
-        "uid": pool.uid,
-    }

@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 from controllers.part import Part
 from controllers.pool import ask
 from controllers.pool.apply import Apply
+from controllers.pool.batch import Batches
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
+from controllers.pool.news import News
 from controllers.pool.stores import (
     GUEST_VIEWS,
     KEPT_VIEWS,
@@ -42,9 +44,11 @@ def build(
     guests, kept = GUEST_VIEWS.informer(api), KEPT_VIEWS.informer(api)
     stores = Stores(pools.store, machines.store, revisions.store, guests.store, kept.store)
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
+    news = News(events)
     pooling = PoolController(
         stores=stores,
-        apply=Apply(api, events, expectations, Prepare(api, MACHINES, defaulter, seed, monotonic), clock=monotonic),
+        apply=Apply(api, Batches(news, expectations, monotonic), Prepare(api, MACHINES, defaulter, seed, monotonic)),
+        news=news,
         expectations=expectations,
         metrics=PoolMetrics(registry),
         burst=burst,

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.pool.actions import ReleaseDisks
-from controllers.pool.apply import Apply, Outcome, has_revision
+from controllers.pool.apply import Apply
+from controllers.pool.batch import Outcome, has_revision
 from controllers.pool.guest import Guest
 from controllers.pool.keep import release
 from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.naming import split
+from controllers.pool.news import News
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.shrink import misread
@@ -41,6 +43,7 @@ Enqueue = Callable[[Key, float], None]
 class PoolController:
     stores: Stores
     apply: Apply
+    news: News
     expectations: Expectations[str]
     metrics: PoolMetrics
     burst: int
@@ -122,7 +125,7 @@ class PoolController:
         await self.apply.write_status(pool, fresh)
         self._written[pool.uid] = self.clock()
         if isinstance(pool, Misfit):
-            self.apply.say_misfit(pool)
+            self.news.misfit(pool)
         return None
 
     def _say_misread(self, state: State) -> None:
@@ -130,7 +133,7 @@ class PoolController:
         found = {(m.uid, m.scale_in): m for m in misread(state)}
         said = self._misread.get(state.pool.uid, frozenset())
         for each in found.keys() - said:
-            self.apply.say_misread(state.pool, found[each])
+            self.news.misread(state.pool, found[each])
         if found or said:
             self._misread[state.pool.uid] = frozenset(found)
 
@@ -147,7 +150,7 @@ class PoolController:
     def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
-            self.apply.forget(old.uid)
+            self.apply.batches.forget(old.uid)
             self._failures.pop(old.uid, None)
             self._written.pop(old.uid, None)
             self._healing.pop(old.uid, None)

@@ -21,7 +21,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     disks = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
     await running.meta("web-2", annotations=BROKEN)
     await running.api.delete(GUESTS, running.namespace, "web-2")
-    await until(lambda: replaced(running), 1, 60)
+    await until(lambda: replaced(running), 1, 120)
     await complete(running)
     after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
     assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
@@ -39,7 +39,7 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
         await running.meta(name, annotations=BROKEN)
     # All at once, as when a registry goes away.
     await asyncio.gather(*(running.api.delete(GUESTS, running.namespace, name) for name in before))
-    await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"), 60)
+    await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"), 120)
     assert "CrashLoopBackOff" in (await running.condition("Healing"))["message"]
     for name in await running.machines():
         await running.meta(name, annotations=dict.fromkeys(BROKEN))

@@ -10,9 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
-from controllers.pool.apply import Apply, Outcome
+from controllers.pool.apply import Apply
+from controllers.pool.batch import Outcome
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
+from controllers.pool.news import News
 from controllers.pool.plan import Plan
 from controllers.pool.state import Pool, State
 from controllers.pool.stores import Stores
@@ -47,7 +49,14 @@ def controlled(apply: Carrying, registry: CollectorRegistry) -> PoolController:
         if m.guest is not None:
             stores.guests.put(m.key, m.guest)
     return PoolController(
-        stores, cast(Apply, apply), Expectations(), PoolMetrics(registry), 250, lambda: 0.0, lambda: NOW
+        stores=stores,
+        apply=cast(Apply, apply),
+        news=cast(News, None),
+        expectations=Expectations(),
+        metrics=PoolMetrics(registry),
+        burst=250,
+        clock=lambda: 0.0,
+        now=lambda: NOW,
     )
 
 

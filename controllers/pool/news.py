@@ -1,0 +1,47 @@
+"""What people are told of a pool, as events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controllers.pool.actions import Action, Delete
+from controllers.pool.machine import Machine
+from controllers.pool.state import Misfit, Pool
+from kinds import meta
+from runtime.events import Events
+
+
+@dataclass
+class News:
+    events: Events
+
+    def done(self, pool: Pool, action: Action) -> None:
+        kept = ", its disks are kept" if isinstance(action, Delete) and action.keep_disks else ""
+        note = f"{action.past} {action.name}{kept}: {action.reason}"
+        self._say(pool, "Normal", f"Successful{action.verb}", note, action.verb)
+
+    def refused(self, pool: Pool, action: Action, error: Exception) -> tuple[str, str]:
+        """Returns the reason and the message."""
+        reason, message = f"Failed{action.verb}", f"{action.verb} {action.name}: {error}"
+        self._say(pool, "Warning", reason, message, action.verb)
+        return reason, message
+
+    def misread(self, pool: Pool, m: Machine) -> None:
+        note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
+        self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
+
+    def misfit(self, pool: Misfit) -> None:
+        self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
+
+    def _say(
+        self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    ) -> None:
+        regarding = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachinePool",
+            "namespace": pool.namespace,
+            "name": pool.name,
+            "uid": pool.uid,
+        }
+        self.events.emit(regarding, kind, reason, note, action=action)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from signals import dashboard, metrics
+from signals import dashboard, metrics, reasons
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -13,6 +13,7 @@ def generated() -> dict[Path, str]:
     """Every generated file, below the repository, and what it should hold."""
     return {
         Path("docs/reference/metrics.md"): metrics.page(),
+        Path("docs/reference/reasons.md"): reasons.page(),
         Path("charts/poolhouse/signals/dashboard.json"): dashboard.text(),
     }
 

@@ -7,6 +7,7 @@ import re
 
 from signals import dashboard, refresh
 from signals.metrics import MAKERS, measures
+from signals.reasons import MEANINGS, said
 
 
 def test_what_is_generated_is_fresh() -> None:
@@ -35,3 +36,9 @@ def test_panels_do_not_cover_each_other() -> None:
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def test_every_reason_has_its_sentence() -> None:
+    reasons = {reason for of in said().values() for reason in of}
+    assert reasons - set(MEANINGS) == set(), "can be said, and is not explained"
+    assert set(MEANINGS) - reasons == set(), "is explained, and nothing says it"

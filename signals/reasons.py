@@ -1,0 +1,208 @@
+"""The reasons that events and conditions give, read from the controllers' code, and the page that explains them.
+
+Reasons are part of the product: people write alerts and scripts on them. So each that the code can say has its
+sentence here, and a test fails for one that has none, or for a sentence about a reason that is gone.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+from controllers.pool.actions import Action as PoolAction
+from controllers.replicaset.actions import Action as SetAction
+
+ROOT = Path(__file__).resolve().parent.parent / "controllers"
+REASON = re.compile(r"[A-Z][A-Za-z0-9]{2,}")
+TYPES = {"Normal", "Warning"}
+
+PARTS = {
+    "pool": "VirtualMachinePool",
+    "replicaset": "VirtualMachineInstanceReplicaSet",
+    "policy": "MigrationPolicy",
+    "completion": "VirtualMachine",
+    "warm/pool": "VirtualMachineWarmPool",
+    "warm/claim": "VirtualMachineClaim",
+    "certificates": "Secret",
+}
+"""packages of controllers, and the kind that theirs are about"""
+
+
+def said() -> Mapping[str, frozenset[str]]:
+    """Reasons that the code can give, by the kind of object that they are given for."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for part, kind in PARTS.items():
+        for path in sorted((ROOT / part).rglob("*.py")):
+            found[kind] |= set(_literals(ast.parse(path.read_text())))
+    # Made of a word and what was done.
+    found["VirtualMachinePool"] |= {
+        f"{how}{each.verb}" for each in get_args(PoolAction) for how in ("Successful", "Failed")
+    }
+    found["VirtualMachineInstanceReplicaSet"] |= {
+        reason for each in get_args(SetAction) for reason in (each.done, each.refused)
+    }
+    return {kind: frozenset(reasons) for kind, reasons in found.items()}
+
+
+def _literals(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        words = [_words(argument) for argument in node.args]
+        if called in ("News", "Failure"):
+            yield from (word for each in words[:2] for word in each if word not in TYPES)
+        elif called in ("emit", "say", "_say") and len(words) > 2:
+            yield from words[2]  # behind the object and Normal or Warning, or a condition's type and whether it holds
+
+
+def _words(argument: ast.expr) -> list[str]:
+    if not isinstance(argument, ast.Constant | ast.IfExp):
+        return []
+    return [
+        each.value
+        for each in ast.walk(argument)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and REASON.fullmatch(each.value)
+    ]
+
+
+MEANINGS: Mapping[str, str] = {
+    # All kinds
+    "InvalidSpec": "The stored spec cannot be read; nothing is done until it is mended. The message has the path.",
+    "Paused": "`spec.paused` is true.",
+    "Complete": "Everything is as the spec wants it.",
+    "EnoughMachines": "As many VMs as should be are available, or as many as may be missing are.",
+    "ProgressDeadlineExceeded": "Nothing has moved for `progressDeadlineSeconds`. An update stops there.",
+    "NoDefaultPool": "No pool of the namespace is the default, and a claim named none.",
+    # Pools
+    "SuccessfulSaveRevision": "A new template was written down as a ControllerRevision.",
+    "FailedSaveRevision": "The revision could not be written.",
+    "SuccessfulPruneRevision": "A revision beyond `revisionHistoryLimit` was deleted.",
+    "FailedPruneRevision": "An old revision could not be deleted.",
+    "SuccessfulCreate": "A VM was created, for the reason in the message.",
+    "FailedCreate": "A VM could not be created; the message is the API server's. Tried again after a growing pause.",
+    "SuccessfulDelete": "A VM was deleted, for the reason in the message.",
+    "FailedDelete": "A VM could not be deleted; the message is the API server's.",
+    "SuccessfulUpdate": "A VM was given the pool's template.",
+    "FailedUpdate": "A VM could not be given the pool's template; the message is the API server's.",
+    "SuccessfulRestart": "A VM was restarted, so that its guest runs with the new template.",
+    "FailedRestart": "A VM could not be restarted.",
+    "SuccessfulHeal": "A VM that kept failing was deleted with its disks, and will be made again.",
+    "FailedHeal": "A failing VM could not be deleted.",
+    "SuccessfulReleaseDisks": "The disks of a VM that left were kept.",
+    "FailedReleaseDisks": "The disks of a VM that is leaving could not be kept yet; it stays until they are.",
+    "SuccessfulReturnDisk": "A kept disk was given back to its VM.",
+    "FailedReturnDisk": "A kept disk could not be given back to its VM.",
+    "SuccessfulUnmark": "A VM is not going to be deleted after all, and our finalizer was taken off it.",
+    "FailedUnmark": "Our finalizer could not be taken off a VM.",
+    "InvalidScaleIn": "A VM's `poolhouse.dev/scale-in` is neither `Protect` nor `First`; it counts as `Protect`.",
+    "DisksShared": "Another pool, or a VM, has disks of the names that this pool would use; no VM is made.",
+    "MachinesChanging": "VMs are being made or removed.",
+    "MachinesUpdating": "VMs are being given the pool's template.",
+    "MachinesReplaced": "VMs were healed; the message says which and how often.",
+    "NothingToHeal": "No VM keeps failing.",
+    "TooManyFailing": "So many VMs fail at once that healing has stopped: the cause is not in them.",
+    "TooManyUnavailable": "More VMs are unavailable than `maxUnavailable` allows.",
+    "NoCandidates": "Scale-in is wanted, and no VM may be chosen.",
+    "NotBlocked": "Scale-in can go on, or is not wanted.",
+    "NoFailure": "Nothing was refused.",
+    "PausedByUser": "`spec.paused` is true: nothing is done to the pool's VMs.",
+    "Resumed": "The pool is not paused.",
+    # Replica sets
+    "SuccessfulAdopt": "A VMI that matches the selector and had no controller was taken in.",
+    "FailedAdopt": "A matching VMI could not be taken in.",
+    "SuccessfulRelease": "A VMI whose labels no longer match was let go; it runs on.",
+    "FailedRelease": "A VMI could not be let go.",
+    "SuccessfulPaused": "The set was paused.",
+    "SuccessfulResumed": "The set is kept in number again.",
+    # Migration policies
+    "TakesPart": "The policy takes part in deciding.",
+    "NoSelectors": "The policy selects nothing, so it never wins.",
+    "SameSelectors": "An older policy has the same selectors; this one takes no part.",
+    "Invalid": "The stored policy cannot be read; it takes no part.",
+    "NotActive": "A policy that takes no part is not enforced.",
+    "InStep": "KubeVirt's own policy of this name says the same.",
+    "Enforced": "KubeVirt obeys the policy (again).",
+    "Repaired": "Somebody had changed KubeVirt's policy that enforces this one; it was put back.",
+    "Contested": "Somebody changes KubeVirt's policy whenever it is repaired.",
+    "KindMissing": "The cluster does not serve `migrations.kubevirt.io`.",
+    "NameTaken": "KubeVirt has a policy of this name that is not ours.",
+    "Outranked": "KubeVirt may prefer a policy of its own that is not ours.",
+    "Refused": "KubeVirt's policy could not be written; the message is the API server's.",
+    "Unsupported": "KubeVirt has no such setting per policy; the rest is enforced.",
+    # VMs
+    "HardwareDecided": "Hardware that was left open when the VM was created was decided now.",
+    "HardwareUndecided": "A VM runs, or is about to, with hardware undecided; it is completed at its next stop.",
+    # Warm pools
+    "Valid": "The spec can be acted on.",
+    "Filling": "VMs are on their way to Ready.",
+    "VMCreated": "A VM was made for the pool.",
+    "VMReady": "A VM is ready to be claimed.",
+    "StandbyEntered": "A ready VM was paused or stopped until it is claimed.",
+    "VMUnhealthy": "A waiting VM's check failed, or could not be carried out; it is not given away.",
+    "VMTerminated": "A waiting VM was deleted, for the reason in the message.",
+    "RolloutStarted": "The template has changed; waiting VMs are being replaced.",
+    "RollingOut": "Waiting VMs of an old template are being replaced.",
+    "RolloutStalled": "VMs of the new template do not become ready; old ones go on serving.",
+    "RolloutComplete": "All waiting VMs are of today's template.",
+    "BreakerOpen": "VMs fail one after the other for a common reason; making more has stopped.",
+    "BreakerClosed": "VMs start again.",
+    "MassFailure": "Most waiting VMs fail at once; nothing is deleted.",
+    "MachinesFailing": "VMs fail to become ready.",
+    "CapacityExhausted": "The cluster has no room for more VMs; made again when there is.",
+    "InsufficientCapacity": "VMs cannot be scheduled; they are left waiting and are not made again and again.",
+    "PoolEmpty": "No VM is ready to be claimed.",
+    "Orphaned": "A VM fits no pool and is left to itself, labelled.",
+    "InvariantViolated": "Labels say what must never be; the VM is taken out. Please report it.",
+    "LabelsContradict": "A VM's labels contradict each other or its owner; it is not touched.",
+    "Elected": "Claims that name no pool are served from here.",
+    "DefaultConflict": "An older pool of the namespace is the default already.",
+    "AsExpected": "Nothing is wrong.",
+    # Claims
+    "ClaimQueued": "No VM is ready; the message has the place in line.",
+    "Queued": "The claim waits in line.",
+    "ClaimBound": "The claim has a VM, which nobody else can get.",
+    "ColdStart": "No VM fitted; one was made for the claim.",
+    "Cold": "The VM was made for the claim.",
+    "Activating": "The VM is being resumed or started.",
+    "ClaimReady": "The VM was handed over.",
+    "MachineNotReady": "The VM was handed over and is not ready now.",
+    "ClaimExpiring": "A tenth of the time is left; extend `ttlSeconds` to keep the VM.",
+    "Extended": "The time was extended.",
+    "ClaimExpired": "The time is over; the VM is deleted.",
+    "Expired": "The time is over.",
+    "ClaimReleased": "The claim was released and its VM is gone.",
+    "Released": "The claim was released.",
+    "MachineDeleted": "A VM of the claim was deleted, for the reason in the message.",
+    "MachineLost": "The claim's VM is gone, by somebody else's hand or with its node.",
+    "ActivationFailed": "The VM did not become usable; it is deleted and, once, another is tried.",
+    "BindTimeout": "No VM was bound within `bindTimeoutSeconds`.",
+    "CreateRefused": "A VM for the claim could not be made; the message is the API server's.",
+    "NoCapacity": "No VM is ready, and the claim or its pool says to fail then.",
+    "OverrideMismatch": "The pool's VMs are not what the claim asks for; one is made for it.",
+    "OverrideNotAllowed": "The pool does not allow this override.",
+    "PoolFull": "The pool has `maxTotal` VMs.",
+    "PoolInvalid": "The pool's spec cannot be read.",
+    "PoolNotFound": "There is no pool of this name.",
+    "QuotaExceeded": "The namespace or the user has as many claims as the pool allows.",
+}
+
+_NOTE = "<!-- Generated by `python -m signals.refresh`. -->"
+
+
+def page() -> str:
+    """The reference page."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield from (_NOTE, "", "# Reasons", "")
+    yield "What events and conditions give as their reason. They are stable: scripts may rely on them."
+    for kind, reasons in said().items():
+        if reasons:
+            yield from ("", f"## {kind}", "", "| reason | meaning |", "| --- | --- |")
+            yield from (f"| `{reason}` | {MEANINGS.get(reason, '')} |" for reason in sorted(reasons))

@@ -89,8 +89,10 @@ class WarmPoolController:
         decided = plan(state, now)
         self._took[pool.key] = self.clock() - clock
         outcome = await self.apply(state, decided, fleet.machines)
-        self._learn(state, outcome, now)
-        fresh = status(replace(state, failures=self._failures[pool.uid]), now)
+        failures = self._learned(state, outcome, now)
+        if self.stores.of(pool.uid) is not None:  # it may have gone meanwhile, and what was known of it
+            self._failures[pool.uid] = failures
+        fresh = status(replace(state, failures=failures), now)
         self.metrics.pool(state, fresh, clock)
         wait = await self._say_status(pool, fresh)
         if outcome.again:
@@ -101,7 +103,7 @@ class WarmPoolController:
             self.checks.seconds_until_period_ends(pool, state.members),
             self.expectations.wait_seconds(pool.uid, clock),
             # What was refused is tried again when its pause is over, not when the next thing happens.
-            self._failures[pool.uid].seconds_until_due(now),
+            failures.seconds_until_due(now),
         )
         return min(w for w in (DEPTH_CHECK_SECONDS, *waits) if w is not None)
 
@@ -128,11 +130,11 @@ class WarmPoolController:
         for word, count in Counter(m.state.value for m in fleet.all(pool.uid) if m.state).items():
             self.metrics.recovered.labels(*pool.key, word).inc(count)
 
-    def _learn(self, state: State, outcome: Outcome, now: datetime) -> None:
-        pool, failures = state.pool, self._failures[state.pool.uid]
-        refill = pool.spec.refill
-        if outcome.created and refill.rate_per_second:
-            self._buckets[pool.uid] = self._buckets[pool.uid].spent(outcome.created)
+    def _learned(self, state: State, outcome: Outcome, now: datetime) -> Failures:
+        """Failures in a row, after what came of the last calls."""
+        pool, failures, refill = state.pool, state.failures, state.pool.spec.refill
+        if outcome.created and (bucket := self._buckets.get(pool.uid)) is not None:
+            self._buckets[pool.uid] = bucket.spent(outcome.created)
         if outcome.ripe:
             failures = NO_FAILURES
         elif outcome.refusal:
@@ -147,7 +149,7 @@ class WarmPoolController:
             failures = NO_FAILURES
         if outcome.created and state.breaker_open:
             failures = failures.probed(now, refill, pool.uid)
-        self._failures[pool.uid] = failures
+        return failures
 
     async def _say_status(self, pool: Pool | Misfit, fresh: WarmPoolStatus) -> float | None:
         """Writes a status that has changed, or returns how long to wait with it."""

@@ -103,6 +103,8 @@ class Faulty:
 
     async def _forward(self, request: web.Request, watching: bool, fault: str) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        # A long answer would be packed, and passed on without saying so.
+        headers["Accept-Encoding"] = "identity"
         body = await request.read()
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(

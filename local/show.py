@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ Document = dict[str, Any]
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 EVERY_SECONDS = 0.5
 
 
@@ -75,12 +77,17 @@ class Show:
             self._say(f"{who} is there already, and left as it is")
             return
         try:
-            await api.patch(
-                resource, namespace, metadata["name"], document, kind="apply", field_manager="poolhouse-up", force=True
-            )
+            await api.create(resource, as_applied(document))
         except ApiError as error:
             raise Broken(f"{who} was refused: {error.message}") from error
         self._say(f"applied {who}")
+
+
+def as_applied(document: Document) -> Document:
+    """As `kubectl apply` would make it: its next one finds what was written the last time, and doesn't wonder."""
+    metadata = {**document["metadata"], "annotations": {**(document["metadata"].get("annotations") or {})}}
+    metadata["annotations"][LAST_APPLIED] = json.dumps({**document, "metadata": metadata}, sort_keys=True) + "\n"
+    return {**document, "metadata": metadata}
 
 
 async def lines(api: Api) -> list[Line]:

@@ -16,6 +16,7 @@ import webhook.metrics
 from controllers.policy.metrics import PolicyMetrics
 from controllers.pool.metrics import PoolMetrics
 from controllers.replicaset.metrics import ReplicaSetMetrics
+from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.pool.metrics import WarmPoolMetrics
 from defaulter.workers import Counts, Workers
 
@@ -44,7 +45,7 @@ def _defaulter(_: CollectorRegistry) -> CollectorRegistry:
 MAKERS: Mapping[str, tuple[Callable[[CollectorRegistry], Any], ...]] = {
     "webhook and controllers": (runtime.metrics.Metrics,),
     "webhook": (_webhook,),
-    "controllers": (PoolMetrics, ReplicaSetMetrics, PolicyMetrics, WarmPoolMetrics),
+    "controllers": (PoolMetrics, ReplicaSetMetrics, PolicyMetrics, WarmPoolMetrics, ClaimMetrics),
     "defaulter": (_defaulter,),
 }
 """What makes the metrics of a service. `/metrics` of a running stack is held against this."""

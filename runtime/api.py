@@ -86,7 +86,6 @@ class Credentials:
     async def load(self) -> None:
         # Here and not at the top: it takes 0.2 s and 22 MB, which nobody should pay who only names an ApiError.
         from kubernetes.aio import client, config
-        from kubernetes.aio.client.rest import RESTClientObject
 
         settings = client.Configuration()
         try:
@@ -97,9 +96,7 @@ class Credentials:
                 await config.load_kube_config(  # type: ignore[no-untyped-call]
                     config_file=str(self._kubeconfig), client_configuration=settings, persist_config=False
                 )
-            tls = RESTClientObject(settings).ssl_context
-            settings.cert_file = settings.key_file = None
-            anonymous_tls = RESTClientObject(settings).ssl_context
+            tls, anonymous_tls = _tls(settings, certified=True), _tls(settings, certified=False)
         except Exception as error:  # whatever YAML, PEM or a plugin may fail with
             where = self._kubeconfig or "the pod's service account"
             raise Unreachable(f"cannot read how to reach the API server from {where}: {error}") from error
@@ -386,6 +383,20 @@ def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
+
+
+def _tls(settings: Any, *, certified: bool) -> ssl.SSLContext:
+    """As the Kubernetes client makes it, in all of its releases; with our own certificate, or without."""
+    # Its older releases always write the authority to a file.
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
+    if certified and settings.cert_file:
+        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _proxy_of_environment(host: str) -> str | None:

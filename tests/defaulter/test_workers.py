@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -155,6 +155,77 @@ async def test_workers_end_with_the_one_that_started_them(start: Start) -> None:
     async with start():
         assert len(children()) == 2
     assert not children()
+
+
+async def test_killing_hanging_and_starving_under_load_costs_nobody_else_an_answer(start: Start) -> None:
+    limits = replace(LIMITS, deadline_seconds=8, restart_seconds=(0.05, 0.2))
+    async with start(limits) as workers:
+        waiting = [asyncio.create_task(workers.ask(frames.DOCUMENT, unlike(number))) for number in range(60)]
+        own = 0
+        for harm in (kill, starve, hang, kill):
+            await asyncio.sleep(0.05)
+            own += harm(children()[0])
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        lost = [answer for answer in answers if isinstance(answer, Exception) or answer[0] != 200]
+        assert len(lost) <= own, lost
+        await at(workers, 2)
+        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+
+
+def unlike(number: int) -> bytes:
+    """A VM of a shape of its own, so that libvirt is asked about each."""
+    return json.dumps(vm(spec(disk(), nic(), domain={"memory": {"guest": f"{131072 + number}Ki"}}))).encode()
+
+
+def kill(pid: int) -> int:
+    os.kill(pid, signal.SIGKILL)
+    return 0  # whoever it had is asked about again
+
+
+def hang(pid: int) -> int:
+    os.kill(pid, signal.SIGSTOP)
+    return 1
+
+
+def starve(pid: int) -> int:
+    """No time on a processor, for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    asyncio.get_running_loop().call_later(0.5, _go_on, pid)
+    return 0
+
+
+def _go_on(pid: int) -> None:
+    with suppress(ProcessLookupError):  # somebody killed it meanwhile
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_no_domain_stays_defined(start: Start) -> None:
+    """libvirt writes each definition into a file below the worker's root, which goes with the domain."""
+    async with start() as workers:
+        for body in (BODY, b"{", json.dumps(vm(spec(disk(serial="x" * 500), nic()))).encode()):
+            await asyncio.gather(*(workers.ask(frames.DOCUMENT, body) for _ in range(10)))
+        for pid in children():
+            root = Path(os.fsdecode(environment_of(pid)["HOME"]))
+            assert list((root / "etc/qemu").glob("*.xml")) == []
+            assert (root / "cache").is_dir()
+
+
+async def test_workers_have_no_network(start: Start) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can leave a network")
+    async with start():
+        for pid in children():
+            assert os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
+            assert devices_of(pid) == ["lo"]
+
+
+def devices_of(pid: int) -> list[str]:
+    return [line.split(":")[0].strip() for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]]
+
+
+def environment_of(pid: int) -> dict[str, bytes]:
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return {os.fsdecode(name): value for name, _, value in (pair.partition(b"=") for pair in pairs if pair)}
 
 
 async def test_workers_run_as_nobody_special(start: Start, user: tuple[int | None, int | None]) -> None:

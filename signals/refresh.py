@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from signals import dashboard, metrics, reasons
+from signals import dashboard, metrics, reasons, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,6 +14,7 @@ def generated() -> dict[Path, str]:
     return {
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
+        Path("docs/reference/settings.md"): settings.page(),
         Path("charts/poolhouse/signals/dashboard.json"): dashboard.text(),
     }
 

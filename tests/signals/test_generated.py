@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from signals import dashboard, refresh
+from signals import dashboard, refresh, settings
 from signals.metrics import MAKERS, measures
 from signals.reasons import MEANINGS, said
 
@@ -42,3 +42,7 @@ def test_every_reason_has_its_sentence() -> None:
     reasons = {reason for of in said().values() for reason in of}
     assert reasons - set(MEANINGS) == set(), "can be said, and is not explained"
     assert set(MEANINGS) - reasons == set(), "is explained, and nothing says it"
+
+
+def test_every_setting_is_listed() -> None:
+    assert settings.read() - settings.INTERNAL == set(settings.SETTINGS)

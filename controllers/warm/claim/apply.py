@@ -113,9 +113,13 @@ class Apply:
         memory.found(found, self.clock())
         for uid in memory.taking.keys() - {m.uid for m in found}:
             self._put_back(uid, memory.taking.pop(uid))
-        for pool_uid, name in memory.making:
-            self.floor.demand.made(pool_uid, name)
-        memory.making.clear()
+        # What was found is counted until the store shows it; what was not, was not made.
+        names = {m.name for m in found}
+        for pool_uid, name in list(memory.making):
+            if name not in names or self.stores.queues.machines.get((s.claim.namespace, name)) is not None:
+                self.floor.demand.made(pool_uid, name)
+            if name not in names:
+                memory.making.discard((pool_uid, name))
 
     # The first compare-and-swap
 

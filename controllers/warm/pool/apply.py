@@ -80,9 +80,13 @@ class Apply:
     async def __call__(self, state: State, plan: Plan, machines: Machines) -> Outcome:
         pool = state.pool
         labels = [a for a in plan.actions if isinstance(a, Move | Rest | Count | Orphan)]
+        making = [a for a in plan.actions if isinstance(a, Create)]
+        if making:
+            # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
+            self.expectations.expect(pool.uid, creates=[a.name for a in making], now=self.clock())
         kept = await self._keep(pool, labels, machines)
         removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
-        created = await self._create(pool, [a for a in plan.actions if isinstance(a, Create)], machines)
+        created = await self._create(pool, making, machines)
         for action in plan.actions:
             if isinstance(action, Hold):
                 await self._hold(pool, action)

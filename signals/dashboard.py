@@ -175,6 +175,60 @@ ROWS = (
         ),
     ),
     Row(
+        "Warm pools and claims",
+        (
+            Panel(
+                "VMs that a claim would get now",
+                "Is there something to give?",
+                (
+                    (f"{P}warmpool_available{{{CHOSEN}}}", "{{namespace}}/{{warmpool}}"),
+                    (f"{P}warmpool_desired{{{CHOSEN}}}", "{{namespace}}/{{warmpool}} desired"),
+                ),
+            ),
+            Panel(
+                "VMs by state",
+                "Where do VMs stay?",
+                ((f"sum by (state) ({P}warmpool_vms{{{CHOSEN}}})", "{{state}}"),),
+            ),
+            Panel(
+                "Claims that wait",
+                "Does anybody stand in line?",
+                ((f"{P}warmpool_queued_claims{{{CHOSEN}}}", "{{namespace}}/{{warmpool}}"),),
+            ),
+            Panel(
+                "Time from claim to Ready",
+                "Is it as quick as it should be?",
+                (
+                    (_quantile(0.5, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} half of them"),
+                    (_quantile(0.99, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} 99 %"),
+                ),
+                unit="s",
+            ),
+            Panel(
+                "Claims",
+                "How do they end?",
+                (
+                    (
+                        f"sum by (launch, result) (rate({P}claims_total{{{CHOSEN}}}[$__rate_interval])) * 60",
+                        "{{launch}} {{result}} a minute",
+                    ),
+                ),
+            ),
+            Panel(
+                "Hit rate, and what idles for it",
+                "Is the pool too small, or too large?",
+                (
+                    (
+                        f'sum by (warmpool) (rate({P}claims_total{{{CHOSEN}, result="Ready", launch!="Cold"}}[30m])) / '
+                        f"sum by (warmpool) (rate({P}claims_total{{{CHOSEN}}}[30m]))",
+                        "{{warmpool}} not cold",
+                    ),
+                    (f"rate({P}warmpool_idle_vm_seconds_total{{{CHOSEN}}}[30m])", "{{warmpool}} VMs idle"),
+                ),
+            ),
+        ),
+    ),
+    Row(
         "Migration policies",
         (
             Panel(

@@ -84,7 +84,9 @@ SETTINGS = {
         "defaulter", "bridge", "KubeVirt's `defaultNetworkInterface`: how an interface that says nothing is bound."
     ),
     "POOLHOUSE_CPU_MODEL": Setting("defaulter", "host-model", "KubeVirt's `cpuModel`."),
-    "POOLHOUSE_MACHINES": Setting("defaulter", "", "KubeVirt's `machineType` by architecture, `amd64=q35,arm64=virt`."),
+    "POOLHOUSE_MACHINES": Setting(
+        "defaulter", "", "What aliases of machine types stand for, `ALIAS=TYPE,...`, where the nodes do not say it."
+    ),
     "POOLHOUSE_UNOFFERED_MACHINES": Setting(
         "defaulter", "warn", "What becomes of a machine type that no node offers: `warn` or `refuse`."
     ),

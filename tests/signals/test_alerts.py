@@ -80,6 +80,20 @@ STORIES = {
     ),
     "PoolhouseRolloutStalled": Story({f'{P}vmpool_rollout_stalled{{vmpool="p"}}': "0x30 1x30"}, quiet=30, fires=40),
     "PoolhouseHealingStopped": Story({f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, quiet=35, fires=50),
+    "PoolhouseReplicaSetFailing": Story({f'{P}vmirs_failing{{vmirs="s"}}': "0x30 1x30"}, quiet=40, fires=55),
+    "PoolhouseWarmPoolEmpty": Story(
+        {f'{P}warmpool_desired{{warmpool="w"}}': "5x60", f'{P}warmpool_available{{warmpool="w"}}': "1x30 0x30"},
+        quiet=39,
+        fires=50,
+    ),
+    "PoolhouseClaimsWait": Story({f'{P}warmpool_queued_claims{{warmpool="w"}}': "0x30 7x30"}, quiet=40, fires=55),
+    "PoolhouseWarmPoolFailing": Story({f'{P}warmpool_breaker_open{{warmpool="w"}}': "0x30 1x30"}, quiet=35, fires=50),
+    "PoolhouseWarmRolloutStalled": Story(
+        {f'{P}warmpool_rollout_stalled{{warmpool="w"}}': "0x30 1x30"}, quiet=30, fires=40
+    ),
+    "PoolhouseInvariantViolated": Story(
+        {f'{P}warmpool_invariant_violations_total{{warmpool="w", invariant="I1"}}': "0x30 1x30"}, quiet=30, fires=32
+    ),
     "PoolhousePolicyNotEnforced": Story(
         {f'{P}migration_policy_enforced{{policy="fast"}}': "1x30 0x30"}, quiet=30, fires=55
     ),

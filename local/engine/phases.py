@@ -193,7 +193,8 @@ def _failed(seen: Seen, now: datetime, reason: str, message: str) -> Json:
 
 def launch_refused(seen: Seen, now: datetime, why: str) -> Step:
     """What is said of a VMI that cannot be started as it is."""
-    return Step(_failed(seen, now, "SyncFailed", why))
+    status = _status(seen, now, "Failed", [_not_running(), condition("Synchronized", False, "FailedCreate", why)])
+    return Step({**status, "reason": "SyncFailed"})
 
 
 def _transitions(instance: Instance, phase: str, now: datetime) -> list[Json]:

@@ -93,6 +93,8 @@ def plan(
         actions = tuple(CreateDisk(name) for name in absent)
     else:
         actions, again = _run(machine, instance, disks, status, now, pace)
+    if failure is None and any(isinstance(action, Start) for action in actions):
+        status = _under_way(machine, status)
     if _passing(machine, status, instance, now, pace):
         later = pace.machine_settle_seconds
         return Plan(actions, machine.status, later if again is None else min(later, again))
@@ -186,6 +188,13 @@ def _defaults(machine: Machine, now: datetime, pace: Pace) -> float:
         return 0.0
     left = pace.defaults_seconds - (now - machine.created).total_seconds()
     return max(0.0, left)
+
+
+def _under_way(machine: Machine, status: dict[str, Any]) -> dict[str, Any]:
+    """What is on its way does not say "Stopped" for the moment between its disks and its VMI."""
+    before = machine.status.get("printableStatus")
+    halts = before in ("Provisioning", "Starting") and status["printableStatus"] == "Stopped"
+    return {**status, "printableStatus": before} if halts else status
 
 
 def _passing(machine: Machine, status: Mapping[str, Any], instance: Instance | None, now: datetime, pace: Pace) -> bool:

@@ -20,7 +20,7 @@ from local.engine.images import Failed, Images
 from local.engine.quantity import bytes_of
 from local.engine.terms import Terms, too_slow
 from local.engine.views import Claim, Instance
-from local.engine.xml import Host, Malformed, Source, domain_xml
+from local.engine.xml import Host, Malformed, Source, domain_xml, with_record
 from runtime.resource import Key
 
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ class Qemu:
         uid = document["metadata"]["uid"]
         try:
             sources = await self._sources(document)
-            xml = domain_xml(document, sources, self._host(document, faults))
+            xml = with_record(document, domain_xml(document, sources, self._host(document, faults)))
             paused = document["spec"].get("startStrategy") == "Paused"
             await self.daemons.nodes[node].launch(uid, xml, paused=paused)
         except (Malformed, Failed, Rejected) as error:

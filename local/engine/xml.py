@@ -12,6 +12,7 @@ from typing import Any
 
 from lxml import etree
 
+from defaulter.contract import HARDWARE, Damaged, enforce
 from local.engine.guest import Guest, command_line
 from local.engine.quantity import bytes_of
 from local.engine.views import guest_memory
@@ -71,6 +72,18 @@ def domain_xml(instance: Json, sources: Mapping[str, Source], host: Host) -> str
     _devices(root, domain.get("devices") or {}, sources, host)
     _commandline(root, domain.get("firmware") or {}, host)
     return str(etree.tostring(root, encoding="unicode", pretty_print=True))
+
+
+def with_record(instance: Json, domain: str) -> str:
+    """The domain with the hardware that was recorded when its VM was created, if it was: what KubeVirt's sidecar does
+    before each define. Raises Malformed for a record that is damaged."""
+    record = (instance["metadata"].get("annotations") or {}).get(HARDWARE)
+    if record is None:
+        return domain
+    try:
+        return enforce(str(record), domain)
+    except Damaged as damaged:
+        raise Malformed(f"annotation {HARDWARE}: {damaged}; it must stay as it was written, or go") from damaged
 
 
 def domain_name(metadata: Json) -> str:
@@ -157,6 +170,7 @@ def _disk(devices: Any, disk: Json, source: Source, names: dict[str, int]) -> No
         _add(element, "readonly")
     if disk.get("bootOrder"):
         _add(element, "boot", order=str(disk["bootOrder"]))
+    _alias(element, disk.get("name"))
     _address(element, (disk.get(kind) or {}).get("pciAddress"))
 
 
@@ -174,7 +188,14 @@ def _interface(devices: Any, nic: Json) -> None:
     _add(element, "model", type="virtio-non-transitional" if model == "virtio" else model)
     if nic.get("bootOrder"):
         _add(element, "boot", order=str(nic["bootOrder"]))
+    _alias(element, nic.get("name"))
     _address(element, nic.get("pciAddress"))
+
+
+def _alias(device: Any, name: Any) -> None:
+    """As KubeVirt's: by it a record of the hardware knows the device, wherever it stands in the spec."""
+    if name:
+        _add(device, "alias", name=f"ua-{name}")
 
 
 def _address(device: Any, address: str | None) -> None:

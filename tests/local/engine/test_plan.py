@@ -100,6 +100,19 @@ def test_a_moment_of_starting_is_not_written_down_where_thousands_start() -> Non
     assert plan(vm, instance(created=ago(1)), {}, NOW, pace=Pace(machine_settle_seconds=2)).status["ready"] is True
 
 
+@pytest.mark.parametrize(
+    ("before", "failure", "word"),
+    [
+        pytest.param("Provisioning", None, "Provisioning", id="its disks are there and its VMI is next"),
+        pytest.param("Stopped", None, "Stopped", id="a stopped one is stopped until it has a VMI"),
+        pytest.param("Provisioning", ("FailedCreate", "no"), "Stopped", id="one that cannot be started is too"),
+    ],
+)
+def test_what_is_on_its_way_does_not_stop_for_a_moment(before: str, failure: Any, word: str) -> None:
+    made = plan(machine(status={"printableStatus": before}), None, {}, NOW, failure=failure)
+    assert (kinds(made.actions), made.status["printableStatus"]) == ([Start], word)
+
+
 def test_the_same_state_changes_nothing() -> None:
     first = plan(machine(), instance(), {}, NOW)
     again = plan(machine(status=first.status), instance(), {}, ago(-100))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from defaulter.contract import HARDWARE
 from local.engine.guest import Guest
-from local.engine.xml import Host, Malformed, Source, domain_xml
+from local.engine.xml import Host, Malformed, Source, domain_xml, with_record
 
 FILES = Path(__file__).parent / "xml"
 UID = "00000000-0000-0000-0000-000000000001"
@@ -49,6 +50,14 @@ def test_as_in_the_file(name: str) -> None:
 def test_what_cannot_be_is_said(domain: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         domain_xml(vmi(**domain), {"d": Source(Path("/d"))}, host())
+
+
+def test_a_damaged_record_is_refused_and_none_changes_nothing() -> None:
+    asked, domain = vmi(), domain_xml(vmi(), {}, host())
+    assert with_record(asked, domain) == domain
+    asked["metadata"]["annotations"] = {HARDWARE: '{"v":1}'}
+    with pytest.raises(Malformed, match=f"annotation {HARDWARE}: .* damaged"):
+        with_record(asked, domain)
 
 
 def test_nothing_of_a_spec_is_ever_markup() -> None:

@@ -1,0 +1,230 @@
+"""Real guests on a stack of their own: what they live through, how they move, and the hardware that they see."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from defaulter.contract import HARDWARE
+from local.engine import postcopy
+from local.engine.resources import INSTANCES, MACHINES, MIGRATIONS, POLICIES
+from local.places import Places
+from local.services import worker_uid
+from runtime.api import Api
+from runtime.events import EVENTS
+from tests.cluster.test_engine import (
+    ask,
+    asked,
+    eventually,
+    nothing_left,
+    on_another,
+    pid_of,
+    says,
+    stack,
+    vm,
+    with_disk,
+)
+
+Json = dict[str, Any]
+
+pytestmark = [
+    pytest.mark.libvirt,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("qemu-system-x86_64") is None or not Path("/usr/sbin/libvirtd").exists(),
+        reason="needs QEMU and libvirt",
+    ),
+]
+
+UP = "poolhouse guest is up"
+BUSY = {"sim.poolhouse.dev/dirty-memory": "24Mi"}
+SLOW: Json = {"bandwidthPerMigration": "24Mi", "completionTimeoutPerGiB": 8}
+WIDE: Json = {**SLOW, "bandwidthPerMigration": "2Gi"}
+CONVERGING: Json = {**SLOW, "allowAutoConverge": True, "completionTimeoutPerGiB": 120}
+SWITCHING: Json = {**SLOW, "allowPostCopy": True}
+
+
+class Console:
+    """What a guest has printed, over all its starts."""
+
+    def __init__(self, places: Places, name: str) -> None:
+        self._file = places.disks / "consoles" / f"default_{name}.log"
+
+    async def text(self) -> str:
+        return await asyncio.to_thread(lambda: self._file.read_text() if self._file.exists() else "")
+
+    async def shows(self, line: str, times: int = 1) -> None:
+        async def shown() -> bool:
+            return (await self.text()).count(line) >= times
+
+        await eventually(shown)
+
+    async def counts_on(self) -> None:
+        """Its guest counts seconds: three more than until now."""
+        await self.shows("second ", (await self.text()).count("second ") + 3)
+
+    async def devices(self, start: int) -> set[str]:
+        """Place, identity and driver of what was on the guest's PCI buses at that start, the first being 1."""
+        return set(re.findall(r"^pci: .*\S", (await self.text()).split(UP)[start - 1], re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    places = Places.of(tmp_path_factory.mktemp("guests"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
+        with stack(places, "--engine", "qemu", "--without", "controllers"):
+            yield places
+
+
+@pytest_asyncio.fixture
+async def api(places: Places) -> AsyncIterator[Api]:
+    async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
+        yield api
+        for kind in (MACHINES, INSTANCES):
+            for each in (await api.list(kind, "default"))[0]:
+                await api.delete(kind, "default", each["metadata"]["name"])
+        await eventually(lambda: nothing_left(api))
+        assert not await asyncio.to_thread(lambda: list(places.disks.glob("*.qcow2")))
+
+
+async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_anew(api: Api, places: Places) -> None:
+    await api.create(MACHINES, with_disk(vm("a"), {"http": {"url": "http://nowhere.invalid/alpine.iso"}}))
+    await says(api, "a", "Running")
+    console = Console(places, "a")
+    await console.shows("second 2")
+    first = await api.get(INSTANCES, "default", "a")
+    os.kill(pid_of(places, "engine"), signal.SIGKILL)
+    os.kill(pid_of(places, first["status"]["nodeName"]), signal.SIGKILL)
+    await console.counts_on()
+    await says(api, "a", "Running")
+    again = await api.get(INSTANCES, "default", "a")
+    assert again["metadata"]["uid"] == first["metadata"]["uid"]
+    await eventually(lambda: asked(api, "a", "migrate"))
+    await eventually(lambda: on_another(api, again["status"]["nodeName"]))
+    await console.counts_on()
+    assert (await console.text()).count(UP) == 1
+
+
+async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Api, places: Places) -> None:
+    await api.create(MACHINES, hardware(vm("kept"), ["root", "more"], ["net"]))
+    console = Console(places, "kept")
+    await console.shows(UP)
+    recorded = await api.get(MACHINES, "default", "kept")
+    assert HARDWARE in recorded["spec"]["template"]["metadata"]["annotations"]
+
+    edited = hardware(vm("kept"), ["new", "more", "root"], ["second", "net"])
+    template = {"spec": {"template": edited["spec"]["template"]}}
+    await api.patch(MACHINES, "default", "kept", template)
+    await ask(api, "kept", "restart")
+    await console.shows(UP, times=2)
+    before, after = await console.devices(1), await console.devices(2)
+    assert before < after
+    kinds = sorted(line.split()[2] for line in before if line.split()[2].startswith("1af4:"))
+    # net, disk, console, rng, balloon, scsi
+    assert kinds == [f"1af4:{kind}" for kind in (1041, 1042, 1043, 1044, 1045, 1048)]
+    assert sorted(line.split()[2] for line in after - before if "1af4:" in line) == ["1af4:1041", "1af4:1042"]
+
+
+async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
+    labels, annotations = {"poolhouse.dev/defaulting": "disabled"}, {HARDWARE: '{"v":1,"digest":"0"}'}
+    metadata = {"name": "odd", "namespace": "default", "labels": labels, "annotations": annotations}
+    spec = vm("odd")["spec"]["template"]["spec"]
+    await api.create(INSTANCES, _named(INSTANCES, {"metadata": metadata, "spec": spec}))
+
+    async def failed() -> Json | None:
+        status: Json = (await api.get(INSTANCES, "default", "odd")).get("status") or {}
+        return status if status.get("phase") == "Failed" else None
+
+    status = await eventually(failed)
+    said = {each["type"]: each.get("message", "") for each in status["conditions"]}
+    assert status["reason"] == "SyncFailed"
+    assert said["Synchronized"].startswith(f"annotation {HARDWARE}: the hardware record is damaged")
+    assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
+
+
+async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_says(api: Api, places: Places) -> None:
+    await api.create(MACHINES, vm("busy", annotations=BUSY))
+    console = Console(places, "busy")
+    await console.shows("writing over 24 MiB")
+    impossible = postcopy.impossible(worker_uid())
+
+    slow = await moved(api, console, "slow", SWITCHING if impossible else SLOW)
+    state = slow["migrationState"]
+    assert (slow["phase"], state["mode"], state["abortStatus"]) == ("Failed", "PreCopy", "Succeeded")
+    assert state["failureReason"].startswith("Live migration is not completed after 8 seconds")
+    # All of its memory was copied in time, and then what it had written since, again and again.
+    rounds = re.search(r"left in round (\d+)", state["failureReason"])
+    assert rounds is not None
+    assert int(rounds[1]) >= 2
+    assert slow["from"] == slow["to"]
+    if impossible:
+        said = {each["type"]: each.get("message") for each in slow["conditions"]}
+        assert said["PostCopyPossible"] == impossible
+        assert impossible in (await eventually(lambda: _told(api, "PostCopyImpossible")))[0]["note"]
+
+    wanted = {"wide": (WIDE, "PreCopy"), "converging": (CONVERGING, "PreCopy")}
+    for name, (terms, mode) in {**wanted, **({} if impossible else {"late": (SWITCHING, "PostCopy")})}.items():
+        done = await moved(api, console, name, terms)
+        state = done["migrationState"]
+        assert (done["phase"], state["mode"]) == ("Succeeded", mode)
+        assert state["migrationConfiguration"].items() >= terms.items()
+        assert not {"failed", "failureReason", "abortStatus"} & set(state)
+        assert (state["sourceNode"], state["targetNode"]) == (done["from"], done["to"])
+        assert done["from"] != done["to"]
+    assert (await console.text()).count(UP) == 1
+
+
+async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:
+    """A migration on these terms, when it is over and the guest has counted on; the VMI runs all the time."""
+    spec = {**terms, "selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}}
+    metadata = {"name": name, "namespace": "default"}
+    await api.create(POLICIES, _named(POLICIES, {"metadata": {"name": name}, "spec": spec}))
+    before = await api.get(INSTANCES, "default", "busy")
+    await api.create(MIGRATIONS, _named(MIGRATIONS, {"metadata": metadata, "spec": {"vmiName": "busy"}}))
+
+    async def over() -> Json | None:
+        status: Json = (await api.get(MIGRATIONS, "default", name)).get("status") or {}
+        assert (await api.get(INSTANCES, "default", "busy"))["status"]["phase"] == "Running"
+        return status if status.get("phase") in ("Succeeded", "Failed") else None
+
+    status = await eventually(over, seconds=130)
+    await console.counts_on()
+    await api.delete(POLICIES, None, name)
+    after = await api.get(INSTANCES, "default", "busy")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["migrationState"] == status["migrationState"]
+    assert after["status"]["migrationState"]["migrationPolicyName"] == name
+    return {**status, "from": before["status"]["nodeName"], "to": after["status"]["nodeName"]}
+
+
+def hardware(document: Json, disks: list[str], nics: list[str]) -> Json:
+    """With these disks, `more` on SATA and all others on virtio, and these NICs: by name, and nothing decided."""
+    spec = document["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": name, "emptyDisk": {"capacity": "8Mi"}} for name in disks]
+    spec["networks"] = [
+        {"name": name, **({"pod": {}} if name == "net" else {"multus": {"networkName": name}})} for name in nics
+    ]
+    spec["domain"]["devices"] = {
+        "disks": [{"name": name, "disk": {"bus": "sata" if name == "more" else "virtio"}} for name in disks],
+        "interfaces": [{"name": name, "masquerade" if name == "net" else "bridge": {}} for name in nics],
+        "rng": {},
+    }
+    return document
+
+
+def _named(resource: Any, document: Json) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+
+
+async def _told(api: Api, reason: str) -> list[Json]:
+    return [each for each in (await api.list(EVENTS, "default"))[0] if each.get("reason") == reason]

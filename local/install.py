@@ -15,6 +15,7 @@ import kinds
 from kinds import guard, kubevirt, meta, rbac, webhooks
 from kinds.crd import is_ours
 from kinds.kind import Kind
+from local.engine.rights import roles
 from local.parts import Broken
 from local.services import ACCOUNTS
 from runtime.api import Api, ApiError, NotFound, Resource
@@ -58,7 +59,7 @@ async def install_kinds(api: Api) -> None:
     """Namespace, CRDs, rights and the guard of our labels; returns when every kind is served."""
     definitions = [*kinds.crds(await installable(api)), *kubevirt.crds()]
     await apply(api, [_namespace()])
-    rights = [*rbac.manifests(ACCOUNTS), *rbac.user_roles(), *guard.policies(map(rbac.account, ACCOUNTS))]
+    rights = [*rbac.manifests(ACCOUNTS), *rbac.user_roles(), *roles(), *guard.policies(map(rbac.account, ACCOUNTS))]
     await apply(api, [*definitions, *rights])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
 

@@ -106,9 +106,8 @@ def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack
     asked = {"namespace": "shop", "name": "db"}
     assert whole.explain(asked, "nobody").status_code == 401
     assert whole.explain(asked, token).status_code == 403
-    rights = ("get", "list"), "virtualmachineinstances.kubevirt.io,migrationpolicies.kubevirt.io,namespaces"
-    whole.kubectl("create", "clusterrole", "asks", f"--verb={','.join(rights[0])}", f"--resource={rights[1]}")
-    whole.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=asks", "--serviceaccount=shop:jane")
+    # Kubernetes' own role: KubeVirt's kinds and ours are part of it.
+    whole.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=view", "--serviceaccount=shop:jane")
     answer = whole.explain(asked, token)
     for _ in range(50):  # the API server hears of new rights in a moment
         if answer.status_code == 200:

@@ -35,6 +35,7 @@ from webhook.elected import Elected
 from webhook.explain import Explain
 from webhook.late import Late
 from webhook.metrics import Metrics
+from webhook.neighbours import Neighbours
 from webhook.plans import Plans
 from webhook.rivals import Rivals
 
@@ -118,9 +119,10 @@ async def run(settings: Settings) -> None:
         plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
         author = Author(api, budget_seconds=settings.author_seconds)
         rivals = Rivals(api, budget_seconds=settings.author_seconds)
+        neighbours = Neighbours(api, budget_seconds=settings.author_seconds)
         elected = Elected(api, budget_seconds=settings.author_seconds)
         service = Service(
-            admission=Admission(ask=judge, judges=(elected, author, rivals), late=late),
+            admission=Admission(ask=judge, judges=(elected, author, rivals, neighbours), late=late),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
             explain=Explain(api),
             metrics=metrics,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -20,6 +22,10 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
@@ -207,6 +213,66 @@ async def test_a_vm_is_stored_complete(admission: Admission, namespace: str) -> 
     made = await admission.api.create(MACHINES, vm(namespace))
     assert undefaulted(made) == []
     assert made == await admission.api.get(MACHINES, namespace, "web")
+
+
+@contextlib.asynccontextmanager
+async def meddling(admission: Admission, namespace: str) -> AsyncIterator[None]:
+    """Another's webhook, which sorts behind ours and puts a disk into VMs of the namespace."""
+    disk = {"name": "injected", "disk": {"bus": "virtio"}}
+    devices = "/spec/template/spec/domain/devices/disks"
+
+    async def inject(http: Request) -> Response:
+        uid = (await http.json())["request"]["uid"]
+        patch = base64.b64encode(json.dumps([{"op": "add", "path": f"{devices}/0", "value": disk}]).encode()).decode()
+        response = {"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
+        return JSONResponse({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+    port, started = free_port(), asyncio.Event()
+    app = Starlette(routes=[Route("/", inject, methods=["POST"])])
+    serving = asyncio.create_task(serve(app, "127.0.0.1", port, admission.tls, started=lambda port: started.set()))
+    await started.wait()
+    authority = (admission.tls / "ca.crt").read_bytes()
+    (configuration,) = (
+        document
+        for document in webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=authority)
+        if document["webhooks"][0]["name"] == "defaulting.poolhouse.dev"
+    )
+    mine = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    rule = {"clientConfig": {**configuration["webhooks"][0]["clientConfig"], "url": f"https://127.0.0.1:{port}/"}}
+    rule |= {"name": "inject.example.com", "namespaceSelector": mine, "reinvocationPolicy": "Never"}
+    configuration["metadata"]["name"] = f"zzz-{namespace}"
+    configuration["webhooks"] = [{**configuration["webhooks"][0], **rule}]
+    await admission.api.create(CONFIGURATIONS[0], configuration)
+    try:
+        yield
+    finally:
+        await admission.api.delete(CONFIGURATIONS[0], None, f"zzz-{namespace}")
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_whoever_comes_after_us_is_noticed(admission: Admission, namespace: str) -> None:
+    # The API server asks again whoever wants it when a later webhook changed something. Somebody who turned that off,
+    # or a webhook that changes things each time, leaves a disk without an address.
+    configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING)
+    configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
+    await admission.api.replace(CONFIGURATIONS[0], configuration)
+    async with meddling(admission, namespace):
+
+        async def noticed() -> bool:
+            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
+            return first == {"name": "injected", "disk": {"bus": "virtio"}} and await counted(admission, "OpenedLater")
+
+        await eventually(noticed)
+
+
+async def counted(admission: Admission, reason: str) -> bool:
+    trust = ssl.create_default_context(cafile=str(admission.tls / "ca.crt"))
+    url = f"https://127.0.0.1:{admission.port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as answer:
+        line = f'hardware_changed_later_total{{reason="{reason}"}}'
+        return any(line in each and not each.endswith(" 0.0") for each in (await answer.text()).splitlines())
 
 
 async def test_a_dry_run_shows_what_would_be_stored_and_stores_nothing(admission: Admission, namespace: str) -> None:
@@ -458,7 +524,7 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
     name = "jane" if plurals else "nobody"
     await api.create(ACCOUNTS, {"metadata": {"name": name, "namespace": namespace}})
     if plurals:
-        rules = [{"apiGroups": ["kubevirt.io"], "resources": list(plurals), "verbs": ["create"]}]
+        rules = [{"apiGroups": ["kubevirt.io", "poolhouse.dev"], "resources": list(plurals), "verbs": ["create"]}]
         await api.request(
             "POST",
             f"/apis/{BINDINGS.group}/v1/namespaces/{namespace}/roles",

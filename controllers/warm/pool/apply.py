@@ -230,7 +230,7 @@ class Apply:
         return Outcome(created=created, refusal=refusal, again=again and refusal is None)
 
     def _created(self, pool: Pool, action: Create) -> None:
-        said = f"created {action.name}, for {action.reason}"
+        said = f"created {action.name}: {action.reason}"
         note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
         self.say(pool, "Normal", "VMCreated", said, "Fill")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ VERSION = 1
 
 Address = dict[str, str]
 _NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
+_NAME, _VALUE = re.compile("[A-Za-z][A-Za-z0-9_-]*"), re.compile("[A-Za-z0-9_.:+ -]{0,64}")
+"""of an XML attribute in a record, which is written into domains"""
 _DRIVES = ("sata", "scsi")
 _UNITS = {"sata": 6, "scsi": 256}
 
@@ -55,13 +58,29 @@ def read(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
         digest = content.pop("digest")
-        whole = digest == _digest(content) and content["v"] == VERSION
-        list(content["controllers"]), dict(content["addresses"])
+        whole = digest == _digest(content) and content["v"] == VERSION and _is_record(content)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise Damaged("the hardware record is damaged, or written by a version that this one does not know")
     return dict(content)
+
+
+def _is_record(content: dict[str, Any]) -> bool:
+    """Whether it has a record's form: a seal keeps accidents out, but anybody can make one."""
+    names = [content["libvirt"], content["qemu"], content["machine"]]
+    parts = [*content["addresses"].values()]
+    for controller in content["controllers"]:
+        names += [controller["type"], controller["index"]]
+        parts += [value for value in controller.values() if not isinstance(value, str)]
+        parts.append({name: value for name, value in controller.items() if isinstance(value, str)})
+    return all(isinstance(name, str) for name in names) and all(map(_are_attributes, parts))
+
+
+def _are_attributes(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(text, str) and _NAME.fullmatch(name) and _VALUE.fullmatch(text) for name, text in value.items()
+    )
 
 
 def same_hardware(one: str, other: str) -> bool:

@@ -6,6 +6,7 @@ Two sources say it: a spec, for what a spec can hold, and the record of a domain
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +121,8 @@ def place(address: dict[str, Any]) -> str:
     """An address in the words that a guest's own tools use."""
     kind = address.get("type", "")
     if kind == "pci":
-        domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_PARTS)
-        return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+        with suppress(ValueError):
+            domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_PARTS)
+            return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
     rest = [f"{part} {value}" for part, value in address.items() if part not in ("type", "target", "multifunction")]
     return f"{kind} {', '.join(rest)}".strip()

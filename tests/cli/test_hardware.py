@@ -86,6 +86,7 @@ def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
             "drive controller 0, bus 0, unit 3",
         ),
         ({"type": "usb", "bus": "0", "port": "1"}, "usb bus 0, port 1"),
+        ({"type": "pci", "bus": "zz"}, "pci bus zz"),
         ({}, ""),
     ],
 )

@@ -171,6 +171,33 @@ def test_a_damaged_record_fails_the_define(text: str) -> None:
     assert "damaged" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"controllers": [{"type": "pci"}]},
+        {"controllers": [{"type": "pci", "index": 0}]},
+        {"controllers": [{"type": "pci", "index": "0", "address": {"slot": "\x00"}}]},
+        {"controllers": [{"type": "pci", "index": "0", "address": {"slot": ["1"]}}]},
+        {"controllers": ["pci"]},
+        {"controllers": 3},
+        {"addresses": {"disk ua-root": "0000:01:00.0"}},
+        {"addresses": {"disk ua-root": {"sl ot": "1"}}},
+        {"addresses": []},
+        {"machine": None},
+    ],
+)
+def test_a_seal_does_not_make_a_record(recording: Libvirt, change: Json) -> None:
+    """Anybody can seal: what was sealed must have a record's form all the same."""
+    document = recording.default(vm(rich())).object
+    content = {**json.loads(record(document)), **change}
+    del content["digest"]
+    forged = hook._text({**content, "digest": hook._digest(content)})
+    with pytest.raises(hook.Damaged):
+        hook.enforce(forged, BARE)
+    document["spec"]["template"]["metadata"]["annotations"][HARDWARE] = forged
+    assert list(recording.default(document).problems) == [f"spec.template.metadata.annotations.{HARDWARE}"]
+
+
 def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
     done = run({"metadata": {"annotations": {HARDWARE: text}}}, '<!DOCTYPE x [<!ENTITY a "b">]>' + BARE)

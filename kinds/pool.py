@@ -146,6 +146,15 @@ class Healing(Model):
     """Whether healing is stopped because too many VMs fail at once."""
 
 
+class KeptDisk(Model):
+    """A disk that scale-in has kept."""
+
+    name: str
+    """Name of the DataVolume and of the PersistentVolumeClaim."""
+    vm: str
+    """Name of the VM that it comes back to."""
+
+
 class PoolStatus(Model):
     """What the pool is."""
 
@@ -165,6 +174,8 @@ class PoolStatus(Model):
     """VMs that are being deleted."""
     kept_disks: Count = 0
     """Disks that scale-in has kept for VMs that come back."""
+    kept: Annotated[tuple[KeptDisk, ...], Field(max_length=100, json_schema_extra=keyed("name"))] = ()
+    """The first hundred of them by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
     """Revision of the template that all VMs had last."""
     update_revision: str = ""

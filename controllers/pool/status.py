@@ -7,13 +7,15 @@ from datetime import UTC, datetime
 
 from controllers.pool.actions import Heal
 from controllers.pool.heal import remembered
+from controllers.pool.kept import Kept
 from controllers.pool.plan import Plan
 from controllers.pool.progress import NAMES_SAID, STALLED, behind, last_progress, stuck, under_way
 from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
 from kinds.condition import Condition
-from kinds.pool import PoolStatus
+from kinds.pool import KeptDisk, PoolStatus
 
+KEPT_SAID = 100
 ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked")
 """Conditions that are left out while they have never been True."""
 
@@ -36,11 +38,16 @@ def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
             "update_revision": state.revision.name,
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(state.kept),
+            "kept": tuple(KeptDisk(name=each.name, vm=each.kept_for) for each in _by_name(state)),
             "healing": remembered(state, healed(plan), now),
             "conditions": tuple(_stamped(_conditions(state, plan, now), pool, now)),
         }
     )
     return fresh.model_copy(update={"last_progress_time": last_progress(state, fresh, _text(now))})
+
+
+def _by_name(state: State) -> list[Kept]:
+    return sorted(state.kept, key=lambda disk: disk.name)[:KEPT_SAID]
 
 
 def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:

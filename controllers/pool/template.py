@@ -89,8 +89,8 @@ def _secrets(volume: Json) -> Iterator[tuple[Json, str]]:
     yield from _named(volume, "secret", key="secretName")
     yield from _named(volume, "sysprep", "secret", key="name")
     for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):
-        yield from _named(volume, source, "secretRef", key="name")
-        yield from _named(volume, source, "networkDataSecretRef", key="name")
+        for reference in ("secretRef", "networkDataSecretRef", "metaDataSecretRef"):
+            yield from _named(volume, source, reference, key="name")
 
 
 def _config_maps(volume: Json) -> Iterator[tuple[Json, str]]:

@@ -30,6 +30,8 @@ Json = dict[str, Any]
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
+AWAY_SECONDS = max(2.0, SECONDS / 10)
+"""how long nothing is answered, at most: in a run of ten minutes, one"""
 PEACE_SECONDS = 90.0
 
 
@@ -85,7 +87,7 @@ async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Rand
             await asyncio.sleep(chance.uniform(0.3, 5))
             if chance.random() < 0.2:
                 faulty.away = True
-                await asyncio.sleep(chance.uniform(0.5, 2))
+                await asyncio.sleep(chance.uniform(0.5, AWAY_SECONDS))
                 faulty.away = False
     await acting
     faulty.rate = 0.0

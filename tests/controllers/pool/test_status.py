@@ -128,3 +128,11 @@ def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
     again = pool(document(maxUnavailable="ten", status=fresh.json()))
     assert isinstance(again, Misfit)
     assert misfit_status(again, NOW + timedelta(hours=1)) == fresh
+
+
+def test_the_first_hundred_kept_disks_are_named() -> None:
+    kept_disks = tuple(kept(n) for n in range(200, 0, -1))
+    found = said(state(0, kept=kept_disks))
+    assert found.kept_disks == 200
+    assert len(found.kept) == 100
+    assert (found.kept[0].name, found.kept[0].vm) == ("root-1", "web-1")

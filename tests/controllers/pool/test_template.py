@@ -96,8 +96,8 @@ SECRETS: list[tuple[str, Json, Json]] = [
     ),
     (
         "config drive",
-        {"cloudInitConfigDrive": {"secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}}},
-        {"cloudInitConfigDrive": {"secretRef": {"name": "s-2"}, "networkDataSecretRef": {"name": "n-2"}}},
+        {"cloudInitConfigDrive": {"secretRef": {"name": "s"}, "metaDataSecretRef": {"name": "m"}}},
+        {"cloudInitConfigDrive": {"secretRef": {"name": "s-2"}, "metaDataSecretRef": {"name": "m-2"}}},
     ),
 ]
 CONFIG_MAPS: list[tuple[str, Json, Json]] = [

@@ -1,5 +1,4 @@
-{{/* (root, component, scheme, env, volumes): a Deployment. `env` and `volumes` are YAML lists; each volume is mounted
-     under the path of its annotation-like key `mountPath`. */}}
+{{/* (root, component, scheme, env, mounts): a Deployment. `env` is a YAML list, `mounts` has a path for each volume. */}}
 {{- define "poolhouse.deployment" -}}
 {{- $root := .root -}}
 {{- $values := get $root.Values .component -}}
@@ -82,7 +81,7 @@ spec:
         - name: {{ .component }}
           image: {{ include "poolhouse.image" (list $root $values.image) }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
-          args: [{{ .component }}]
+          command: [poolhouse, {{ .component }}]
           env:
             - {name: POOLHOUSE_LISTEN, value: "0.0.0.0:{{ $values.port }}"}
             - {name: POOLHOUSE_LOG_FORMAT, value: json}

@@ -1,0 +1,60 @@
+# syntax=docker/dockerfile:1
+# The webhook, the controllers and the chart's hooks: one image, one program. No libvirt is in it.
+#
+#   docker build -t poolhouse/poolhouse:0.1.0 --build-arg DIGEST=sha256:... .
+#   docker build --target sbom --output . .         what is installed, as sbom.json
+#
+# DIGEST pins the base (`docker buildx imagetools inspect debian:12-slim`).
+ARG BASE=debian:12-slim
+# sha256:..., so that tomorrow's build stands on the same base.
+ARG DIGEST=
+
+# hadolint ignore=DL3006
+FROM ${BASE}${DIGEST:+@${DIGEST}} AS build
+# What is installed here is pinned by the base's digest and by the archive that it names.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY requirements/webhook.lock requirements/controllers.lock ./
+RUN python3 -m venv /opt/poolhouse \
+ && /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r webhook.lock \
+ && /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r controllers.lock
+COPY pyproject.toml README.md ./
+COPY cli ./cli
+COPY kinds ./kinds
+COPY runtime ./runtime
+COPY webhook ./webhook
+COPY controllers ./controllers
+# The contract with the defaulter, by which its answers are judged; the libvirt that it needs itself is not here.
+COPY defaulter ./defaulter
+RUN /opt/poolhouse/bin/pip install --no-cache-dir --no-deps . \
+ && /opt/poolhouse/bin/pip inspect --local > /sbom.json \
+ && /opt/poolhouse/bin/pip uninstall -y pip setuptools
+
+FROM scratch AS sbom
+COPY --from=build /sbom.json /
+
+# hadolint ignore=DL3006
+FROM ${BASE}${DIGEST:+@${DIGEST}}
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends python3 \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
+COPY --from=build /opt/poolhouse /opt/poolhouse
+COPY --from=build /sbom.json /opt/poolhouse/sbom.json
+ARG VERSION=0.1.0
+ARG REVISION=
+LABEL org.opencontainers.image.title="Poolhouse" \
+      org.opencontainers.image.description="Admission and controllers of Poolhouse, an add-on for KubeVirt" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# The root may be read-only; certificates go where POOLHOUSE_TLS_DIR says.
+ENV PATH=/opt/poolhouse/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    POOLHOUSE_LOG_FORMAT=json
+USER 65532:65532
+EXPOSE 8443
+# One of: webhook, controllers, hooks probe, hooks retire.
+ENTRYPOINT ["/opt/poolhouse/bin/poolhouse"]
+CMD ["--help"]

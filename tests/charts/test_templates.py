@@ -1,0 +1,250 @@
+"""What the chart renders, without a cluster: who may do what, who talks to whom, and what bad values are told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kinds import KINDS, webhooks
+from tests.charts.helm import CHART, NAMESPACE, Refused, template
+
+Json = dict[str, Any]
+
+SERVICES = ("webhook", "controllers", "defaulter")
+EVERYTHING = {
+    "metrics": {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
+    "global": {"imageRegistry": "registry.local:5000", "commonLabels": {"team": "vms"}},
+}
+
+
+@pytest.fixture(scope="module")
+def rendered() -> list[Json]:
+    return template(EVERYTHING)
+
+
+def named(documents: list[Json], kind: str) -> dict[str, Json]:
+    return {each["metadata"]["name"]: each for each in documents if each["kind"] == kind}
+
+
+def pods(documents: list[Json]) -> Iterator[Json]:
+    for each in documents:
+        if each["kind"] in ("Deployment", "Job"):
+            yield each["spec"]["template"]
+
+
+def test_what_is_rendered(rendered: list[Json]) -> None:
+    """A small picture of the whole: kinds and names, and whether each stays, waits or goes."""
+    found = sorted(
+        f"{each['kind']} {each['metadata']['name']}"
+        + (" (hook)" if "helm.sh/hook" in each["metadata"].get("annotations", {}) else "")
+        for each in rendered
+        if each["kind"] != "CustomResourceDefinition"
+    )
+    assert found == (CHART.parent.parent / "tests" / "charts" / "rendered.txt").read_text().splitlines()
+
+
+def test_every_kind_of_ours_is_there_and_stays(rendered: list[Json]) -> None:
+    crds = named(rendered, "CustomResourceDefinition")
+    assert crds.keys() == {kind.crd_name for kind in KINDS}
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in crds.values()} == {"keep"}
+
+
+def test_pods_are_restricted(rendered: list[Json]) -> None:
+    for pod in pods(rendered):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+            assert container["image"].startswith("registry.local:5000/poolhouse/")
+        assert all(set(volume) == {"name", "emptyDir"} for volume in spec["volumes"])
+
+
+def test_a_pod_ends_later_than_any_admission(rendered: list[Json]) -> None:
+    slowest = max(w["timeoutSeconds"] for c in configurations(rendered) for w in c["webhooks"])
+    for deployment in named(rendered, "Deployment").values():
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert pause >= 5
+        assert spec["terminationGracePeriodSeconds"] > pause + slowest
+        assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+
+
+def configurations(documents: list[Json]) -> list[Json]:
+    return [each for each in documents if each["kind"].endswith("WebhookConfiguration")]
+
+
+def test_webhook_configurations_are_those_of_the_kinds(rendered: list[Json]) -> None:
+    found = {each["metadata"]["name"] + each["kind"]: each for each in configurations(rendered)}
+    wanted = webhooks.configurations(service=webhooks.Service(), ca_bundle=b"")
+    assert len(found) == len(wanted)
+    for each in wanted:
+        for webhook in each["webhooks"]:
+            del webhook["clientConfig"]["caBundle"]
+        has = found[each["metadata"]["name"] + each["kind"]]["webhooks"]
+        for webhook in (*has, *each["webhooks"]):
+            for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
+                expression["values"].sort()
+        assert has == each["webhooks"]
+
+
+def test_budgets_and_policies_select_their_own_pods_and_no_other(rendered: list[Json]) -> None:
+    labels = {name: pod["metadata"]["labels"] for name, pod in _pod_templates(rendered).items()}
+    for name in (f"poolhouse-{service}" for service in SERVICES):
+        for kind in ("PodDisruptionBudget", "Service", "NetworkPolicy"):
+            spec = named(rendered, kind)[name]["spec"]
+            wanted = spec.get("podSelector") or spec["selector"]
+            wanted = wanted.get("matchLabels", wanted)
+            assert [each for each, has in labels.items() if wanted.items() <= has.items()] == [name], kind
+
+
+def _pod_templates(documents: list[Json]) -> dict[str, Json]:
+    return {name: each["spec"]["template"] for name, each in named(documents, "Deployment").items()}
+
+
+def test_the_defaulter_talks_to_nobody_and_has_no_token(rendered: list[Json]) -> None:
+    policy = named(rendered, "NetworkPolicy")["poolhouse-defaulter"]["spec"]
+    assert policy["egress"] == []
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    (ingress,) = policy["ingress"]
+    asked = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in ingress["from"]]
+    assert asked == ["webhook", "controllers"]
+    pod = _pod_templates(rendered)["poolhouse-defaulter"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    bound = [s["name"] for each in rendered if each["kind"].endswith("RoleBinding") for s in each["subjects"]]
+    assert "poolhouse-defaulter" not in bound
+
+
+def test_secrets_are_read_by_name_in_our_own_namespace_only(rendered: list[Json]) -> None:
+    for role in rendered:
+        for rule in role.get("rules") or () if role["kind"].endswith("Role") else ():
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert role["kind"] == "Role"
+                assert set(rule["resourceNames"]) <= {"poolhouse-serving", "poolhouse-authorities"}
+
+
+def test_a_kind_that_is_off_is_nowhere() -> None:
+    rendered = template({"kinds": {"migrationpolicies": False}})
+    assert "migrationpolicies.kubevirt.io" not in named(rendered, "CustomResourceDefinition")
+    for each in rendered:
+        for rule in each.get("rules") or ():
+            ours = "kubevirt.io" in rule["apiGroups"] and any("migrationpolicies" in r for r in rule["resources"])
+            assert not ours, each["metadata"]["name"]
+        for webhook in each.get("webhooks") or ():
+            assert not any("migrationpolicies" in rule["resources"] for rule in webhook["rules"])
+    env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
+    assert {"name": "POOLHOUSE_KINDS_OFF", "value": "migrationpolicies"} in env
+
+
+def test_without_a_defaulter_vms_are_not_asked_about() -> None:
+    rendered = template({"defaulter": {"enabled": False}})
+    assert "poolhouse-defaulter" not in named(rendered, "Deployment")
+    assert {each["metadata"]["name"] for each in configurations(rendered)} == {webhooks.OURS}
+
+
+CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    ("certificates", "secret", "keeper"),
+    [
+        pytest.param({"mode": "own"}, "poolhouse-serving", True, id="our own authority"),
+        pytest.param({"mode": "cert-manager"}, "poolhouse-serving", False, id="cert-manager"),
+        pytest.param(
+            {"mode": "secret", "secret": {"name": "mine", "caBundle": CA}}, "mine", False, id="the user's own"
+        ),
+    ],
+)
+def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: bool) -> None:
+    rendered = template({"certificates": certificates}, "--api-versions", "cert-manager.io/v1")
+    for service in ("webhook", "controllers"):
+        env = _pod_templates(rendered)[f"poolhouse-{service}"]["spec"]["containers"][0]["env"]
+        assert {"name": "POOLHOUSE_TLS_SECRET", "value": secret} in env
+        role = named(rendered, "Role")[f"poolhouse-{service}"]
+        assert any(rule["resourceNames"] == [secret] for rule in role["rules"] if rule["resources"] == ["secrets"])
+    hosts = [each for each in env if each["name"] == "POOLHOUSE_CERTIFICATE_HOSTS"]
+    assert bool(hosts) is keeper
+    may_sign = "poolhouse-authorities" in str(named(rendered, "Role")["poolhouse-controllers"])
+    assert may_sign is keeper
+    for configuration in configurations(rendered):
+        injected = "cert-manager.io/inject-ca-from" in configuration["metadata"].get("annotations", {})
+        assert injected is (certificates["mode"] == "cert-manager")
+        for webhook in configuration["webhooks"]:
+            assert ("caBundle" in webhook["clientConfig"]) is (certificates["mode"] == "secret")
+    assert bool(named(rendered, "Certificate")) is (certificates["mode"] == "cert-manager")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        pytest.param({"replicas": 2}, "additional properties 'replicas' not allowed", id="an unknown value"),
+        pytest.param({"webhook": {"replicas": "2"}}, "got string, want integer", id="a wrong type"),
+        pytest.param({"kinds": {"pools": False}}, "kinds.pools: there is no such kind; there are", id="no such kind"),
+        pytest.param({"kinds": {"virtualmachineclaims": False}}, "switch off both or none", id="half of warm pools"),
+        pytest.param({"certificates": {"mode": "secret"}}, "give certificates.secret.name", id="a secret unnamed"),
+        pytest.param(
+            {"certificates": {"own": {"authorityHours": 200}}}, "at least twice certificates.own.hours", id="lives"
+        ),
+        pytest.param({"webhook": {"url": "http://a"}}, "must begin with https://", id="a webhook in clear"),
+        pytest.param(
+            {"webhook": {"defaulting": {"timeoutSeconds": 2}}},
+            "minimum: got 2, want 3",
+            id="no time for the defaulter",
+        ),
+        pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="no digest"),
+    ],
+)
+def test_bad_values_are_told(values: Json, sentence: str) -> None:
+    with pytest.raises(Refused, match=re.escape(sentence)):
+        template(values)
+
+
+def test_every_value_has_a_type() -> None:
+    """The schema knows each default, and nothing that is no value."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert list(_missing(values, schema)) == []
+
+
+def _missing(values: Json, schema: Json, path: str = "") -> Iterator[str]:
+    known = schema.get("properties")
+    if known is None or schema.get("additionalProperties") is not False:
+        return
+    for name in values.keys() ^ known.keys():
+        yield f"{path}{name}"
+    for name in values.keys() & known.keys():
+        if isinstance(values[name], dict):
+            yield from _missing(values[name], known[name], f"{path}{name}.")
+
+
+def test_alerts_say_where_their_runbooks_are(rendered: list[Json]) -> None:
+    (rule,) = named(rendered, "PrometheusRule").values()
+    alerts = [r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r]
+    assert alerts
+    for alert in alerts:
+        assert alert["annotations"]["runbook_url"].endswith(f"/{alert['alert']}")
+        assert (CHART.parent.parent / "docs" / "alerts" / f"{alert['alert']}.md").is_file()
+
+
+def test_everything_is_labelled_and_in_our_namespace(rendered: list[Json]) -> None:
+    for each in rendered:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "poolhouse", each["metadata"]["name"]
+        assert labels["team"] == "vms"
+        assert each["metadata"].get("namespace", NAMESPACE) == NAMESPACE

@@ -19,29 +19,35 @@ Json = dict[str, Any]
 MOST_STEPS = 1000
 
 
+POOL = "VirtualMachinePool"
+REPLICA_SET = "VirtualMachineInstanceReplicaSet"
+PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
+
+
 @click.command()
-@click.argument("pool", required=False)
-@click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools; - for standard input.")
+@click.argument("name", required=False)
+@click.option(
+    "-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools and sets; - for standard input."
+)
 @click.option(
     "--burst", type=click.IntRange(1), default=250, show_default=True, help="The controllers' POOLHOUSE_BURST."
 )
 @output_option("text")
 @cluster_options
-def plan(cluster: Cluster, pool: str | None, source: Any, burst: int, output: str) -> None:
+def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: str) -> None:
     """Print what would be done to which VM, in order, if all went well.
 
-    With -f, if the pools in the file were applied; with the name of a POOL, what is still to be done for it. Nothing is
-    changed: VMs are read with your own rights, and the controllers' own decisions are made here.
+    With -f, if the pools and replica sets in the file were applied; with the NAME of a pool, or vmirs/NAME of a replica
+    set, what is still to be done for it. Nothing is changed: VMs are read with your own rights, and the controllers'
+    own decisions are made here.
     """
-    if (pool is None) == (source is None):
-        raise click.UsageError("give the name of a pool, or -f FILE")
+    if (name is None) == (source is None):
+        raise click.UsageError("give the name of a pool, vmirs/NAME of a replica set, or -f FILE")
     documents = [_checked(each, cluster.namespace) for each in _documents(source)] if source is not None else []
 
     async def foresee(api: Api) -> list[Json]:
-        if pool is not None:
-            from cli.pooled import pool_named
-
-            documents.append(await pool_named(api, cluster, pool))
+        if name is not None:
+            documents.append(await _named(api, cluster, name))
         return [await _foreseen(api, each, burst) for each in documents]
 
     answers = cluster.run(foresee)
@@ -57,23 +63,64 @@ def _documents(source: Any) -> list[Json]:
         loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Failed(f"no YAML: {error}") from None
-    pools = [each for each in loaded if isinstance(each, dict) and each.get("kind") == "VirtualMachinePool"]
-    if not pools:
-        raise Failed("there is no VirtualMachinePool in it")
-    return pools
+    found = [each for each in loaded if isinstance(each, dict) and each.get("kind") in PREFIXES.values()]
+    if not found:
+        raise Failed(f"there is no {' and no '.join(PREFIXES.values())} in it")
+    return found
+
+
+async def _named(api: Api, cluster: Cluster, name: str) -> Json:
+    prefix, _, rest = name.rpartition("/")
+    match PREFIXES.get(prefix or "vmpool"):
+        case "VirtualMachinePool":
+            from cli.pooled import pool_named
+
+            return await pool_named(api, cluster, rest)
+        case "VirtualMachineInstanceReplicaSet":
+            from controllers.replicaset.stores import SETS
+
+            return await api.get(SETS, cluster.namespace, rest)
+    raise Failed(f"{prefix} has no plans; there are {', '.join(PREFIXES)}")
 
 
 def _checked(document: Json, namespace: str) -> Json:
     """As it would be stored. Says every problem at once."""
-    from kinds.pool import POOL
+    from kinds import pool, replicaset
 
-    document = POOL.normalize(document)
-    if problems := POOL.problems(document):
+    kind = pool.POOL if document["kind"] == POOL else replicaset.REPLICA_SET
+    document = kind.normalize(document)
+    if problems := kind.problems(document):
         raise Failed("\n  ".join(["it would be refused:", *(f"{p.path}: {p.message}" for p in problems)]))
     return {**document, "metadata": {"namespace": namespace, **document["metadata"]}}
 
 
 async def _foreseen(api: Api, document: Json, burst: int) -> Json:
+    of_kind = _pool_foreseen if document["kind"] == POOL else _set_foreseen
+    return await of_kind(api, document, burst)
+
+
+async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
+    from controllers.replicaset.ask import imagined, look
+    from controllers.replicaset.foresee import foresee
+    from controllers.replicaset.plan import plan as decide
+    from controllers.replicaset.state import Misfit
+
+    metadata, now = document["metadata"], datetime.now(UTC)
+    state = imagined(await look(api, metadata["namespace"]), document, burst)
+    if isinstance(state, Misfit):
+        raise Failed(f"{metadata['name']}: {state.problem}")
+    waits = [{"vm": each.instance.name, "reason": each.why} for each in decide(state, now).waits]
+    return {
+        "replicaSet": metadata["name"],
+        "plan": list(foresee(state, now)),
+        "waits": waits,
+        "blocked": "spec.paused is true" if state.replica_set.spec.paused else "",
+        "refused": "",
+        "complete": True,
+    }
+
+
+async def _pool_foreseen(api: Api, document: Json, burst: int) -> Json:
     from controllers.pool.ask import imagined
     from controllers.pool.foresee import foresee, rows
     from controllers.pool.look import look
@@ -96,13 +143,12 @@ async def _foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 def _say(answer: Json) -> None:
+    name = answer.get("pool") or answer["replicaSet"]
     if not answer["plan"]:
-        click.echo(f"{answer['pool']}: nothing would be done")
+        click.echo(f"{name}: nothing would be done")
     else:
         steps = answer["plan"][-1]["step"]
-        click.echo(
-            f"{answer['pool']}: {counted(len(answer['plan']), 'action')} in {counted(steps, 'round')}, if all goes well"
-        )
+        click.echo(f"{name}: {counted(len(answer['plan']), 'action')} in {counted(steps, 'round')}, if all goes well")
     width = max((len(row["vm"]) for row in answer["plan"]), default=0)
     for row in answer["plan"]:
         click.echo(f"  {row['step']:>4}  {row['action']:<12}  {row['vm']:<{width}}  {row['reason']}")

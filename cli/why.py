@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli import replica
 from cli.cluster import Cluster, cluster_options
 from cli.output import Failed, counted, output_option, print_json
 from cli.pooled import KIND, controller_of
@@ -32,8 +33,8 @@ WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone un
 def why(cluster: Cluster, vm: str, output: str) -> None:
     """Say what was done to a VM and why, what it waits for, and what comes next.
 
-    The past is told from the events of the VM and of its pool, which the cluster keeps for an hour; what comes next
-    is decided here as the controllers would, from what is there now.
+    The past is told from the events of the VM and of its pool or replica set, which the cluster keeps for an hour; what
+    comes next is decided here as the controllers would, from what is there now.
     """
     found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
     if output == "json":
@@ -51,6 +52,8 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
         document: Json | None = await api.get(MACHINES, namespace, vm)
     except NotFound:
         document = None
+    if document is None and (told := await _of_a_set(api, namespace, vm)) is not None:
+        return told
     pool = _pool(document, vm)
     past = await _past(api, namespace, vm, pool)
     if document is None and not past:
@@ -60,6 +63,26 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
     return {
         "vm": vm,
         "pool": pool,
+        "exists": document is not None,
+        "member": owned,
+        "past": past,
+        "present": now,
+        "next": then,
+    }
+
+
+async def _of_a_set(api: Api, namespace: str, name: str) -> Json | None:
+    """The same of a VM that is an instance only, as those of replica sets are."""
+    document = await replica.instance(api, namespace, name)
+    owner = replica.set_of(document, name)
+    past = await _past(api, namespace, name, owner)
+    if document is None and not past:
+        return None
+    owned = document is not None and (controller_of(document) or {}).get("kind") == replica.KIND
+    now, then = await replica.present(api, namespace, name, owner) if owned else ([], [])
+    return {
+        "vm": name,
+        "replicaSet": owner,
         "exists": document is not None,
         "member": owned,
         "past": past,
@@ -152,13 +175,14 @@ def _facts(state: State, vm: str) -> Iterator[str]:
 
 def _lines(found: Json) -> Iterator[str]:
     vm = found["vm"]
+    noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
     if not found["exists"]:
         yield f"{vm} does not exist"
     elif not found["member"]:
-        was = f"; it was in {found['pool']}" if found["pool"] else ""
-        yield f"{vm} is in no pool{was}"
+        was = f"; it was in {owner}" if owner else ""
+        yield f"{vm} is in no {noun}{was}"
     else:
-        yield f"{vm} is in {found['pool']}"
+        yield f"{vm} is in {owner}"
     for fact in found["present"]:
         yield f"  now   {fact}"
     for each in found["past"]:

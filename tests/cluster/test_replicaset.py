@@ -4,11 +4,14 @@ way."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest_asyncio
+from click.testing import CliRunner
 
+from cli.main import poolhouse
 from controllers.replicaset.stores import INSTANCES, SETS
 from defaulter.contract import undefaulted
 from kinds import meta
@@ -307,6 +310,29 @@ async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
     finally:
         await place.api.patch(CRDS, None, REPLICA_SET.crd_name, {"metadata": {"labels": {meta.MANAGED_BY: None}}})
         await relabel(place, crd(REPLICA_SET)["metadata"]["labels"])
+
+
+async def test_people_are_told_what_would_be_done_and_what_was(control_plane: Any, place: Place) -> None:
+    def run(*arguments: str, text: str | None = None) -> str:
+        where = ["--kubeconfig", str(control_plane.kubeconfig), "--namespace", place.namespace]
+        result = CliRunner().invoke(poolhouse, [*arguments, *where], input=text)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    async with controller(control_plane.kubeconfig):
+        await place.make(2)
+        await until(place.count, 2)
+        ready, waits = sorted(await place.names())
+        await place.runs(ready)
+        await until(place.numbers, (2, 1))
+        fewer = json.dumps(the_set(place.namespace, 1))
+        told = await asyncio.to_thread(run, "plan", "-f", "-", text=fewer)
+        assert f"Delete        {waits}  2 exist, 1 are wanted" in told
+        assert "nothing would be done" in await asyncio.to_thread(run, "plan", "vmirs/web")
+        await until(place.reasons, {"SuccessfulCreate"})
+        told = await asyncio.to_thread(run, "why", ready)
+        assert told.startswith(f"{ready} is in web\n  now   it is ready\n")
+        assert "SuccessfulCreate: created" in told
 
 
 async def scale(place: Place, replicas: int) -> None:

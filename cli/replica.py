@@ -1,0 +1,73 @@
+"""What there is to say of an instance of a replica set, in the words of `poolhouse why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cli.pooled import controller_of
+
+if TYPE_CHECKING:
+    from controllers.replicaset.state import State
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+KIND = "VirtualMachineInstanceReplicaSet"
+
+
+async def instance(api: Api, namespace: str, name: str) -> Json | None:
+    """The VMI of this name, if there is one."""
+    from controllers.replicaset.stores import INSTANCES
+    from runtime.api import NotFound
+
+    try:
+        return await api.get(INSTANCES, namespace, name)
+    except NotFound:
+        return None
+
+
+def set_of(document: Json | None, name: str) -> str:
+    """The set that has it, or by the looks of its name had it."""
+    from controllers.replicaset.naming import stem_of
+
+    owner = controller_of(document) if document is not None else None
+    return str(owner["name"]) if owner is not None and owner["kind"] == KIND else stem_of(name)
+
+
+async def present(api: Api, namespace: str, name: str, replica_set: str) -> tuple[list[str], list[Json]]:
+    """What is so now, and what would be done next."""
+    from controllers.replicaset.ask import look
+    from controllers.replicaset.foresee import foresee
+    from controllers.replicaset.observe import observe
+    from controllers.replicaset.state import State
+
+    state = observe(await look(api, namespace), (namespace, replica_set), settled=True, failure=None, burst=250)
+    if not isinstance(state, State):
+        return ["its set is gone" if state is None else f"its set cannot be read: {state.problem}"], []
+    return list(_facts(state, name)), [row for row in foresee(state, datetime.now(UTC)) if row["vm"] == name]
+
+
+def _facts(state: State, name: str) -> Iterator[str]:
+    from controllers.replicaset.early import ending
+    from controllers.replicaset.plan import plan
+
+    i = next((each for each in state.owned if each.name == name), None)
+    if i is None:
+        return
+    if i.deleting:
+        yield "it is being deleted, and does not count any more"
+    if i.final:
+        yield f"it has ended ({ending(i)})"
+    elif i.unknown:
+        yield "its node does not answer, so it is replaced; it may come back"
+    else:
+        yield "it is ready" if i.ready else f"it is not ready ({i.phase or 'no phase yet'})"
+    if i.migrating:
+        yield "it is being migrated"
+    if i.attempt:
+        yield f"{i.attempt} before it ended soon after they were made"
+    yield from (f"it {each.why}" for each in plan(state, datetime.now(UTC)).waits if each.instance.name == name)
+    if state.replica_set.spec.paused:
+        yield "its set is paused"

@@ -28,6 +28,11 @@ async def instance(api: Api, namespace: str, name: str) -> Json | None:
         return None
 
 
+def stands_alone(document: Json) -> bool:
+    """It is not the run of a VM."""
+    return (controller_of(document) or {}).get("kind") != "VirtualMachine"
+
+
 def set_of(document: Json | None, name: str) -> str:
     """The set that has it, or by the looks of its name had it."""
     from controllers.replicaset.naming import stem_of

@@ -52,12 +52,16 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
         document: Json | None = await api.get(MACHINES, namespace, vm)
     except NotFound:
         document = None
-    if document is None and (told := await _of_a_set(api, namespace, vm)) is not None:
-        return told
+    instance = await replica.instance(api, namespace, vm) if document is None else None
+    if instance is not None and replica.stands_alone(instance):
+        return await _of_a_set(api, namespace, vm, instance)
     pool = _pool(document, vm)
     past = await _past(api, namespace, vm, pool)
     if document is None and not past:
-        raise Failed(f"there is no VM {vm}, and no event speaks of one")
+        told = await _of_a_set(api, namespace, vm, None)
+        if not told["past"]:
+            raise Failed(f"there is no VM {vm}, and no event speaks of one")
+        return told
     owned = document is not None and (controller_of(document) or {}).get("kind") == KIND
     now, then = await _present(api, namespace, vm, pool) if owned else ([], [])
     return {
@@ -71,13 +75,10 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
     }
 
 
-async def _of_a_set(api: Api, namespace: str, name: str) -> Json | None:
+async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) -> Json:
     """The same of a VM that is an instance only, as those of replica sets are."""
-    document = await replica.instance(api, namespace, name)
     owner = replica.set_of(document, name)
     past = await _past(api, namespace, name, owner)
-    if document is None and not past:
-        return None
     owned = document is not None and (controller_of(document) or {}).get("kind") == replica.KIND
     now, then = await replica.present(api, namespace, name, owner) if owned else ([], [])
     return {

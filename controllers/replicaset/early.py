@@ -26,12 +26,15 @@ class Wait:
     instance: Instance
     until: datetime
 
-    def __str__(self) -> str:
-        i = self.instance
+    @property
+    def why(self) -> str:
         return (
-            f"{i.name} ended ({ending(i)}) soon after it was made, and so did {i.attempt} before it: it is replaced at "
-            f"{self.until.astimezone(UTC):%H:%M:%S} UTC"
+            f"ended ({ending(self.instance)}) soon after it was made, and so did {self.instance.attempt} before it: it "
+            f"is replaced at {self.until.astimezone(UTC):%H:%M:%S} UTC"
         )
+
+    def __str__(self) -> str:
+        return f"{self.instance.name} {self.why}"
 
 
 def ended_early(i: Instance) -> bool:

@@ -1,0 +1,87 @@
+"""The account of chaos can be overdrawn: who takes one VM too many is found out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controllers.pool.guest import Guest
+from controllers.pool.machine import Machine
+from tests.cluster.budget import MOMENT_SECONDS, Budget
+from tests.controllers.pool.builders import ago, machine
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def budget(clock: Clock) -> Budget:
+    """Of a pool of four, of which one may be away; all are there."""
+    found = Budget(clock, "u-web", 1)
+    found.wants(4)
+    for ordinal in range(1, 5):
+        m = machine(ordinal)
+        found.machine(replace(m, guest=None), gone=False)
+        found.guest(run(m), gone=False)
+    assert len(found.available()) == 4
+    return found
+
+
+def run(m: Machine) -> Guest:
+    assert m.guest is not None
+    return m.guest
+
+
+def restarted(budget: Budget, ordinal: int) -> str:
+    return budget.guest(replace(run(machine(ordinal)), deleting=True), gone=False)
+
+
+def deleted(budget: Budget, ordinal: int) -> str:
+    return budget.machine(replace(machine(ordinal), deleted_at=ago(0), guest=None), gone=False)
+
+
+def test_one_may_be_taken_and_not_a_second(budget: Budget) -> None:
+    assert restarted(budget, 1) == ""
+    assert restarted(budget, 2) == "restarted web-2: 2 VMs are left available, 3 must be (and 0 were taken by others)"
+    assert budget.taken == 2
+
+
+def test_deleting_is_taking(budget: Budget) -> None:
+    assert restarted(budget, 1) == ""
+    assert deleted(budget, 2).startswith("deleted web-2")
+
+
+def test_one_that_is_away_anyway_may_be_deleted(budget: Budget) -> None:
+    assert restarted(budget, 1) == ""
+    assert deleted(budget, 1) == ""
+
+
+def test_what_people_take_is_their_affair_and_for_a_moment_an_excuse(budget: Budget, clock: Clock) -> None:
+    budget.spared.add("u-web-1")
+    assert deleted(budget, 1) == ""
+    assert restarted(budget, 2) == "", "they may not have been seen yet"
+    clock.now += MOMENT_SECONDS
+    assert restarted(budget, 3) != ""
+
+
+def test_a_pool_that_is_to_be_smaller_may_lose_more(budget: Budget, clock: Clock) -> None:
+    budget.wants(2)
+    assert [deleted(budget, 1), deleted(budget, 2)] == ["", ""]
+    assert restarted(budget, 3) == ""
+
+
+def test_a_pool_that_is_to_be_larger_may_do_so_for_a_moment_only(budget: Budget, clock: Clock) -> None:
+    budget.wants(9)
+    assert restarted(budget, 1) == ""
+    clock.now += MOMENT_SECONDS
+    assert restarted(budget, 2) != ""

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,10 @@ def manifest(name: str, replicas: int) -> Json:
     instance = {
         "domain": domain,
         "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
+        "volumes": [{"name": "root", "dataVolume": {"name": f"{name}-root"}}],
     }
     disk = {
-        "metadata": {"name": "root"},
+        "metadata": {"name": f"{name}-root"},
         "spec": {
             "pvc": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
             "source": {"blank": {}},
@@ -192,8 +193,16 @@ async def pooled(api: Api, vms: int) -> tuple[float, float]:
     return grown, shrunk
 
 
+@dataclass(frozen=True)
+class At:
+    """Where the controllers are."""
+
+    pid: int
+    url: str
+
+
 @asynccontextmanager
-async def controllers(kubeconfig: Path) -> AsyncIterator[int]:
+async def controllers(kubeconfig: Path) -> AsyncIterator[At]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -208,7 +217,7 @@ async def controllers(kubeconfig: Path) -> AsyncIterator[int]:
     process = subprocess.Popen([sys.executable, "-m", "controllers.main"], env=environment)  # noqa: ASYNC220
     try:
         await _ready(f"http://127.0.0.1:{port}/readyz")
-        yield process.pid
+        yield At(process.pid, f"http://127.0.0.1:{port}")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -233,8 +242,8 @@ def resident(pid: int) -> tuple[float, float]:
 async def scaling(kubeconfig: Path, vms: int, rounds: int) -> None:
     async with await Api.connect(kubeconfig, user_agent="bench", max_connections=CONNECTIONS + 1) as api:
         await prepare(api)
-        async with controllers(kubeconfig) as pid:
-            idle = resident(pid)[0]
+        async with controllers(kubeconfig) as at:
+            idle = resident(at.pid)[0]
             found: dict[str, list[float]] = {"bare up": [], "bare down": [], "pool up": [], "pool down": []}
             for _ in range(rounds):
                 up, down = await bare(api, vms)
@@ -243,7 +252,7 @@ async def scaling(kubeconfig: Path, vms: int, rounds: int) -> None:
                 up, down = await pooled(api, vms)
                 found["pool up"].append(up)
                 found["pool down"].append(down)
-            now, most = resident(pid)
+            now, most = resident(at.pid)
     middle = {name: statistics.median(seconds) for name, seconds in found.items()}
     print(f"\n{vms} VMs, {CONNECTIONS} calls at once, median of {rounds}    bare s   pool s   ratio")
     for direction, text in (("up", f"0 -> {vms}"), ("down", f"{vms} -> 0")):

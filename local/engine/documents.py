@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from local.engine.reading import template_hash
 from local.engine.resources import GENERATION, INSTANCE_FINALIZER, TEMPLATE
-from local.engine.views import template_hash
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from local.engine import views
+from local.engine import reading
 from local.engine.documents import difference, disk_of, instance_of
 from local.engine.plan import (
     Action,
@@ -76,7 +76,7 @@ class Machines:
         planned = self._plan(machine)
         if AddFinalizer() in planned.actions:
             document = await self._finalizers(machine, (*machine.finalizers, MACHINE_FINALIZER))
-            machine = views.machine(document)
+            machine = reading.machine(document)
             planned = self._plan(machine)
         if planned.actions:
             try:
@@ -124,7 +124,7 @@ class Machines:
     async def _fresh(self, machine: Machine) -> Json:
         """The document as it is now. What it says may have changed since the plan was made: then the plan is void."""
         document = await self._api.get(MACHINES, *machine.key)
-        if views.machine(document) != machine:
+        if reading.machine(document) != machine:
             raise Conflict(f"{machine.name} has changed meanwhile", status=409)
         return document
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from local.engine.moving import (
     no_post_copy,
     state_patch,
     status_of,
+    surplus,
     switched,
     what_next,
 )
@@ -31,7 +33,7 @@ from local.engine.resources import INSTANCES, KUBEVIRTS, MIGRATIONS, NAMESPACES,
 from local.engine.terms import Terms, terms_of
 from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
-from runtime.api import Api, Key, NotFound
+from runtime.api import Api, Conflict, Key, NotFound
 from runtime.controller import Controller
 from runtime.events import Events
 from runtime.series import Type
@@ -67,6 +69,8 @@ class Migrations:
         assert migration is not None
         if new is None or new.final:
             self._over.discard(migration.uid)
+        if new is not None and new.phase == "Failed" and new.evacuates:
+            self.evacuations.enqueue(new.evacuates)
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             task = self._moving.get(migration.key)
@@ -95,13 +99,15 @@ class Migrations:
         if new is not None:
             self.evacuations.enqueue(new.name)
 
-    async def evacuate(self, node: str) -> None:
+    async def evacuate(self, node: str) -> float | None:
         """Asks for a migration of each VMI that must leave the node."""
         here = self._world.instances.store.by("node", node)
-        for instance in drained(self._world.nodes.store.all(), here, self._world.migrations.store.all()):
+        leaving, again = drained(self._world.nodes.store.all(), here, self._world.migrations.store.all(), now())
+        for instance in leaving:
             made = await self._api.create(MIGRATIONS, evacuation(instance))
             log.info("%s/%s: leaves %s by %s", *instance.key, node, made["metadata"]["name"])
             await self._seen(made["metadata"]["namespace"], made["metadata"]["name"])
+        return again
 
     async def _seen(self, namespace: str, name: str) -> None:
         """Waits until the store has it, or the next look would ask for another one."""
@@ -125,6 +131,8 @@ class Migrations:
                 await self._write(migration, phase, why, state)
             case Move(node):
                 assert instance is not None
+                for each in surplus(others):
+                    await self._forget(each)
                 await self._move(migration, instance, node)
             case None:
                 pass
@@ -180,6 +188,10 @@ class Migrations:
         # Written last: from then on the next migration of the VMI may begin.
         phase, why = ("Succeeded", "") if failure is None else ("Failed", failure.reason)
         await self._write(migration, phase, why, state, notes)
+
+    async def _forget(self, migration: Migration) -> None:
+        with contextlib.suppress(NotFound, Conflict):  # gone, or another one already
+            await self._api.delete(MIGRATIONS, *migration.key, uid=migration.uid)
 
     async def _terms(self, instance: Json) -> Terms:
         policies, _ = await self._api.list(POLICIES)

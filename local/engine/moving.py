@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from kinds.meta import KUBEVIRT_DRAIN_TAINT
 from local.engine.conditions import condition, settle
+from local.engine.resources import EVACUATES
 from local.engine.terms import Terms
-from local.engine.times import stamp
+from local.engine.times import seconds_until, stamp
 from local.engine.views import Instance, Migration, Node
+from runtime.resource import Key
 
 Json = dict[str, Any]
 
+
+PAUSE_SECONDS, CAP_SECONDS = 20.0, 300.0
+"""after one failed try to leave a node, and the longest there is"""
+KEPT = 5
+"""migrations of a VMI that are over and stay to be seen, as in KubeVirt"""
 
 ENGINE_ENDED = "the engine was ended in the middle of it"
 
@@ -79,15 +86,45 @@ def _before(other: Migration, migration: Migration) -> bool:
     return not other.final and (other.created, other.name) < (migration.created, migration.name)
 
 
-def drained(nodes: Iterable[Node], instances: Iterable[Instance], migrations: Iterable[Migration]) -> list[Instance]:
-    """VMIs that are to leave their node and for which nobody has asked it yet."""
+def drained(
+    nodes: Iterable[Node], instances: Iterable[Instance], migrations: Iterable[Migration], now: datetime
+) -> tuple[list[Instance], float | None]:
+    """VMIs that are to leave their node and for which nobody has asked it yet, and in how many seconds to look again:
+    one that failed to leave is asked again after a pause that grows."""
     leaving = {node.name for node in nodes if any(key == KUBEVIRT_DRAIN_TAINT for key, _ in node.taints)}
-    moving = {(each.namespace, each.vmi) for each in migrations if not each.final}
-    return [
-        each
-        for each in instances
-        if each.node in leaving and each.phase == "Running" and each.deleted is None and each.key not in moving
+    asked: dict[Key, list[Migration]] = {}
+    for each in migrations:
+        asked.setdefault((each.namespace, each.vmi), []).append(each)
+    found, waits = [], []
+    for instance in instances:
+        if instance.node not in leaving or instance.phase != "Running" or instance.deleted is not None:
+            continue
+        before = asked.get(instance.key, [])
+        if any(not each.final for each in before):
+            continue
+        if (wait := _pause(instance, before, now)) > 0:
+            waits.append(wait)
+        else:
+            found.append(instance)
+    return found, min(waits, default=None)
+
+
+def _pause(instance: Instance, before: Iterable[Migration], now: datetime) -> float:
+    ended = [
+        each.since
+        for each in before
+        if each.phase == "Failed" and each.evacuates == instance.node and each.created >= instance.created
     ]
+    if not ended:
+        return 0.0
+    pause = min(CAP_SECONDS, PAUSE_SECONDS * 2 ** (len(ended) - 1))
+    return seconds_until(max(each or now for each in ended) + timedelta(seconds=pause), now)
+
+
+def surplus(migrations: Iterable[Migration]) -> list[Migration]:
+    """Of one VMI's, those that are over and that nobody needs to see any more, the oldest."""
+    over = sorted((each for each in migrations if each.final), key=lambda each: (each.created, each.name))
+    return over[:-KEPT]
 
 
 def begun(instance: Instance, migration: Migration, target: str, terms: Terms, now: datetime) -> Json:
@@ -153,7 +190,7 @@ def evacuation(instance: Instance) -> Json:
     metadata = {
         "generateName": "kubevirt-evacuation-",
         "namespace": instance.namespace,
-        "annotations": {"kubevirt.io/evacuationMigration": instance.node},
+        "annotations": {EVACUATES: instance.node},
         "labels": {"kubevirt.io/vmi-name": instance.name[:63]},
     }
     kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}

@@ -27,6 +27,7 @@ MACHINE_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 INSTANCE_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 NODE_LABEL = "kubevirt.io/nodeName"
 SCHEDULABLE = "kubevirt.io/schedulable"
+EVACUATES = "kubevirt.io/evacuationMigration"
 GENERATION = "kubevirt.io/vm-generation"
 
 # Ours: which template a VMI was made from, so that a change of the VM's shows as RestartRequired.

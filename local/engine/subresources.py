@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from local.engine import views
+from local.engine import reading
 from local.engine.hypervisor import Hypervisor
 from local.engine.requests import VERBS, Change, Denied, Hurry, Migrate, Pause, Queue, SetRunning, decide, machine_patch
 from local.engine.resources import INSTANCES, MACHINES, MIGRATIONS
@@ -122,8 +122,8 @@ class Subresources:
     async def _once(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> Denied | None:
         found = await self._find(MACHINES, key) if resource == "virtualmachines" else None
         running = await self._find(INSTANCES, key)
-        machine = views.machine(found) if found is not None else None
-        instance = views.instance(running) if running is not None else None
+        machine = reading.machine(found) if found is not None else None
+        instance = reading.instance(running) if running is not None else None
         changes = decide(verb, resource, key[1], machine, instance, options)
         if isinstance(changes, Denied):
             return changes

@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 
 from kinds.meta import NAMESPACE, SIMULATION
-from local.engine import views
+from local.engine import reading
 from local.engine.faults import Faults, read
 from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, MIGRATIONS, NODES
 from local.engine.views import Claim, Disk, Instance, Machine, Migration, Node, Pairs
@@ -24,19 +24,19 @@ def now() -> datetime:
 class World:
     def __init__(self, api: Api) -> None:
         self.machines: Informer[Machine] = Informer(
-            api, MACHINES, views.machine, indexes={"claim": _claims_of_machine, "uid": lambda m: [m.uid]}
+            api, MACHINES, reading.machine, indexes={"claim": _claims_of_machine, "uid": lambda m: [m.uid]}
         )
         self.instances: Informer[Instance] = Informer(
-            api, INSTANCES, views.instance, indexes={"node": _node_of, "claim": _claims_of, "uid": lambda i: [i.uid]}
+            api, INSTANCES, reading.instance, indexes={"node": _node_of, "claim": _claims_of, "uid": lambda i: [i.uid]}
         )
-        self.disks: Informer[Disk] = Informer(api, DATA_VOLUMES, views.disk)
-        self.claims: Informer[Claim] = Informer(api, CLAIMS, views.claim)
-        self.nodes: Informer[Node] = Informer(api, NODES, views.node)
+        self.disks: Informer[Disk] = Informer(api, DATA_VOLUMES, reading.disk)
+        self.claims: Informer[Claim] = Informer(api, CLAIMS, reading.claim)
+        self.nodes: Informer[Node] = Informer(api, NODES, reading.node)
         self.migrations: Informer[Migration] = Informer(
-            api, MIGRATIONS, views.migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
+            api, MIGRATIONS, reading.migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
         )
         self.settings: Informer[Pairs] = Informer(
-            api, CONFIG_MAPS, lambda d: views.settings(d, SIMULATION), namespace=NAMESPACE
+            api, CONFIG_MAPS, lambda d: reading.settings(d, SIMULATION), namespace=NAMESPACE
         )
 
     @property

@@ -15,7 +15,7 @@ from lxml import etree
 from defaulter.contract import HARDWARE, Damaged, enforce
 from local.engine.guest import Guest, command_line
 from local.engine.quantity import bytes_of
-from local.engine.views import guest_memory
+from local.engine.reading import guest_memory
 
 Json = dict[str, Any]
 

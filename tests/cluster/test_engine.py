@@ -267,6 +267,35 @@ async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api
         await api.delete(POLICIES, None, "crawl")
 
 
+async def test_a_guest_that_writes_too_much_stays_or_moves_by_post_copy(api: Api) -> None:
+    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "hurried"}}
+    hurried: Json = {"bandwidthPerMigration": "16Mi", "completionTimeoutPerGiB": 1}
+    hurried["selectors"] = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
+    await api.create(POLICIES, {**named, "spec": hurried})
+
+    async def over(failed: bool) -> Json | None:
+        state: Json = (await api.get(INSTANCES, "default", "a"))["status"].get("migrationState") or {}
+        return state if state.get("completed") and state.get("failed", False) == failed else None
+
+    try:
+        await api.create(MACHINES, vm("a", annotations={"sim.poolhouse.dev/dirty-memory": "64Mi"}))
+        await says(api, "a", "Running")
+        before = await placed(api)
+        await ask(api, "a", "migrate")
+        state = await eventually(lambda: over(failed=True))
+        assert (state["mode"], state["abortStatus"], await placed(api)) == ("PreCopy", "Succeeded", before)
+        await api.patch(POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
+        await ask(api, "a", "migrate")
+        state = await eventually(lambda: over(failed=False))
+        assert (state["mode"], "abortStatus" in state, (await placed(api))[1]) == (
+            "PostCopy",
+            False,
+            state["targetNode"],
+        )
+    finally:
+        await api.delete(POLICIES, None, "hurried")
+
+
 async def placed(api: Api) -> tuple[str, str]:
     found = await api.get(INSTANCES, "default", "a")
     return found["metadata"]["uid"], found["status"]["nodeName"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from local.engine.moving import (
     no_post_copy,
     state_patch,
     status_of,
+    surplus,
     switched,
     what_next,
 )
 from local.engine.terms import Terms, match, terms_of, too_slow
+from local.engine.times import stamp
 from local.engine.views import Instance, Migration
 from tests.local.engine.builders import NOW, ago, instance, node
 
@@ -72,9 +75,35 @@ def test_a_drained_node_is_left_by_all_that_run_once_each() -> None:
     nodes = [node("node-1", taints=DRAIN), node("node-2")]
     staying = instance(name="other", status={"nodeName": "node-2"})
     ending = instance(name="ending", deleted=NOW)
-    assert drained(nodes, [instance(), staying, ending], []) == [instance()]
-    assert drained(nodes, [instance()], [migration("Running")]) == []
-    assert drained(nodes, [instance()], [migration("Failed")]) == [instance()]
+    assert drained(nodes, [instance(), staying, ending], [], NOW) == ([instance()], None)
+    assert drained(nodes, [instance()], [migration("Running")], NOW) == ([], None)
+    assert drained(nodes, [instance()], [migration("Failed")], NOW) == ([instance()], None)
+    assert drained(nodes, [instance()], [migration("Failed", evacuates="node-1")], NOW) == ([], 20)
+
+
+@pytest.mark.parametrize(
+    ("failures", "since", "again"),
+    [
+        pytest.param(1, 5, 15, id="after one failure it waits"),
+        pytest.param(1, 20, None, id="and then tries once more"),
+        pytest.param(3, 20, 60, id="each pause is twice the one before"),
+        pytest.param(30, 299, 1, id="up to a limit"),
+    ],
+)
+def test_one_that_failed_to_leave_is_asked_again_later(failures: int, since: int, again: float | None) -> None:
+    stamped = {"phase": "Failed", "phaseTransitionTimestamp": stamp(ago(since))}
+    status = {"phase": "Failed", "phaseTransitionTimestamps": [stamped]}
+    failed = [migration(name=f"m-{number}", evacuates="node-1", status=status) for number in range(failures)]
+    nodes = [node("node-1", taints=DRAIN), node("node-2")]
+    assert drained(nodes, [instance()], failed, NOW) == (([], again) if again else ([instance()], None))
+    elsewhere = [replace(each, evacuates="node-2") for each in failed]
+    assert drained(nodes, [instance()], elsewhere, NOW) == ([instance()], None)
+
+
+def test_the_last_five_that_are_over_stay() -> None:
+    over = [migration("Succeeded", name=f"m-{number}", created=ago(number)) for number in range(7)]
+    assert [each.name for each in surplus([migration("Running"), *over])] == ["m-6", "m-5"]
+    assert surplus(over[:5]) == []
 
 
 def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:

@@ -45,7 +45,8 @@ def services(
     start or after it."""
     parts = {
         "defaulter": _service("defaulter", places, ports, {"POOLHOUSE_STATE_DIR": str(places.defaulter)}),
-        "webhook": _service("webhook", places, ports, _defaulting(ports, wanted)),
+        # It watches nodes, so it is to end before the API server, which waits for its watchers when it ends.
+        "webhook": _service("webhook", places, ports, _defaulting(ports, wanted), "kube-apiserver"),
         "engine": _service(
             "engine", places, ports, _engine(places, engine, wanted), "kinds", *(node.name for node in nodes)
         ),

@@ -76,7 +76,7 @@ $(PROMETHEUS): | $(INSTALLED)
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
-	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers \
+	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra ec2 \
 	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
 
 clean:

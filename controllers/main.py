@@ -25,6 +25,7 @@ from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.warm.build import build as warm
+from controllers.warm.ec2 import build as ec2
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import meta, switches
 from kinds.claim import CLAIM
@@ -71,6 +72,8 @@ class Settings:
     namespace: str
     certificates: Terms | None
     """of the authority that we keep; None when somebody else does"""
+    ec2: ec2.Terms | None
+    """where instances of EC2 are; None where there are none"""
     log_format: logs.Format
     log_level: str
 
@@ -97,6 +100,7 @@ class Settings:
             tls_secret=variables.tls_secret(environment),
             namespace=variables.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
+            ec2=ec2.terms(environment),
             log_format=variables.log_format(environment),
             log_level=variables.log_level(environment),
         )
@@ -124,7 +128,7 @@ async def run(settings: Settings) -> None:
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
             ((POLICY,), lambda: policy(api, events, registry)),
-            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed)),
+            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, settings.ec2)),
         ]
         parts = [make() for of, make in makers if not settings.off & {kind.plural for kind in of}]
         if defaulter is not None:

@@ -298,7 +298,8 @@ def _instances(entry: Entry, agent: Json) -> Json:
         "securityGroups": list(entry.security_groups),
         **agent,
     }
-    return {"ec2": {key: value for key, value in given.items() if value}}
+    # As the document has it: what does not fit its pool any more is left to itself.
+    return {"incompatiblePolicy": "Orphan", "ec2": {key: value for key, value in given.items() if value}}
 
 
 def _machines(entry: Entry) -> Json:

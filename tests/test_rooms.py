@@ -25,6 +25,8 @@ ROOMS: dict[str, set[str]] = {
 GATES: dict[str, dict[str, str]] = {
     "libvirt": {"defaulter": "defaulter/driver.py", "local": "local/engine/driver.py"},
     "kubernetes": {"runtime": "runtime/api.py"},
+    "boto3": {"controllers": "controllers/warm/ec2/cloud.py"},
+    "botocore": {"controllers": "controllers/warm/ec2/cloud.py"},
 }
 
 # A module with one of these names decides: it is given values and returns values.

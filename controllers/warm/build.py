@@ -13,9 +13,12 @@ from prometheus_client import CollectorRegistry
 from controllers.part import Part
 from controllers.prepare import Prepare
 from controllers.warm import guest, machine, nodes, pools, queues
+from controllers.warm.both import Either, joined
 from controllers.warm.claim.build import Claims
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.demand import Demand
+from controllers.warm.ec2 import build as ec2
+from controllers.warm.machines import Machines
 from controllers.warm.pool.apply import Apply
 from controllers.warm.pool.checks import Checks
 from controllers.warm.pool.controller import WarmPoolController
@@ -37,7 +40,14 @@ EXPECTATIONS_SECONDS = 30.0
 carry the UID, and a machine too many is removed again."""
 
 
-def build(api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, seed: str) -> Part:
+def build(
+    api: Api,
+    events: Events,
+    defaulter: Defaulter | None,
+    registry: CollectorRegistry,
+    seed: str,
+    ec2_terms: ec2.Terms | None = None,
+) -> Part:
     pool_informer: Informer[Pool | Misfit] = Informer(
         api, pools.POOLS, pools.pool, indexes={"namespace": pools.by_namespace, "uid": pools.by_uid}
     )
@@ -49,12 +59,17 @@ def build(api: Api, events: Events, defaulter: Defaulter | None, registry: Colle
     demand = Demand()
     vms = Virtual(api, Prepare(api, MACHINES, defaulter, seed, monotonic), now)
     fleet = virtual(found, vms, informers)
+    instances = ec2.hold(api, ec2_terms, lambda uid: bool(pool_informer.store.by("uid", uid)))
+    of_instances = instances.shown.queues
+    sights = (pool_informer, instances.scan) if instances.scan is not None else (pool_informer,)
+    instance_fleet = virtual(of_instances, instances.machines, sights)
+    everything = joined(found, of_instances)
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     metrics = WarmPoolMetrics(registry)
     pooling = WarmPoolController(
         stores=Stores(pool_informer.store, demand),
-        queues=found,
-        fleet=lambda pool: fleet,
+        queues=everything,
+        fleet=lambda pool: instance_fleet if pool.spec.ec2 is not None else fleet,
         virtual=fleet,
         apply=Apply(api, events, expectations, metrics, monotonic),
         checks=Checks(monotonic),
@@ -75,13 +90,20 @@ def build(api: Api, events: Events, defaulter: Defaulter | None, registry: Colle
 
     # Pools that fill make hundreds of calls at once: those of a claim wait for none of them.
     promptly = Virtual(api.urgent, Prepare(api.urgent, MACHINES, defaulter, seed, monotonic), now)
+    whichever = Either(promptly, instances.machines, ec2.is_instance)
+
+    def holder(pool: Pool | None) -> Machines:
+        if pool is None:
+            return whichever
+        return instances.machines if pool.spec.ec2 is not None else promptly
+
     claims = Claims(
         api.urgent,
         events,
         ClaimMetrics(registry),
         pools=pool_informer.store,
-        queues=found,
-        machines=lambda pool: promptly,
+        queues=everything,
+        machines=holder,
         demand=demand,
         filling=expectations,
     )
@@ -89,12 +111,26 @@ def build(api: Api, events: Events, defaulter: Defaulter | None, registry: Colle
     machine_informer.subscribe(claims.machine_changed)
     guest_informer.subscribe(claims.guest_changed)
     node_informer.subscribe(claims.node_changed)
+    instances.shown.subscribe(
+        partial(pooling.machine_changed, filling.enqueue), partial(pooling.guest_changed, filling.enqueue)
+    )
+    instances.shown.subscribe(claims.machine_changed, claims.guest_changed)
+    scan = instances.scan
+    if scan is not None:
+
+        def seen() -> None:
+            for each in pool_informer.store.all():
+                filling.enqueue(each.key, 0.0)
+
+        scan.seen = seen
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
             for each in (filling, asking):
                 group.create_task(each.run(), name=each.name)
             group.create_task(claims.run(), name="claims")
+            if scan is not None:
+                group.create_task(scan.run(), name="ec2")
 
     return Part("warm", (*informers, claims.informer), work)
 

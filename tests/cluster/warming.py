@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.warm.build import build
+from controllers.warm.ec2.settings import Terms
 from controllers.warm.machine import Machine, machine
 from controllers.warm.pools import POOLS
 from controllers.warm.vm import GUESTS, MACHINES
@@ -61,14 +62,14 @@ class Running:
 
 
 @asynccontextmanager
-async def controllers(kubeconfig: Path) -> AsyncIterator[Running]:
+async def controllers(kubeconfig: Path, ec2: Terms | None = None) -> AsyncIterator[Running]:
     """On leaving, they are cut off wherever they are, as when they are killed."""
     registry = CollectorRegistry()
     async with await Api.connect(
         kubeconfig, user_agent="test-warm", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = Events(api, "poolhouse.dev/controllers")
-        part = build(api, events, None, registry, "")
+        part = build(api, events, None, registry, "", ec2)
         loop = asyncio.get_running_loop()
         began = loop.time()
         tasks = [asyncio.create_task(each.run()) for each in part.informers]

@@ -64,6 +64,7 @@ def test_a_whole_configuration_fills_the_gaps() -> None:
     assert document["spec"] == {
         "replicas": 2,
         "default": True,
+        "incompatiblePolicy": "Orphan",
         "health": {"periodSeconds": 10, "failureThreshold": 3, "terminateThreshold": 17},
         "ec2": {
             "imageID": "ami-d",

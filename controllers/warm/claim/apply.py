@@ -197,7 +197,7 @@ class Apply:
 
     def _order(self, s: State, step: Make) -> Order:
         pool, c = step.pool, s.claim
-        placement = c.wanted.placement or drawn(pool.uid, step.name, pool.spec.placements)
+        placement = c.wanted.placement or drawn(pool.uid, step.name, pool.spec.places)
         at = pool.placements.get(placement) or next(iter(pool.placements.values()))
         template = personal_template(applied(pool.template, c.wanted), c.spec.personalization)
         return Order(

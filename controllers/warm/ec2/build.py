@@ -1,0 +1,58 @@
+"""The parts of instances of EC2, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+
+from controllers.warm.ec2.agent import Network
+from controllers.warm.ec2.cloud import Aws
+from controllers.warm.ec2.instances import Instances
+from controllers.warm.ec2.off import Off
+from controllers.warm.ec2.scan import Scan
+from controllers.warm.ec2.settings import Terms, terms
+from controllers.warm.ec2.shown import Shown
+from controllers.warm.machine import Machine
+from controllers.warm.machines import Machines
+from runtime.api import Api
+from runtime.resource import Resource
+
+__all__ = ["Held", "Terms", "hold", "is_instance", "terms"]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+IDENTITY = "kube-system"
+"""The UID of this namespace is as good as one of the cluster."""
+
+
+@dataclass(frozen=True)
+class Held:
+    machines: Machines = field(default_factory=Off)
+    shown: Shown = field(default_factory=lambda: Shown(monotonic))
+    scan: Scan | None = None
+
+
+def hold(api: Api, terms: Terms | None, known: Callable[[str], bool]) -> Held:
+    if terms is None:
+        return Held()
+    cloud, shown, cluster = Aws(terms), Shown(monotonic), _identity(api)
+    instances = Instances(cloud, Network(), shown, terms, cluster, lambda: datetime.now(UTC))
+    scan = Scan(cloud, shown, instances, api, cluster, known, terms.period_seconds, monotonic)
+    return Held(instances, shown, scan)
+
+
+def is_instance(machine: Machine) -> bool:
+    """By its UID: those of the API server begin otherwise."""
+    return machine.uid.startswith("i-")
+
+
+def _identity(api: Api) -> Callable[[], Awaitable[str]]:
+    found: list[str] = []
+
+    async def cluster() -> str:
+        if not found:
+            found.append((await api.get(NAMESPACES, None, IDENTITY))["metadata"]["uid"])
+        return found[0]
+
+    return cluster

@@ -1,0 +1,91 @@
+"""Looks at all instances, on time and when the controllers begin, and ends those whose pool is gone.
+
+Kubernetes' garbage collector ends a pool's VMs with the pool. It knows nothing of instances, so this is it for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from controllers.warm.ec2.cloud import Cloud
+from controllers.warm.ec2.instances import Instances
+from controllers.warm.ec2.shown import Shown
+from controllers.warm.ec2.tags import CLUSTER
+from controllers.warm.machine import POOL_KIND, Machine
+from controllers.warm.machines import Unsure
+from controllers.warm.pools import POOLS
+from runtime.api import Api
+from runtime.backoff import Backoff
+from runtime.errors import ApiError, NotFound
+
+log = logging.getLogger(__name__)
+
+LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
+PAUSES = Backoff(base_seconds=1, cap_seconds=60)
+
+
+@dataclass
+class Scan:
+    cloud: Cloud
+    shown: Shown
+    instances: Instances
+    api: Api
+    cluster: Callable[[], Awaitable[str]]
+    known: Callable[[str], bool]
+    """whether there is a pool of this UID; who is not known is asked for"""
+    period_seconds: float
+    clock: Callable[[], float]
+    seen: Callable[[], None] = lambda: None
+    """called when the way to EC2 opens or closes: pools that could not count can count again"""
+    problem: str | None = "the instances of EC2 have not been looked at yet"
+    """why what is shown may be old; while there is one, nothing is counted and nothing is ended"""
+    _failures: int = 0
+
+    async def run(self) -> None:
+        while True:
+            pause = await self.look()
+            await asyncio.sleep(pause)
+
+    async def look(self) -> float:
+        """Returns when to look again."""
+        since = self.clock()
+        try:
+            found = await self.cloud.describe({f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LIVING})
+        except (ApiError, TimeoutError) as error:
+            self._failures += 1
+            self._say(f"EC2 can't be asked: {error}")
+            return PAUSES.delay(self._failures, "ec2")
+        self._failures = 0
+        self.shown.all(found, since)
+        self._say(None)
+        for m in self.shown.machines.all():
+            if m.owner.kind == POOL_KIND and not m.deleting and not self.known(m.owner.uid):
+                await self._end_if_left(m)
+        return self.period_seconds
+
+    def _say(self, problem: str | None) -> None:
+        if problem == self.problem:
+            return
+        if problem:
+            log.warning("%s", problem)
+        elif self.problem:
+            log.info("EC2 answers: %d instances are ours", len(self.shown.machines))
+        self.problem = problem
+        self.seen()
+
+    async def _end_if_left(self, m: Machine) -> None:
+        try:
+            if not await self._has_pool(m):
+                await self.instances.terminate(m, "its pool is gone")
+        except (ApiError, Unsure) as error:
+            log.warning("%s: %s", m.name, error)
+
+    async def _has_pool(self, m: Machine) -> bool:
+        try:
+            found = await self.api.get(POOLS, m.namespace, m.owner.name)
+        except NotFound:
+            return False
+        return bool(found["metadata"]["uid"] == m.owner.uid)

@@ -1,0 +1,130 @@
+"""A stand-in for EC2, and for the agents in its instances, at which the real clients are pointed.
+
+Its network is 127.0.0.0/16, so that what listens on this machine answers at the address of every instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from moto.server import ThreadedMotoServer
+
+from controllers.warm.ec2.settings import Terms
+from controllers.warm.ec2.wire import METHODS, SERVICE, messages
+
+Json = dict[str, Any]
+
+REGION = "us-east-1"
+PERIOD_SECONDS = 0.3
+
+
+@dataclass
+class Ec2:
+    endpoint: str
+    client: Any
+    subnets: list[str] = field(default_factory=list)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(REGION, self.endpoint, period_seconds=PERIOD_SECONDS)
+
+    def instances(self, *states: str, **tags: str) -> list[Json]:
+        """With their tags as a dict, in `Tags`."""
+        wanted = [{"Name": "instance-state-name", "Values": list(states or ("pending", "running"))}]
+        wanted += [{"Name": f"tag:{key.replace('__', '/')}", "Values": [value]} for key, value in tags.items()]
+        found = self.client.describe_instances(Filters=wanted)["Reservations"]
+        each = [instance for group in found for instance in group["Instances"]]
+        return [{**i, "Tags": {tag["Key"]: tag["Value"] for tag in i.get("Tags", ())}} for i in each]
+
+    def ids(self, *states: str, **tags: str) -> set[str]:
+        return {each["InstanceId"] for each in self.instances(*states, **tags)}
+
+    def states(self, pool: str) -> list[str]:
+        """What the document's tag says, of those that live."""
+        return sorted(each["Tags"]["WarmPool"] for each in self.instances(**{"poolhouse.dev__warm-pool": pool}))
+
+    def image(self) -> str:
+        found = self.client.describe_images(Owners=["amazon"])["Images"]
+        return str(found[0]["ImageId"])
+
+    def images(self) -> list[str]:
+        return [str(each["ImageId"]) for each in self.client.describe_images(Owners=["amazon"])["Images"][:2]]
+
+
+@contextmanager
+def ec2() -> Iterator[Ec2]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        _, port = server.get_host_and_port()
+        endpoint = f"http://127.0.0.1:{port}"
+        client = boto3.client("ec2", region_name=REGION, endpoint_url=endpoint)
+        found = Ec2(endpoint, client)
+        network = client.create_vpc(CidrBlock="127.0.0.0/16")["Vpc"]["VpcId"]
+        for number in (1, 2, 3):
+            made = client.create_subnet(VpcId=network, CidrBlock=f"127.0.{number}.0/24")
+            found.subnets.append(made["Subnet"]["SubnetId"])
+        for name in ("MyPreprovisionedKeypair", "MyOtherKeypair"):
+            client.create_key_pair(KeyName=name)
+        yield found
+    finally:
+        server.stop()
+
+
+@dataclass
+class Agent:
+    """What the agents of all instances have been asked, and what they answer."""
+
+    port: int = 0
+    launched: list[Json] = field(default_factory=list)
+    terminated: int = 0
+    phase: str = "Running"
+    health: Any = field(default_factory=health.HealthServicer)
+
+    def serving(self, well: bool) -> None:
+        words = health_pb2.HealthCheckResponse
+        self.health.set("", words.SERVING if well else words.NOT_SERVING)
+
+
+@asynccontextmanager
+async def agent() -> AsyncIterator[Agent]:
+    found, known = Agent(), messages()
+    found.serving(True)
+
+    async def launch(asked: Any, context: Any) -> Any:
+        who = asked.pod.metadata
+        found.launched.append({"namespace": who.namespace, "name": who.name, "uid": who.uid})
+        return known["LaunchApplicationResponse"]()
+
+    async def terminate(asked: Any, context: Any) -> Any:
+        found.terminated += 1
+        return known["TerminateApplicationResponse"]()
+
+    async def check(asked: Any, context: Any) -> Any:
+        return known["ApplicationHealthResponse"](podStatus={"phase": found.phase})
+
+    handlers = {}
+    for method, does in (
+        ("LaunchApplication", launch),
+        ("TerminateApplication", terminate),
+        ("CheckApplicationHealth", check),
+    ):
+        asked, answered = (known[name] for name in METHODS[method])
+        handlers[method] = grpc.unary_unary_rpc_method_handler(
+            does, request_deserializer=asked.FromString, response_serializer=answered.SerializeToString
+        )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+    health_pb2_grpc.add_HealthServicer_to_server(found.health, server)
+    found.port = server.add_insecure_port("0.0.0.0:0")
+    await server.start()
+    try:
+        yield found
+    finally:
+        await server.stop(0)

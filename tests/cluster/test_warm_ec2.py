@@ -1,0 +1,229 @@
+"""The document's own system: instances of EC2, an agent in each, and a Kubernetes that asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controllers.warm.ec2.settings import Terms
+from controllers.warm.pools import POOLS
+from kinds import meta
+from kinds.virtual_kubelet import Terms as Wish
+from kinds.virtual_kubelet import imported
+from runtime.api import NotFound
+from tests.cluster.claiming import CLAIMS, Counter
+from tests.cluster.instances import Agent, Ec2, agent, ec2
+from tests.cluster.pooling import until
+from tests.cluster.warming import controllers, namespace
+from tests.kinds.test_virtual_kubelet import SAMPLE
+
+Json = dict[str, Any]
+
+__all__ = ["agent"]
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Ec2]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ACCESS_KEY_ID", "test")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        with ec2() as found:
+            yield found
+
+
+@pytest_asyncio.fixture
+async def desk(control_plane: Any, cloud: Ec2) -> AsyncIterator[Counter]:
+    async with namespace(control_plane.kubeconfig) as found:
+        try:
+            yield Counter(found.api, found.namespace)
+        finally:
+            for resource in (CLAIMS, POOLS):
+                for each in (await found.api.list(resource, found.namespace))[0]:
+                    await found.api.delete(resource, found.namespace, each["metadata"]["name"])
+            if left := cloud.ids("pending", "running"):
+                cloud.client.terminate_instances(InstanceIds=list(left))
+
+
+@pytest_asyncio.fixture
+async def agents() -> AsyncIterator[Agent]:
+    async with agent() as found:
+        yield found
+
+
+async def made(
+    desk: Counter, cloud: Ec2, replicas: int, name: str = "mac", *, ec2: Json | None = None, **spec: Any
+) -> Json:
+    given = {"imageID": cloud.image(), "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
+    spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 2}, **spec}
+    metadata = {"namespace": desk.namespace, "name": name}
+    body = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": metadata, "spec": spec}
+    return await desk.api.create(POOLS, body)
+
+
+def states(cloud: Ec2, pool: str = "mac") -> Callable[[], Any]:
+    async def found() -> list[str]:
+        return await asyncio.to_thread(cloud.states, pool)
+
+    return found
+
+
+async def test_the_documents_sample_fills_to_eleven_and_then_rests(
+    control_plane: Any, desk: Counter, cloud: Ec2
+) -> None:
+    # Its subnets and images are nobody's; the ones of the stand-in take their places.
+    images = dict(zip(("ami-1287634276", "ami-9876789679"), cloud.images(), strict=True))
+    pools = [
+        {**each, "ImageID": images[each["ImageID"]], **({"Subnets": cloud.subnets} if "Subnets" in each else {})}
+        for each in SAMPLE
+    ]
+    config = {"ManagementSubnet": cloud.subnets[0], "WarmPoolConfig": pools}
+    found = imported(config, Wish(namespace=desk.namespace))
+    assert found.problems == ()
+    for document in found.manifests:
+        await desk.api.create(POOLS, document)
+    async with controllers(control_plane.kubeconfig, cloud.terms) as running:
+        for number, replicas in enumerate((2, 5, 3, 1), 1):
+            await until(states(cloud, f"warmpool-{number}"), ["Ready"] * replicas)
+        for number, replicas in enumerate((2, 5, 3, 1), 1):
+            await until(lambda n=number: desk.available(f"warmpool-{n}"), replicas)
+        there = cloud.ids()
+        assert len(there) == 11
+        await asyncio.sleep(1)  # statuses are written a second late
+        writes = running.writes()
+        await asyncio.sleep(3)
+        assert cloud.ids() == there
+        assert cloud.ids("terminated") == set()
+        assert running.writes() == writes
+    for instance in cloud.instances():
+        tags = instance["Tags"]
+        assert tags["WarmPool"] == "Ready"
+        assert instance["SubnetId"] == tags[meta.PLACEMENT]
+        assert (instance["Placement"].get("Tenancy") == "host") == (instance["InstanceType"] == "mac1.metal")
+
+
+async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
+    control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
+) -> None:
+    grpc = {"port": agents.port, "protocol": "GRPC"}
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await made(desk, cloud, 2, default=True, ec2=grpc)
+        await until(states(cloud), ["Ready", "Ready"])
+        uid = (await desk.claim("mine"))["metadata"]["uid"]
+        said = await desk.becomes("mine", "Ready")
+        (used,) = cloud.instances(WarmPool="InUse")
+        assert said["instanceRef"] == {"id": used["InstanceId"]}
+        assert said["launchType"] == "Warm"
+        assert said["addresses"][0] == used["PrivateIpAddress"]
+        who = {"name": "mine", "namespace": desk.namespace, "uid": uid}
+        assert agents.launched == [who]
+        tags = used["Tags"]
+        assert {
+            key: tags[f"KubernetesPod{word}"]
+            for key, word in (("name", "Name"), ("namespace", "Namespace"), ("uid", "UUID"))
+        } == who
+        await until(states(cloud), ["InUse", "Ready", "Ready"])
+        await desk.unclaim("mine")
+        await until(states(cloud), ["Ready", "Ready"])
+        assert agents.terminated == 1
+        assert cloud.ids("shutting-down", "terminated") >= {used["InstanceId"]}
+
+
+async def test_an_application_that_fails_costs_its_instance(
+    control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
+) -> None:
+    agents.phase = "Failed"
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        spec = {"readiness": {"timeoutSeconds": 1}, "default": True}
+        await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, **spec)
+        await until(states(cloud), ["Ready"])
+        (first,) = cloud.ids()
+        await desk.claim("mine")
+        said = await desk.becomes("mine", "Failed", 40)
+        assert said["attempts"] == 2
+        await until(states(cloud), ["Ready"])
+        assert first in cloud.ids("shutting-down", "terminated")
+
+
+async def test_an_instance_is_ready_when_its_agent_serves(
+    control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
+) -> None:
+    agents.serving(False)
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"})
+        await until(states(cloud), ["PENDING_WARMPOOL_PROVISIONING"])
+        agents.serving(True)
+        await until(states(cloud), ["Ready"])
+
+
+async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await made(desk, cloud, 2, default=True)
+        await until(states(cloud), ["Ready", "Ready"])
+        await desk.claim("mine")
+        await desk.becomes("mine", "Ready")
+        await until(states(cloud), ["InUse", "Ready", "Ready"])
+        there = cloud.ids()
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await until(lambda: desk.available("mac"), 2)
+        await desk.claim("next")
+        said = await desk.becomes("next", "Ready")
+        assert said["instanceRef"]["id"] in there
+        assert (await desk.phase("mine")) == "Ready"
+        await until(states(cloud), ["InUse", "InUse", "Ready", "Ready"])
+        assert there <= cloud.ids()
+
+
+async def test_what_no_longer_fits_is_left_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+    first, second = cloud.images()
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await made(desk, cloud, 1, ec2={"imageID": first}, incompatiblePolicy="Orphan")
+        await until(states(cloud), ["Ready"])
+        (old,) = cloud.ids()
+        await desk.change("mac", ec2={"imageID": second})
+
+        async def images() -> list[str]:
+            found = await asyncio.to_thread(cloud.instances)
+            return sorted(each["ImageId"] for each in found if not each["Tags"].get(meta.ORPHANED))
+
+        await until(images, [second])
+        (orphan,) = (each for each in cloud.instances() if each["InstanceId"] == old)
+        assert orphan["Tags"][meta.ORPHANED] == "TemplateChanged"
+        await desk.api.delete(POOLS, desk.namespace, "mac")
+        await until(lambda: asyncio.to_thread(cloud.ids), {old})  # the others went with their pool
+
+
+async def test_what_ec2_refuses_is_a_condition_and_is_tried_again(
+    control_plane: Any, desk: Counter, cloud: Ec2
+) -> None:
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        refill = {"backoffSeconds": 1, "maxBackoffSeconds": 1}
+        await made(desk, cloud, 1, ec2={"subnets": ["subnet-nobody"]}, refill=refill)
+        await until(lambda: desk.condition("Degraded", "mac"), ("True", "FailedCreate"))
+        assert "subnet-nobody" in (await desk.status("mac"))["failures"]["lastMessage"]
+        await desk.change("mac", ec2={"subnets": cloud.subnets})
+        await until(states(cloud), ["Ready"])
+
+
+async def test_without_a_region_a_pool_says_what_is_missing(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+    async with controllers(control_plane.kubeconfig):
+        await made(desk, cloud, 1, default=True)
+        await until(lambda: desk.condition("Degraded", "mac"), ("True", "FailedCreate"))
+        assert "POOLHOUSE_EC2_REGION" in (await desk.status("mac"))["failures"]["lastMessage"]
+        assert cloud.ids() == set()
+
+
+async def test_while_ec2_is_away_nothing_is_ended(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+    async with controllers(control_plane.kubeconfig, cloud.terms):
+        await made(desk, cloud, 2)
+        await until(states(cloud), ["Ready", "Ready"])
+        there = cloud.ids()
+    nowhere = Terms(cloud.terms.region, "http://127.0.0.1:9", period_seconds=0.3)
+    async with controllers(control_plane.kubeconfig, nowhere):
+        await asyncio.sleep(3)
+        with pytest.raises(NotFound):
+            await desk.api.get(CLAIMS, desk.namespace, "nobody")
+    assert cloud.ids() == there

@@ -239,6 +239,36 @@ async def test_a_template_rolls_out_and_back(place: Place, ours: Any) -> None:
     assert {"RolloutStarted", "RolloutComplete"} <= await place.news()
 
 
+async def test_a_template_that_never_starts_stops_its_rollout_and_the_old_go_on_serving(
+    place: Place, ours: Any
+) -> None:
+    await place.pool(4, updateStrategy={"progressDeadlineSeconds": 2})
+    async with controllers(ours):
+        await until(place.available, 4)
+        first = await place.uids()
+        await place.change(template=template("96Mi", fail="CrashLoopBackOff"))
+        await until(lambda: place.condition("RolloutComplete"), ("False", "ProgressDeadlineExceeded"))
+        assert await place.available() == 3
+        await place.change(template={**template(), "metadata": {"annotations": {meta.SIM_PREFIX + "fail": None}}})
+        await until(place.available, 4)
+        assert len(first & await place.uids()) == 3, "they were of this template all the time"
+    assert "RolloutStalled" in await place.news()
+
+
+async def test_what_the_cluster_has_no_room_for_is_held_and_not_replaced(place: Place, ours: Any) -> None:
+    await place.pool(3, template=template(fail="ErrorUnschedulable"), readiness={"timeoutSeconds": 2})
+    async with controllers(ours):
+        await until(lambda: place.condition("Available"), ("False", "InsufficientCapacity"))
+        before = await place.uids()
+        await asyncio.sleep(3)
+        assert await place.uids() == before
+        for m in await place.machines():  # there is room
+            await place.annotate(m, fail="", fail_rate="0")
+        await until(place.available, 3)
+        assert await place.uids() == before
+    assert "CapacityExhausted" in await place.news()
+
+
 _LEAST: dict[str, int] = {}
 
 

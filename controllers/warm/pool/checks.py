@@ -6,13 +6,14 @@ Nothing here is the truth: after a restart counting begins anew, which only mean
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controllers.warm.health import resting, vitals
 from controllers.warm.machine import Machine
 from controllers.warm.machines import Health, Machines
-from controllers.warm.pool.state import NOTHING_KNOWN, Vital
+from controllers.warm.pool.state import NOTHING_KNOWN, Vital, held
 from controllers.warm.pools import Pool
 from kinds.warmpool import Readiness
 
@@ -30,6 +31,7 @@ class _Memory:
     well_since: float | None = None
     failing: int = 0
     counted_at: float = 0.0
+    held_at: float = -math.inf
 
 
 @dataclass
@@ -85,7 +87,9 @@ class Checks:
             memory.well_since = None
         over = self._count(memory, waiting, pool.spec.health.period_seconds, now)
         well = 0.0 if memory.well_since is None else now - memory.well_since
-        return Vital(awake, waiting, memory.failing, over, well)
+        if held(m):
+            memory.held_at = now
+        return Vital(awake, waiting, memory.failing, over, well, now - memory.held_at)
 
     def _count(self, memory: _Memory, waiting: Health, period: float, now: float) -> bool:
         """What could not be checked neither advances the count nor forgives."""

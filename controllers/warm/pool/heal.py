@@ -70,21 +70,22 @@ def mass_failure(state: State) -> bool:
 
 
 def too_late(state: State, now: datetime) -> list[Machine]:
-    """One that is held is not late: a new one would wait just as long."""
-    seconds = state.pool.spec.readiness.timeout_seconds
-    return [
-        m
-        for m in state.in_state(Warm.PROVISIONING)
-        if state.vital(m).awake.verdict != "Healthy" and not held(m) and seconds_since(m.since, now) >= seconds
-    ]
+    """One that is held is not late, a new one would wait just as long; its time begins when it is let go."""
+    found = state.in_state(Warm.PROVISIONING)
+    return [m for m in found if state.vital(m).awake.verdict != "Healthy" and not held(m) and _left(state, m, now) <= 0]
 
 
 def seconds_until_late(state: State, now: datetime) -> float | None:
     """When time alone changes what is decided here."""
-    timeout = state.pool.spec.readiness.timeout_seconds
-    ends = [timeout - seconds_since(m.since, now) for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)]
+    ends = [_left(state, m, now) for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)]
     ends += [NODE_SECONDS - seconds_since(m.since, now) for m in state.in_state(Warm.UNKNOWN)]
     return min((left for left in ends if left > 0), default=None)
+
+
+def _left(state: State, m: Machine, now: datetime) -> float:
+    """Until it should have left its state."""
+    waited = min(seconds_since(m.since, now), state.vital(m).held_ago)
+    return state.pool.spec.readiness.timeout_seconds - waited
 
 
 def _recovered(vital: Vital) -> bool:

@@ -37,6 +37,8 @@ class Vital:
     """one of them has just ended"""
     well_seconds: float = 0.0
     """for how long it has been well as a machine that runs"""
+    held_ago: float = math.inf
+    """seconds since the cluster had no room for it, or somebody gated it"""
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,13 @@ def test_health_has_to_last(looking: Looking) -> None:
     assert looking.at(WELL, 5).well_seconds == 0
 
 
+def test_how_long_ago_there_was_no_room(looking: Looking) -> None:
+    waiting = machine("a", Warm.PROVISIONING, guest=a_guest(trouble="Unschedulable", phase="Scheduling"))
+    assert looking.at(WELL, 0).held_ago == float("inf")
+    assert looking.at(waiting, 500).held_ago == 0
+    assert looking.at(replace(waiting, guest=a_guest()), 7).held_ago == 7
+
+
 def test_one_that_is_gone_is_forgotten(looking: Looking) -> None:
     looking.at(ILL, 10, 10)
     looking.checks.forget(ILL.uid)

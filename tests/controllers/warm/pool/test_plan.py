@@ -266,6 +266,11 @@ TIRED = {"a": failing(9)}
             state(1, machine("a", NEW, **{**LATE, **ABROAD})), [], id="what the cluster has no room for is not late"
         ),
         pytest.param(
+            state(1, machine("a", NEW, **LATE), health={"a": failing(held_ago=899)}),
+            [],
+            id="nor what it had no room for until a moment ago",
+        ),
+        pytest.param(
             state(5, *(machine(f"a{n}", NEW, **{**LATE, **BROKEN}) for n in range(5))),
             [("terminate", "a0", "ReadinessTimeout")],
             id="where all are late, one is replaced",

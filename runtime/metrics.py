@@ -53,4 +53,7 @@ class Metrics:
             "resource",
         )
         self.events = counter("events_total", "Events for users, by outcome (sent, dropped, refused).", "outcome")
+        self.certificate_ends = gauge(
+            "certificate_expiry_timestamp_seconds", "When the certificate that this server shows ends.", "file"
+        )
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")

@@ -34,8 +34,12 @@ class Certificate:
     it into the one in use would, in the moment between the two files' renewal, leave a certificate without its key.
     """
 
-    def __init__(self, directory: Path, clients: Path | None = None) -> None:
-        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well."""
+    def __init__(
+        self, directory: Path, clients: Path | None = None, ends: Callable[[float], None] = lambda moment: None
+    ) -> None:
+        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well. `ends` is
+        told when the certificate that is shown ends, in seconds since 1970."""
+        self._ends = ends
         self._files = directory / "tls.crt", directory / "tls.key"
         self._clients = clients
         self._stamp: tuple[tuple[int, int, int], ...] = ()
@@ -50,7 +54,7 @@ class Certificate:
             if stamp == self._stamp:
                 return False
             self._current = self._load()
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
             log.warning("certificate: %s: %s; the old one stays", self._files[0], error)
             return False
         log.info("certificate: %s is new", self._files[0])
@@ -74,6 +78,7 @@ class Certificate:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
+        self._ends(_end(self._files[0]))
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
 
@@ -81,6 +86,13 @@ class Certificate:
         files = (*self._files, self._clients) if self._clients is not None else self._files
         stats = [os.stat(file) for file in files]  # follows links: a mounted Secret is replaced by turning one
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+
+
+def _end(file: Path) -> float:
+    """A chain begins with the server's own."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    return load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
 
 
 class _Server(uvicorn.Server):
@@ -120,6 +132,7 @@ async def serve(
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
     clients: Path | None = None,
+    ends: Callable[[float], None] = lambda moment: None,
     http: type[asyncio.Protocol] = Guarded,
     **settings: Any,
 ) -> None:
@@ -129,7 +142,7 @@ async def serve(
     With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. With
     `clients`, those whom that authority has certified are asked to show it. `settings` are uvicorn's.
     """
-    certificate = Certificate(tls, clients) if tls is not None else None
+    certificate = Certificate(tls, clients, ends) if tls is not None else None
     listener = bind(host, port)
     config = uvicorn.Config(
         app,

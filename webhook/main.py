@@ -137,7 +137,14 @@ async def run(settings: Settings) -> None:
                 beside.append(group.create_task(files.run(), name="certificate-files"))
                 await files.there()
             log.info("serving admission on %s:%d", settings.host, settings.port)
-            await serve(app(service), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS)
+            await serve(
+                app(service),
+                settings.host,
+                settings.port,
+                settings.tls,
+                drain_seconds=DRAIN_SECONDS,
+                ends=api.metrics.certificate_ends.labels("tls.crt").set,
+            )
             for task in beside:
                 task.cancel()
 

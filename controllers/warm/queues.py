@@ -51,6 +51,7 @@ GUEST_INDEXES: Mapping[str, Callable[[Guest], Iterable[Hashable]]] = {"node": _b
 
 
 SPARE = 100
+GONE = Node("(deleted)", ready=False)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Queues:
         guest = self.guests.get(m.key)
         if guest is None or guest.owner != m.uid:
             return m
-        node = self.nodes.get(("", guest.node)) if guest.node else None
+        node = self._node(guest.node) if guest.node else None
         known = self._joined.get(m.key)
         if known is not None and known[0] is m and known[1] is guest and known[2] is node:
             return known[3]
@@ -113,3 +114,8 @@ class Queues:
         found = replace(m, guest=guest, node=node)
         self._joined[m.key] = m, guest, node, found
         return found
+
+    def _node(self, name: str) -> Node | None:
+        """One that was deleted answers no more than one that is silent."""
+        found = self.nodes.get(("", name))
+        return GONE if found is None and len(self.nodes) else found

@@ -59,6 +59,8 @@ class WarmPoolController:
     seed: str
     """another one in every process: names that it makes are its own"""
     _failures: dict[str, Failures] = field(default_factory=dict)
+    _templates: dict[str, str] = field(default_factory=dict)
+    """of which template the failures are"""
     _buckets: dict[str, Bucket] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
     _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class WarmPoolController:
         fleet, now, clock = self.fleet(pool), self.now(), self.clock()
         if pool.uid not in self._failures:
             self._begin(pool, fleet)
+        self._begin_anew(pool)
         state = self._observe(pool, fleet, clock)
         decided = plan(state, now)
         self._took[pool.key] = self.clock() - clock
@@ -129,6 +132,12 @@ class WarmPoolController:
         self._failures[pool.uid] = Failures.read(pool.status)
         for word, count in Counter(m.state.value for m in fleet.all(pool.uid) if m.state).items():
             self.metrics.recovered.labels(*pool.key, word).inc(count)
+
+    def _begin_anew(self, pool: Pool) -> None:
+        """What failed with another template says nothing about this one: nobody who mends it waits for old pauses."""
+        before = self._templates.setdefault(pool.uid, pool.status.template_hash or pool.template_hash)
+        if before != pool.template_hash:
+            self._templates[pool.uid], self._failures[pool.uid] = pool.template_hash, NO_FAILURES
 
     def _learned(self, state: State, outcome: Outcome, now: datetime) -> Failures:
         """Failures in a row, after what came of the last calls."""
@@ -193,7 +202,7 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
-            for memory in (self._failures, self._buckets, self._written, self._said):
+            for memory in (self._failures, self._templates, self._buckets, self._written, self._said):
                 memory.pop(old.uid, None)
         for each in (old, new):
             if each is not None:

@@ -1,0 +1,207 @@
+"""One look at a pool after another: what is remembered in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.warm.demand import Demand
+from controllers.warm.guest import Guest
+from controllers.warm.machine import Machine
+from controllers.warm.machines import Lost, Order
+from controllers.warm.nodes import Node
+from controllers.warm.pool.apply import Apply
+from controllers.warm.pool.checks import Checks
+from controllers.warm.pool.controller import DEPTH_CHECK_SECONDS, WarmPoolController
+from controllers.warm.pool.metrics import WarmPoolMetrics
+from controllers.warm.pool.observe import Fleet, Stores
+from controllers.warm.pools import Misfit, Pool, by_namespace, by_uid
+from controllers.warm.queues import GUEST_INDEXES, INDEXES, Queues
+from kinds.warm import Warm
+from runtime.api import Api
+from runtime.controller import Unfinished
+from runtime.errors import Invalid
+from runtime.events import Events
+from runtime.expectations import Expectations
+from runtime.store import Store
+from tests.controllers.warm.builders import NOW, OTHER_TEMPLATE, UID, a_pool, machine
+from tests.controllers.warm.pool.test_apply import Said, Shelf
+
+KEY = ("ns", "web")
+
+
+class Refusing(Shelf):
+    """A shelf that takes nothing while it is `full`."""
+
+    full = False
+    asked = 0
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    async def create(self, order: Order) -> Machine:
+        self.asked += 1
+        self.meanwhile()
+        if self.full:
+            raise Invalid("no such disk")
+        return await super().create(order)
+
+
+class Written:
+    """An API that is told of statuses."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+
+    async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> None:
+        self.statuses.append(change["status"])
+
+
+class Sight:
+    problem: str | None = None
+
+
+class World:
+    def __init__(self, pool: Pool) -> None:
+        self.pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
+        self.pools.put(KEY, pool)
+        machines: Store[Machine] = Store(INDEXES)
+        guests: Store[Guest] = Store(GUEST_INDEXES)
+        nodes: Store[Node] = Store()
+        self.queues = Queues(machines, guests, nodes)
+        self.shelf, self.api, self.sight, self.seconds = Refusing(), Written(), Sight(), 1000.0
+        self.registry = CollectorRegistry()
+        metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
+        fleet = Fleet(self.shelf, self.queues.all, self.queues.named, (self.sight,))
+        apply = Apply(cast(Api, self.api), cast(Events, Said()), expectations, metrics, self.clock)
+        self.controller = WarmPoolController(
+            stores=Stores(self.pools, Demand()),
+            queues=self.queues,
+            fleet=lambda pool: fleet,
+            virtual=fleet,
+            apply=apply,
+            checks=Checks(self.clock),
+            expectations=expectations,
+            metrics=metrics,
+            clock=self.clock,
+            now=lambda: NOW,
+            seed="s",
+        )
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def holds(self, *machines: Machine) -> None:
+        for m in machines:
+            self.queues.machines.put(m.key, replace(m, guest=None, node=None))
+            if m.guest is not None:
+                self.queues.guests.put(m.key, m.guest)
+
+    async def look(self) -> float | None:
+        return await self.controller.reconcile(KEY)
+
+
+async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
+    world = World(a_pool(3))
+    world.shelf.full = True
+    wait = await world.look()
+    assert wait is not None
+    assert wait <= 10
+    await world.look()
+    assert world.shelf.asked == 1
+    assert world.api.statuses[-1]["failures"]["lastReason"] == "FailedCreate"
+
+
+async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> None:
+    world = World(a_pool(3))
+    world.shelf.full = True
+    await world.look()
+    world.shelf.full = False
+    world.pools.put(KEY, a_pool(3, template=OTHER_TEMPLATE))
+    await world.look()
+    assert [verb for verb, _ in world.shelf.done] == ["create"] * 3
+
+
+async def test_a_restart_waits_for_the_pause_that_was_said() -> None:
+    failures = {"consecutive": 4, "lastReason": "FailedCreate", "nextRetryAt": "2026-11-21T12:01:00Z"}
+    world = World(a_pool(3, status={"failures": failures}))
+    await world.look()
+    assert world.shelf.asked == 0
+
+
+async def test_what_was_made_is_waited_for_and_not_made_twice() -> None:
+    world = World(a_pool(3))
+    await world.look()
+    await world.look()
+    assert world.shelf.asked == 3
+
+
+async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then() -> None:
+    world = World(a_pool(1))
+    world.holds(machine("a"))
+    await world.look()
+    said = world.api.statuses[-1]
+    world.pools.put(KEY, a_pool(1, status={k: v for k, v in said.items() if v is not None}))
+    world.seconds += 60
+    assert await world.look() == DEPTH_CHECK_SECONDS
+    assert len(world.api.statuses) == 1
+    assert world.shelf.done == []
+
+
+async def test_who_cannot_see_does_nothing() -> None:
+    world = World(a_pool(3))
+    world.sight.problem = "connection refused"
+    await world.look()
+    assert world.shelf.asked == 0
+
+
+async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:
+    world = World(a_pool(3))
+
+    def vanish() -> None:
+        if pool := world.pools.drop(KEY):
+            world.controller.pool_changed(lambda key, seconds: None, pool, None)
+
+    world.shelf.meanwhile = vanish
+    await world.look()
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_desired", labels) is None
+
+
+async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> None:
+    world = World(a_pool(3))
+    stray = machine("a", owner=machine("b", Warm.IN_USE).owner)
+    world.holds(stray)
+    world.pools.drop(KEY)
+    await world.look()
+    assert world.shelf.done == [("change", "web-a")]
+
+
+async def test_a_write_that_was_lost_is_tried_again() -> None:
+    world = World(a_pool(1))
+    world.holds(machine("a", Warm.PROVISIONING))
+    world.shelf.raises["web-a"] = Lost("somebody was first")
+    with pytest.raises(Unfinished):
+        await world.look()
+    del world.shelf.raises["web-a"]
+    await world.look()
+    assert world.shelf.done == [("change", "web-a")]
+
+
+async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> None:
+    world = World(a_pool(2))
+    world.holds(machine("a"), machine("b", Warm.UNHEALTHY))
+    await world.look()
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web"}
+    found = {
+        state: world.registry.get_sample_value(
+            "kubevirt_poolhouse_warmpool_recovered_total", {**labels, "state": state}
+        )
+        for state in ("Ready", "Unhealthy")
+    }
+    assert found == {"Ready": 1, "Unhealthy": 1}
+    assert world.controller.stores.of(UID) is not None

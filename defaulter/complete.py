@@ -229,7 +229,7 @@ def _real_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], of
 def _known_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], offer: Offer | None) -> Json:
     """The spec with a machine that our QEMU has, where the cluster's nodes have another of the same family."""
     machine = get(spec, _MACHINE)
-    if machine in known or not isinstance(machine, str):
+    if not isinstance(machine, str) or machine in known:
         return spec
     stand_in = machines.stand_in(machine, known, cluster.machines, offer)
     if stand_in is None:

@@ -25,7 +25,7 @@ def alias(name: str) -> str:
 
 def architecture(spec: Json) -> str:
     value = spec.get("architecture")
-    return value if value in ARCHITECTURES else "amd64"
+    return value if isinstance(value, str) and value in ARCHITECTURES else "amd64"
 
 
 def virtio_model(spec: Json) -> str:

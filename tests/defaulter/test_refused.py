@@ -132,6 +132,7 @@ D = "spec.template.spec.domain"
             id="a LUN on a bus that cannot have one",
         ),
         pytest.param(spec(architecture="vax"), None, "must be one of", id="an unknown architecture"),
+        pytest.param(spec(architecture={"a": 1}), None, "must be one of", id="an architecture that is an object"),
         pytest.param(
             spec({"name": "x", "disk": {"bus": "virtio"}, "cdrom": {}}), "devices.disks[0]", "at once", id="disk and CD"
         ),

@@ -29,10 +29,10 @@ from tests.cluster.test_engine import (
     on_another,
     pid_of,
     says,
-    stack,
     vm,
     with_disk,
 )
+from tests.conftest import stack
 
 Json = dict[str, Any]
 

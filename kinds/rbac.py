@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from kinds import KINDS, meta, webhooks
 from kinds.kind import Kind
 from kinds.model import Json
+from kinds.policy import POLICY
+from kinds.pool import POOL
+from kinds.warmpool import WARM_POOL
 
 READ = ("get", "list", "watch")
+FOLLOW = ("list", "watch")
 WRITE = ("create", "update", "patch", "delete")
 
 
@@ -37,14 +41,14 @@ def _kinds(kinds: Iterable[Kind]) -> tuple[Grant, ...]:
     for kind in kinds:
         found += [
             Grant(kind.group, (kind.plural,), READ, "to see what is wanted"),
-            Grant(kind.group, (f"{kind.plural}/status",), ("get", "update", "patch"), "to say what is"),
+            Grant(kind.group, (f"{kind.plural}/status",), ("patch",), "to say what is"),
             Grant(kind.group, (f"{kind.plural}/finalizers",), ("update",), "to own objects that block its deletion"),
         ]
     return tuple(found)
 
 
 _EVENTS = Grant("events.k8s.io", ("events",), ("create", "patch"), "to tell people what was done and why")
-_LEASES = Grant("coordination.k8s.io", ("leases",), ("get", "create", "update", "patch"), "to be the only one at work")
+_LEASES = Grant("coordination.k8s.io", ("leases",), ("get", "create", "update"), "to be the only one at work")
 
 CLUSTER: Mapping[str, tuple[Grant, ...]] = {
     "webhook": (
@@ -52,9 +56,9 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
             "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "a template's author must be allowed VMs"
         ),
         Grant("kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a first VM"),
-        Grant("kubevirt.io", ("virtualmachines",), READ, "to find a free name for the dry run"),
-        *(Grant(k.group, (k.plural,), READ, "to compare with what is there") for k in KINDS),
-        Grant("", ("nodes",), READ, "a VM's machine type is one that nodes can run"),
+        Grant("kubevirt.io", ("virtualmachines",), ("list",), "to find a free name for the dry run"),
+        *(Grant(k.group, (k.plural,), ("list",), "to compare with what is there") for k in (POOL, WARM_POOL, POLICY)),
+        Grant("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
     ),
     "controllers": (
         *_kinds(KINDS),
@@ -84,12 +88,17 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
             ("patch",),
             "their finalizer, where machines are to outlive them",
         ),
-        Grant("cdi.kubevirt.io", ("datavolumes",), (*READ, "patch", "delete"), "disks that outlive their VM"),
-        Grant("", ("persistentvolumeclaims",), (*READ, "patch", "delete"), "disks that outlive their VM"),
+        Grant("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "disks that outlive their VM"),
+        Grant("", ("persistentvolumeclaims",), (*READ, "patch"), "disks that outlive their VM"),
         Grant("", ("namespaces",), READ, "migration policies select by namespace"),
-        Grant("", ("nodes",), READ, "a VM's machine type is one that nodes can run"),
-        Grant("migrations.kubevirt.io", ("migrationpolicies",), (*READ, *WRITE), "KubeVirt's, which enforce ours"),
-        Grant("kubevirt.io", ("kubevirts",), READ, "its configuration stands where a policy says nothing"),
+        Grant("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
+        Grant(
+            "migrations.kubevirt.io",
+            ("migrationpolicies",),
+            (*READ, "create", "update", "delete"),
+            "KubeVirt's, which enforce ours",
+        ),
+        Grant("kubevirt.io", ("kubevirts",), FOLLOW, "its configuration stands where a policy says nothing"),
         Grant(
             "apiextensions.k8s.io",
             ("customresourcedefinitions",),
@@ -97,7 +106,7 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
             "to stand aside where KubeVirt has installed its own",
             names=tuple(kind.crd_name for kind in KINDS if kind.stands_back),
         ),
-        Grant("apps", ("controllerrevisions",), (*READ, *WRITE), "a pool's templates of the past"),
+        Grant("apps", ("controllerrevisions",), (*READ, "create", "delete"), "a pool's templates of the past"),
         _EVENTS,
     ),
     "engine": (

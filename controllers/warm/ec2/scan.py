@@ -24,6 +24,7 @@ from runtime.errors import ApiError, NotFound
 log = logging.getLogger(__name__)
 
 LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
+UNSEEN = "the instances of EC2 have not been looked at yet"
 PAUSES = Backoff(base_seconds=1, cap_seconds=60)
 
 
@@ -40,11 +41,13 @@ class Scan:
     clock: Callable[[], float]
     seen: Callable[[], None] = lambda: None
     """called when the way to EC2 opens or closes: pools that could not count can count again"""
-    problem: str | None = "the instances of EC2 have not been looked at yet"
+    problem: str | None = UNSEEN
     """why what is shown may be old; while there is one, nothing is counted and nothing is ended"""
     _failures: int = 0
 
     async def run(self) -> None:
+        # What was seen when we led before is as old as that.
+        self._say(UNSEEN)
         while True:
             pause = await self.look()
             await asyncio.sleep(pause)

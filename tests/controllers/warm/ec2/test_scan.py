@@ -1,0 +1,85 @@
+"""What is shown of EC2 on time, and what becomes of instances whose pool is gone."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from controllers.warm.ec2.scan import PAUSES, UNSEEN, Scan
+from controllers.warm.machine import NOBODY
+from controllers.warm.machines import Change
+from kinds.warm import Warm
+from runtime.api import Api
+from runtime.errors import NotFound, Unreachable
+from tests.controllers.warm.ec2.cloud import POOL, order
+from tests.controllers.warm.ec2.test_instances import CLAIM, TAKEN, House
+
+
+class Pools:
+    """An API server that has these pools, by UID."""
+
+    def __init__(self, *uids: str) -> None:
+        self.uids = uids
+        self.away = False
+
+    async def get(self, resource: Any, namespace: str, name: str) -> dict[str, Any]:
+        if self.away:
+            raise Unreachable("no answer")
+        if not self.uids:
+            raise NotFound("it is gone")
+        return {"metadata": {"uid": self.uids[0]}}
+
+
+def scan(house: House, pools: Pools, *known: str) -> Scan:
+    async def cluster() -> str:
+        return "cluster"
+
+    api = cast(Api, pools)
+    return Scan(house.cloud, house.shown, house.instances, api, cluster, known.__contains__, 5.0, lambda: house.now)
+
+
+async def test_a_restart_shows_what_is_there() -> None:
+    before = House()
+    made = await before.instances.create(order())
+    after = House(before.cloud)
+    looking = scan(after, Pools(), POOL.uid)
+    assert looking.problem == UNSEEN
+    assert await looking.look() == 5.0
+    assert looking.problem is None
+    assert after.shown.machines.get(made.key) == made
+
+
+async def test_while_ec2_is_away_what_was_seen_stays_and_nobody_counts_on_it() -> None:
+    house = House()
+    made = await house.instances.create(order())
+    looking = scan(house, Pools(), POOL.uid)
+    await looking.look()
+    house.cloud.refuses = Unreachable("no answer")
+    assert await looking.look() == PAUSES.delay(1, "ec2")
+    assert "no answer" in (looking.problem or "")
+    assert house.shown.machines.get(made.key) == made
+
+
+async def test_an_instance_goes_with_its_pool() -> None:
+    house = House()
+    await house.instances.create(order())
+    for pools, state in ((Pools(POOL.uid), "running"), (Pools("another-uid"), "shutting-down")):
+        await scan(house, pools).look()
+        assert [each["State"]["Name"] for each in house.cloud.instances.values()] == [state]
+
+
+async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
+    house = House()
+    claimed = await house.instances.change(await house.ready(), TAKEN)
+    assert (claimed.owner, claimed.state) == (CLAIM, Warm.ALLOCATING)
+    await house.instances.change(await house.ready(name="mac-2"), Change(owner=NOBODY))
+    await scan(house, Pools()).look()
+    assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}
+
+
+async def test_who_cannot_ask_for_the_pool_ends_nothing() -> None:
+    house = House()
+    await house.instances.create(order())
+    pools = Pools()
+    pools.away = True
+    await scan(house, pools).look()
+    assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -150,6 +151,8 @@ def _log_in(user: str, status: Json) -> None:
     address = next(iter(status.get("addresses") or ()), None)
     if address is None:
         raise Failed("the VM has no address to log in to; try its console")
+    if shutil.which("ssh") is None:
+        raise Failed(f"there is no ssh here; log in as {user} at {address}")
     os.execvp("ssh", ["ssh", f"{user}@{address}"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner, Result
 
+from cli.main import poolhouse
 from controllers.warm.claim.state import CLAIMS
 from controllers.warm.pools import POOLS
 from controllers.warm.vm import GUESTS, MACHINES, NODES
@@ -296,6 +299,27 @@ async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, runni
     finally:
         for each in nodes:
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
+
+
+async def test_by_command(simulated: Places, desk: Counter, running: Running) -> None:
+    """Taken, given back and examined as a person would."""
+    await desk.filled(1)
+
+    async def run(*arguments: str) -> Result:
+        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
+
+    taken = await run("claim", "mine", "--pool", "web", "--ttl", "600", "-o", "json")
+    assert taken.exit_code == 0, taken.output
+    status = json.loads(taken.stdout)
+    assert (status["phase"], status["launchType"]) == ("Ready", "Warm")
+    refused = await run("claim", "other", "--pool", "nowhere", "--timeout", "30")
+    assert (refused.exit_code, "PoolNotFound" in refused.output) == (1, True)
+    said = await run("warmpool", "status", "web")
+    assert "1 claimed" in said.output
+    assert (await run("warmpool", "doctor")).output == "all is well\n"
+    given = await run("release", "mine")
+    assert (given.exit_code, given.output) == (0, "mine is Released\n")
 
 
 async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours: Path) -> None:

@@ -35,7 +35,7 @@ from tests.cluster.warming import Running, controllers, template
 Json = dict[str, Any]
 
 SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
-SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
+SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 10)
 PEACE_SECONDS = 60.0
 MOST = 14
 """maxTotal of the pool"""

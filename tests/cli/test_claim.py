@@ -1,0 +1,59 @@
+"""What is said of a claim and of a pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.claim import said
+from cli.warmth import said as of_pool
+
+Json = dict[str, Any]
+
+TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
+READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
+HELD = {"type": "Bound", "status": "False", "reason": "PoolNotFound", "message": "there is none"}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({}, "mine: Pending", id="not looked at"),
+        pytest.param(
+            {"phase": "Pending", "conditions": [HELD]}, "mine: Pending: PoolNotFound: there is none", id="held"
+        ),
+        pytest.param({"phase": "Queued", "queuePosition": 3}, "mine: Queued, number 3 in line", id="in line"),
+        pytest.param(
+            READY,
+            "mine: web-1 is yours: Warm after 34 ms (queue 1, bind 24, activate 0, check 9)",
+            id="ready, and what each step took",
+        ),
+        pytest.param(
+            {**READY, "timings": {}, "addresses": ["10.0.0.1"], "expiresAt": "noon"},
+            "mine: web-1 is yours at 10.0.0.1: Warm, until noon",
+            id="where and for how long",
+        ),
+    ],
+)
+def test_a_claim(status: Json, expected: str) -> None:
+    assert said("mine", status) == expected
+
+
+def test_a_pool_says_what_it_lacks() -> None:
+    conditions = [
+        {"type": "Available", "status": "False", "reason": "TooFew", "message": "1 of 3"},
+        {"type": "Degraded", "status": "True", "reason": "Breaker", "message": ""},
+        {"type": "Default", "status": "False", "reason": "NotWanted", "message": ""},
+        {"type": "Valid", "status": "True", "reason": "Valid", "message": ""},
+    ]
+    status = {"availableReplicas": 1, "queuedClaims": 1, "claimed": 2, "unhealthy": 0, "conditions": conditions}
+    status["failures"] = {"consecutive": 2, "lastMessage": "quota"}
+    document = {"metadata": {"name": "web"}, "spec": {"replicas": 3, "default": True}, "status": status}
+    assert of_pool(document) == [
+        "web (default): 1 of 3 ready, 1 claim in line",
+        "  2 claimed",
+        "  2 failures: quota",
+        "  Available is False: 1 of 3",
+        "  Degraded is True: Breaker",
+    ]

@@ -167,7 +167,6 @@ MEANINGS: Mapping[str, str] = {
     "Queued": "The claim waits in line.",
     "ClaimBound": "The claim has a VM, which nobody else can get.",
     "ColdStart": "No VM fitted; one was made for the claim.",
-    "Cold": "The VM was made for the claim.",
     "Activating": "The VM is being resumed or started.",
     "ClaimReady": "The VM was handed over.",
     "MachineNotReady": "The VM was handed over and is not ready now.",

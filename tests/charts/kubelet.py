@@ -1,0 +1,439 @@
+"""A stand-in for kubelets, the network and the controllers of Deployments and Jobs, for one namespace of a real API
+server: what a pod would run, it runs as a local process, with the environment, the probes and the ServiceAccount's
+token that the pod would have, and writes into the objects' status how that went.
+
+A Service is a port on loopback that leads to its ready pods. `-n poolhouse-system` is not looked at closely: it knows
+what our chart uses, and fails loudly on anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.errors import AlreadyExists
+from tests.charts.recorder import Recorder
+
+Json = dict[str, Any]
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+SERVICES = Resource("", "v1", "services", "Service")
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+TURN_SECONDS = 0.2
+ENTRYPOINT = (sys.executable, "-P", "-m", "cli.main")
+ROOT = Path(__file__).resolve().parent.parent.parent
+PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "TMPDIR")
+
+
+@dataclass(eq=False)
+class Pod:
+    labels: dict[str, str]
+    template: str
+    spec: Json
+    process: asyncio.subprocess.Process
+    port: int
+    ready: bool = False
+    ending: asyncio.Task[None] | None = None
+    restarts: int = 0
+
+    @property
+    def container(self) -> Json:
+        found: Json = self.spec["containers"][0]
+        return found
+
+
+@dataclass
+class Balancer:
+    """The address of a Service."""
+
+    port: int
+    turn: Iterator[int] = field(default_factory=count)
+    selector: dict[str, str] | None = None
+
+
+class Kubelet:
+    def __init__(self, kubeconfig: Path, namespace: str, logs: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self.logs = logs
+        self.recorder = Recorder(kubeconfig)
+        self._balancers: dict[str, Balancer] = {}
+        self._pods: dict[str, list[Pod]] = {}
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._sets: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._names = count(1)
+        # Where other users may look: workers of the defaulter are nobody's.
+        self._disk = Path(tempfile.mkdtemp(prefix="poolhouse-kubelet-"))
+        self._disk.chmod(0o711)
+        self._failure: BaseException | None = None
+
+    # For tests
+
+    def address(self, service: str) -> str:
+        """HOST:PORT of a Service, whether it is there yet or not."""
+        if service not in self._balancers:
+            self._balancers[service] = Balancer(_free_port())
+        return f"127.0.0.1:{self._balancers[service].port}"
+
+    def pods(self, deployment: str) -> list[Pod]:
+        return [pod for pod in self._pods.get(deployment, []) if pod.ending is None]
+
+    def __enter__(self) -> Kubelet:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="kubelet", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        shutil.rmtree(self._disk, ignore_errors=True)
+        if self._failure is not None:
+            raise self._failure
+
+    # In its thread
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self._failure = error
+
+    async def _run(self) -> None:
+        unchecked = aiohttp.TCPConnector(ssl=False, force_close=True)
+        async with (
+            await Api.connect(self._kubeconfig, user_agent="kubelet") as self._api,
+            aiohttp.ClientSession(connector=unchecked, timeout=aiohttp.ClientTimeout(total=3)) as self._probes,
+            self.recorder,
+        ):
+            listening: dict[str, asyncio.Server] = {}
+            try:
+                while not self._stop.is_set():
+                    for name, balancer in list(self._balancers.items()):
+                        if name not in listening:
+                            listening[name] = await self._listen(balancer)
+                    with contextlib.suppress(ApiError):
+                        await self._turn()
+                    await asyncio.sleep(TURN_SECONDS)
+            finally:
+                for server in listening.values():
+                    server.close()
+                for pod in [pod for pods in self._pods.values() for pod in pods]:
+                    with contextlib.suppress(ProcessLookupError):
+                        pod.process.kill()
+                    await pod.process.wait()
+                for task in [*self._tasks, *self._jobs.values()]:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, *self._jobs.values(), return_exceptions=True)
+
+    async def _turn(self) -> None:
+        services, _ = await self._api.list(SERVICES, self._namespace)
+        there = {each["metadata"]["name"]: each for each in services}
+        for name in there:
+            self.address(name)
+        for name, balancer in self._balancers.items():
+            balancer.selector = there[name]["spec"].get("selector") if name in there else None
+        deployments, _ = await self._api.list(DEPLOYMENTS, self._namespace)
+        for name in self._pods.keys() - {each["metadata"]["name"] for each in deployments}:
+            for pod in self.pods(name):
+                self._end(pod)
+        for deployment in deployments:
+            await self._deploy(deployment)
+        jobs, _ = await self._api.list(JOBS, self._namespace)
+        for job in jobs:
+            uid = job["metadata"]["uid"]
+            if uid not in self._jobs and not job.get("status", {}).get("conditions"):
+                self._jobs[uid] = asyncio.create_task(self._job(job))
+
+    async def _deploy(self, deployment: Json) -> None:
+        """No more than one pod above the number that is wanted, never a ready one less."""
+        name, spec = deployment["metadata"]["name"], deployment["spec"]
+        template, wanted = json.dumps(spec["template"], sort_keys=True), int(spec["replicas"])
+        await asyncio.gather(*(self._look(pod) for pod in self.pods(name)))
+        alive = self.pods(name)
+        new = [pod for pod in alive if pod.template == template]
+        old = [pod for pod in alive if pod.template != template]
+        ready = [pod for pod in alive if pod.ready]
+        if len(new) < wanted and len(alive) < wanted + 1:
+            self._pods.setdefault(name, []).append(await self._start(spec["template"], template))
+        elif len(new) > wanted:
+            self._end(new[-1])
+        elif old and (len(ready) > wanted or not old[0].ready):
+            self._end(old[0])
+        await self._replica_set(deployment, sum(pod.ready for pod in new))
+        await self._report(deployment, new, old)
+
+    async def _replica_set(self, deployment: Json, ready: int) -> None:
+        """Whoever waits for a Deployment, Helm for one, looks at the ReplicaSet of its present template."""
+        metadata, spec = deployment["metadata"], deployment["spec"]
+        template = json.dumps(spec["template"], sort_keys=True)
+        stamp = hashlib.sha256(f"{metadata['uid']}{template}".encode()).hexdigest()[:10]
+        name = f"{metadata['name']}-{stamp}"
+        if self._sets.get(name) == ready:
+            return
+        labels = {**spec["template"]["metadata"]["labels"], "pod-template-hash": stamp}
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "controller": True, "blockOwnerDeletion": True}
+        owner |= {"name": metadata["name"], "uid": metadata["uid"]}
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "namespace": self._namespace,
+                "name": name,
+                "labels": labels,
+                "annotations": {"deployment.kubernetes.io/revision": "1"},
+                "ownerReferences": [owner],
+            },
+            "spec": {
+                "replicas": spec["replicas"],
+                "selector": {"matchLabels": {**spec["selector"]["matchLabels"], "pod-template-hash": stamp}},
+                "template": {**spec["template"], "metadata": {**spec["template"]["metadata"], "labels": labels}},
+            },
+        }
+        with contextlib.suppress(AlreadyExists):
+            await self._api.create(REPLICA_SETS, body)
+        status = {
+            "observedGeneration": 1,
+            "replicas": ready,
+            "fullyLabeledReplicas": ready,
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+        }
+        await self._api.patch(REPLICA_SETS, self._namespace, name, {"status": status}, subresource="status")
+        self._sets[name] = ready
+
+    async def _report(self, deployment: Json, new: list[Pod], old: list[Pod]) -> None:
+        now, wanted = _now(), deployment["spec"]["replicas"]
+        ready = sum(pod.ready for pod in (*new, *old))
+        available = {"type": "Available", "reason": "StandIn", "status": "True" if ready >= wanted else "False"}
+        done = len(new) == wanted and not old and ready >= wanted
+        reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
+        progressing = {"type": "Progressing", "status": "True", "reason": reason}
+        kept = deployment.get("status", {}).get("conditions") or []
+        if [(each["type"], each["status"], each["reason"]) for each in kept] == [
+            (each["type"], each["status"], each["reason"]) for each in (available, progressing)
+        ]:
+            conditions = kept
+        else:
+            conditions = [
+                {**each, "lastUpdateTime": now, "lastTransitionTime": now} for each in (available, progressing)
+            ]
+        numbers = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": len(new) + len(old),
+            "updatedReplicas": len(new),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "unavailableReplicas": max(0, wanted - ready),
+        }
+        status = {**numbers, "conditions": conditions}
+        if status != {"unavailableReplicas": 0, **deployment.get("status", {})}:
+            with contextlib.suppress(NotFound):
+                await self._api.patch(
+                    DEPLOYMENTS,
+                    self._namespace,
+                    deployment["metadata"]["name"],
+                    {"status": status},
+                    subresource="status",
+                )
+
+    # Pods
+
+    async def _start(self, template: Json, stamp: str) -> Pod:
+        port = _free_port()
+        process = await self._spawn(template["spec"], port)
+        return Pod(template["metadata"]["labels"], stamp, template["spec"], process, port)
+
+    async def _spawn(self, spec: Json, port: int) -> asyncio.subprocess.Process:
+        (container,) = spec["containers"]
+        program, *arguments = container["command"]
+        assert program == "poolhouse", container["command"]
+        name = f"{spec['serviceAccountName']}-{next(self._names)}"
+        environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+        environment |= self._environment(spec, container, self._disk / name)
+        environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
+        environment["POOLHOUSE_DIR"] = str(self.logs)  # by which the defaulter's workers know whose they are
+        if spec["automountServiceAccountToken"]:
+            environment["KUBECONFIG"] = str(await self._credentials(spec["serviceAccountName"], name))
+        with (self.logs / f"{name}.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *ENTRYPOINT,
+                *arguments,
+                cwd=ROOT,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _environment(self, spec: Json, container: Json, disk: Path) -> dict[str, str]:
+        mounts = {}
+        for mount in container["volumeMounts"]:
+            assert any(v["name"] == mount["name"] and "emptyDir" in v for v in spec["volumes"]), mount
+            there = disk / mount["name"]
+            there.mkdir(parents=True, exist_ok=True)
+            disk.chmod(0o711)
+            there.chmod(0o777)
+            mounts[mount["mountPath"]] = str(there)
+        found = {}
+        for each in container["env"]:
+            value = each.get("value", "")
+            if source := each.get("valueFrom"):
+                assert source["fieldRef"]["fieldPath"] == "metadata.namespace", source
+                value = self._namespace
+            found[each["name"]] = self._reached(mounts.get(value, value))
+        return found
+
+    def _reached(self, value: str) -> str:
+        """Names of Services are addresses on loopback here, and only where a URL has them."""
+        if "://" not in value:
+            return value
+        for service in ("webhook", "controllers", "defaulter"):
+            host = f"poolhouse-{service}.{self._namespace}.svc:"
+            if host in value:
+                return f"{value.split('://')[0]}://{self.address(f'poolhouse-{service}')}"
+        return value
+
+    async def _credentials(self, account: str, name: str) -> Path:
+        path = f"{ACCOUNTS.path(self._namespace, account)}/token"
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        token = (await self._api.request("POST", path, body=asked))["status"]["token"]
+        server = await self.recorder.server(account)
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        file = self.logs / f"{name}.kubeconfig"
+        file.write_text(json.dumps(config))
+        return file
+
+    async def _look(self, pod: Pod) -> None:
+        if pod.process.returncode is not None:
+            pod.ready = False
+            pod.restarts += 1
+            await asyncio.sleep(min(5.0, 0.3 * pod.restarts))
+            pod.process = await self._spawn(pod.spec, pod.port)
+            return
+        probe = pod.container["readinessProbe"]["httpGet"]
+        url = f"{probe['scheme'].lower()}://127.0.0.1:{pod.port}{probe['path']}"
+        try:
+            async with self._probes.get(url) as answer:
+                pod.ready = answer.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError):
+            pod.ready = False
+
+    def _end(self, pod: Pod) -> None:
+        """Nobody is sent there any more; what its `preStop` says passes before it is told to end."""
+        pod.ready = False
+        pod.ending = asyncio.create_task(self._ended(pod))
+        self._keep(pod.ending)
+
+    async def _ended(self, pod: Pod) -> None:
+        await asyncio.sleep(pod.container["lifecycle"]["preStop"]["sleep"]["seconds"])
+        with contextlib.suppress(ProcessLookupError):
+            pod.process.terminate()
+        try:
+            async with asyncio.timeout(pod.spec["terminationGracePeriodSeconds"]):
+                await pod.process.wait()
+        except TimeoutError:
+            pod.process.kill()
+            await pod.process.wait()
+
+    # Jobs
+
+    async def _job(self, job: Json) -> None:
+        spec, metadata, began = job["spec"], job["metadata"], _now()
+        failed = 0
+        async with asyncio.timeout(spec["activeDeadlineSeconds"]):
+            while True:
+                process = await self._spawn(spec["template"]["spec"], _free_port())
+                if await process.wait() == 0 or (failed := failed + 1) > spec["backoffLimit"]:
+                    break
+        good = process.returncode == 0
+        types = ("SuccessCriteriaMet", "Complete") if good else ("FailureTarget", "Failed")
+        condition = {"status": "True", "lastProbeTime": _now(), "lastTransitionTime": _now(), "reason": "StandIn"}
+        status: Json = {"startTime": began, "conditions": [{**condition, "type": each} for each in types]}
+        status |= {"failed": failed} if failed else {}
+        status |= {"succeeded": 1, "completionTime": _now()} if good else {}
+        with contextlib.suppress(NotFound):
+            await self._api.patch(JOBS, self._namespace, metadata["name"], {"status": status}, subresource="status")
+
+    # The network
+
+    async def _listen(self, balancer: Balancer) -> asyncio.Server:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            pods = [
+                pod
+                for pods in self._pods.values()
+                for pod in pods
+                if pod.ready
+                and balancer.selector
+                and pod.ending is None
+                and balancer.selector.items() <= pod.labels.items()
+            ]
+            if not pods:
+                writer.close()
+                return
+            pod = pods[next(balancer.turn) % len(pods)]
+            with contextlib.suppress(OSError):
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", pod.port)
+                self._keep(asyncio.create_task(_carry(far_reader, writer)))
+                await _carry(reader, far_writer)
+
+        return await asyncio.start_server(accept, "127.0.0.1", balancer.port)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while raw := await reader.read(65536):
+            writer.write(raw)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def wait_until(holds: Any, seconds: float = 60.0) -> None:
+    """Asks until it holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
+        time.sleep(0.1)

@@ -1,0 +1,110 @@
+"""Between a service and the API server: carries every request on, and remembers which right it took."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+NOT_CARRIED = {"host", "transfer-encoding", "content-length", "connection", "content-encoding", "date", "server"}
+
+
+class Right(NamedTuple):
+    group: str
+    resource: str
+    verb: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    right: Right
+    status: int
+
+
+def right_of(method: str, path: str, query: str) -> Right | None:
+    """What RBAC is asked for such a request; None where it is about no resource."""
+    parts = path.strip("/").split("/")
+    if parts[:1] == ["api"] and len(parts) > 2:
+        group, rest = "", parts[2:]
+    elif parts[:1] == ["apis"] and len(parts) > 3:
+        group, rest = parts[1], parts[3:]
+    else:
+        return None
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:3]])
+    named = len(rest) > 1
+    if method == "GET":
+        verb = "get" if named else "watch" if "watch=true" in query else "list"
+    else:
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[method]
+        verb += "collection" if verb == "delete" and not named else ""
+    return Right(group, resource, verb)
+
+
+class Recorder:
+    """Each account has a port of its own, by which it is known."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+        self._target, self._ca = cluster["server"], cluster["certificate-authority"]
+        self._servers: dict[str, str] = {}
+        self.seen: dict[str, set[Answered]] = {}
+
+    async def __aenter__(self) -> Recorder:
+        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=self._ca), limit=0)
+        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        self._runners: list[web.AppRunner] = []
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+        await self._session.close()
+
+    async def server(self, account: str) -> str:
+        """The API server's address for this account."""
+        if account not in self._servers:
+            seen = self.seen.setdefault(account, set())
+
+            async def carry(request: web.Request) -> web.StreamResponse:
+                return await self._carry(request, seen)
+
+            app = web.Application(client_max_size=16 * 1024 * 1024)
+            app.router.add_route("*", "/{path:.*}", carry)
+            runner = web.AppRunner(app, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self._runners.append(runner)
+            self._servers[account] = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return self._servers[account]
+
+    async def _carry(self, request: web.Request, seen: set[Answered]) -> web.StreamResponse:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in NOT_CARRIED}
+        timeout = aiohttp.ClientTimeout(total=None)
+        url = self._target + str(request.rel_url)
+        async with self._session.request(
+            request.method, url, headers=headers, data=await request.read(), timeout=timeout, allow_redirects=False
+        ) as answer:
+            if right := right_of(request.method, request.path, request.query_string):
+                seen.add(Answered(right, answer.status))
+            back = {name: value for name, value in answer.headers.items() if name.lower() not in NOT_CARRIED}
+            if "Content-Encoding" in answer.headers:
+                back["Content-Encoding"] = answer.headers["Content-Encoding"]
+            response = web.StreamResponse(status=answer.status, headers=back)
+            await response.prepare(request)
+            with suppress(ConnectionError, aiohttp.ClientError):  # who asked may end before the answer does
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+            return response

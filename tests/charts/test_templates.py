@@ -19,7 +19,7 @@ SERVICES = ("webhook", "controllers", "defaulter")
 EVERYTHING = {
     "metrics": {
         "serviceMonitor": {"enabled": True},
-        "prometheusRule": {"enabled": True},
+        "prometheusRule": {"enabled": True, "runbookBase": "https://docs.example/alerts/"},
         "dashboard": {"enabled": True},
     },
     "global": {"imageRegistry": "registry.local:5000", "commonLabels": {"team": "vms"}},
@@ -238,7 +238,7 @@ def test_alerts_say_where_their_runbooks_are(rendered: list[Json]) -> None:
     alerts = [r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r]
     assert alerts
     for alert in alerts:
-        assert alert["annotations"]["runbook_url"].endswith(f"/{alert['alert']}")
+        assert alert["annotations"]["runbook_url"] == f"https://docs.example/alerts/{alert['alert']}"
         assert (CHART.parent.parent / "docs" / "alerts" / f"{alert['alert']}.md").is_file()
 
 

@@ -23,11 +23,11 @@ run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
 
 # Most tests wait for servers rather than compute: more workers than cores, each with a control plane of its own. A file
-# stays with one worker, so that its tests share what they start.
+# stays with one worker, so that its tests share what they start; in the order of the tree, which has the slow ones first.
 WORKERS := 3
 
 test: setup $(PROMETHEUS) $(HELM)
-	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check .

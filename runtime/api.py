@@ -90,10 +90,10 @@ class Credentials:
         settings = client.Configuration()
         try:
             if self._kubeconfig is None:
-                config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+                config.load_incluster_config(client_configuration=settings)
             else:
                 # Its TLS files may be written to a temporary directory, and exec plugins are run.
-                await config.load_kube_config(  # type: ignore[no-untyped-call]
+                await config.load_kube_config(
                     config_file=str(self._kubeconfig), client_configuration=settings, persist_config=False
                 )
             tls, anonymous_tls = _tls(settings, certified=True), _tls(settings, certified=False)

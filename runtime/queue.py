@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -20,22 +19,22 @@ RETRY = Backoff(base_seconds=0.1, cap_seconds=120)
 class WorkQueue(Generic[K]):
     """A key is worked on by one worker at a time; however often it is added meanwhile, it is worked on once more after.
 
-    That makes it safe to add on every event: a thousand events of one pool cost two reconciles. It belongs to the event
-    loop it is used in and starts no task: a key's time comes when someone waits in `get`.
+    That makes it safe to add on every event: a thousand events of one pool cost two reconciles. However many wait in
+    `get`, a key wakes one of them. It belongs to the event loop it is used in and starts no task.
     """
 
     def __init__(self, name: str = "", *, backoff: Backoff = RETRY, metrics: Metrics | None = None) -> None:
         metrics = metrics or Metrics()
         self._name = name
         self._backoff = backoff
-        self._ready: deque[K] = deque()
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._since: dict[K, float] = {}  # added and not yet begun, and since when; in work too, if added during it
         self._working: set[K] = set()
         self._later: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
-        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # of the earliest time in the heap
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)
@@ -59,7 +58,8 @@ class WorkQueue(Generic[K]):
         if due < self._later.get(key, float("inf")):
             self._later[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            self._wake.set()
+            if self._timer is None or due < self._timer.when():
+                self._set_timer()
 
     def retry(self, key: K, *, at_least_seconds: float = 0.0, at_most_seconds: float = float("inf")) -> float:
         """Adds it after a pause that grows with each call until `forget`; returns the pause."""
@@ -79,17 +79,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key; it is the caller's until `done`."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = self._take_due(loop.time())
-            if self._ready:
-                return self._begin(self._ready.popleft(), loop.time())
-            self._wake.clear()
-            try:
-                async with asyncio.timeout_at(due):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+        return self._begin(await self._ready.get(), asyncio.get_running_loop().time())
 
     def done(self, key: K) -> None:
         self._working.discard(key)
@@ -98,21 +88,26 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that could be begun now."""
-        return len(self._ready)
+        return self._ready.qsize()
 
     def _make_ready(self, key: K) -> None:
-        self._ready.append(key)
-        self._depth.set(len(self._ready))
-        self._wake.set()
+        self._ready.put_nowait(key)
+        self._depth.set(len(self))
 
     def _begin(self, key: K, now: float) -> K:
         self._working.add(key)
         self._waited.observe(now - self._since.pop(key))
-        self._depth.set(len(self._ready))
+        self._depth.set(len(self))
         return key
 
-    def _take_due(self, now: float) -> float | None:
-        """Adds what is due; returns when the next one will be."""
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(self._heap[0][0], self._add_due) if self._heap else None
+
+    def _add_due(self) -> None:
+        now = asyncio.get_running_loop().time()
         while self._heap:
             due, _, key = self._heap[0]
             if self._later.get(key) != due:  # an earlier time took its place
@@ -122,5 +117,5 @@ class WorkQueue(Generic[K]):
                 del self._later[key]
                 self.add(key)
             else:
-                return due
-        return None
+                break
+        self._set_timer()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -92,6 +94,48 @@ async def test_each_of_many_waiting_workers_gets_its_key() -> None:
     for key in "abcde":
         queue.add(key)
     assert sorted(await asyncio.gather(*workers)) == list("abcde")
+
+
+async def test_a_key_wakes_one_of_those_that_wait_and_a_later_time_wakes_nobody() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    workers = [Steps(queue.get()) for _ in range(32)]
+    tasks = [asyncio.create_task(each.run()) for each in workers]
+    await asyncio.sleep(1)
+    before = sum(each.count for each in workers)
+    queue.add_after("a", 5)
+    queue.add_after("b", 4)
+    await asyncio.sleep(1)
+    assert sum(each.count for each in workers) == before
+    queue.add("c")
+    await asyncio.sleep(1)
+    assert [sum(each.count for each in workers) - before, sum(task.done() for task in tasks)] == [1, 1]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Steps:
+    """Counts how often a coroutine is woken."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, str]) -> None:
+        self._coroutine = coroutine
+        self.count = 0
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        waited = self._coroutine.__await__()
+        try:
+            until = next(waited)
+            while True:
+                yield until
+                self.count += 1
+                until = waited.send(None)
+        except StopIteration as done:
+            return str(done.value)
+        finally:
+            waited.close()
+
+    async def run(self) -> str:
+        return await self
 
 
 async def test_a_worker_that_is_cancelled_while_it_waits_takes_no_key_with_it() -> None:

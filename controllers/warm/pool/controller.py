@@ -66,7 +66,7 @@ class WarmPoolController:
     _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
     """what was written last, which the store may not show yet"""
     _took: dict[Key, float] = field(default_factory=dict)
-    """how long a look at a pool took"""
+    """how long a look at a pool kept the process from all else"""
     _looks: int = 0
 
     async def reconcile(self, key: Key) -> float | None:
@@ -90,13 +90,15 @@ class WarmPoolController:
         self._begin_anew(pool)
         state = self._observe(pool, fleet, clock)
         decided = plan(state, now)
-        self._took[pool.key] = self.clock() - clock
+        took = self.clock() - clock
         outcome = await self.apply(state, decided, fleet.machines)
         failures = self._learned(state, outcome, now)
         if self.stores.of(pool.uid) is not None:  # it may have gone meanwhile, and what was known of it
             self._failures[pool.uid] = failures
+        summing_up = self.clock()
         fresh = status(replace(state, failures=failures), now)
         self.metrics.pool(state, fresh, clock)
+        self._took[pool.key] = took + self.clock() - summing_up
         wait = await self._say_status(pool, fresh)
         if outcome.again:
             raise Unfinished("the cluster has changed meanwhile")

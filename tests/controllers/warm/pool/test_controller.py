@@ -14,11 +14,14 @@ from controllers.warm.guest import Guest
 from controllers.warm.machine import Machine
 from controllers.warm.machines import Lost, Order
 from controllers.warm.nodes import Node
+from controllers.warm.pool import controller
 from controllers.warm.pool.apply import Apply
 from controllers.warm.pool.checks import Checks
-from controllers.warm.pool.controller import DEPTH_CHECK_SECONDS, WarmPoolController
+from controllers.warm.pool.controller import DEPTH_CHECK_SECONDS, SHARE, WarmPoolController
 from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.observe import Fleet, Stores
+from controllers.warm.pool.plan import plan
+from controllers.warm.pool.status import status
 from controllers.warm.pools import Misfit, Pool, by_namespace, by_uid
 from controllers.warm.queues import GUEST_INDEXES, INDEXES, Queues
 from kinds.warm import Warm
@@ -122,6 +125,25 @@ async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> No
     world.pools.put(KEY, a_pool(3, template=OTHER_TEMPLATE))
     await world.look()
     assert [verb for verb, _ in world.shelf.done] == ["create"] * 3
+
+
+async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(a_pool(1))
+    world.holds(machine("web-1"))
+
+    def slow(seconds: float, look: Callable[..., Any]) -> Callable[..., Any]:
+        def looked(*given: Any) -> Any:
+            world.seconds += seconds
+            return look(*given)
+
+        return looked
+
+    monkeypatch.setattr(controller, "plan", slow(0.2, plan))
+    monkeypatch.setattr(controller, "status", slow(0.3, status))
+    await world.look()
+    pauses: list[float] = []
+    world.controller.machine_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
+    assert pauses == [pytest.approx(SHARE * 0.5)]
 
 
 async def test_a_restart_waits_for_the_pause_that_was_said() -> None:

@@ -182,6 +182,15 @@ class PoolController:
         pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
         for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
             enqueue(key, pause)
+        if old is not None and (new is None or new.disks != old.disks):
+            for key in self._waiting_for_disks(old):
+                enqueue(key, GATHER_SECONDS)
+
+    def _waiting_for_disks(self, m: Machine) -> set[Key]:
+        """Other pools that can have a disk of this name now."""
+        stems = {stem for stem, ordinal in map(split, m.disks) if ordinal is not None}
+        pools = (pool for stem in stems for pool in self.stores.pools.by("disk", (m.namespace, stem)))
+        return {pool.key for pool in pools if pool.uid != m.owner}
 
     def _waiting(self, owners: set[str]) -> set[str]:
         """Those for which something is expected to be seen."""

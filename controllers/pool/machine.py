@@ -135,12 +135,10 @@ def by_owner(m: Machine) -> Iterator[Hashable]:
 
 
 def by_disk(m: Machine) -> Iterator[Hashable]:
-    """Index of who has disks that a pool could name: (namespace, `root`) for `root-3`. Of a VM that is in no pool: two
-    pools that share names are told apart by their age."""
-    if not m.owner_name:
-        for stem, ordinal in map(split, m.disks):
-            if ordinal is not None:
-                yield m.namespace, stem
+    """Index of who has disks that a pool could name: (namespace, `root`) for `root-3`."""
+    for stem, ordinal in map(split, m.disks):
+        if ordinal is not None:
+            yield m.namespace, stem
 
 
 def by_stem(m: Machine) -> Iterator[Hashable]:

@@ -19,10 +19,12 @@ def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None,
     revisions = stores.revisions.by("owner", pool.uid)
     revision, saved = current(pool.name, pool.uid, content(pool.spec), revisions)
     kept = stores.kept.by("namespace", pool.namespace)
+    strangers = _strangers_disks(stores, pool, kept)
     return State(
         pool=pool,
         machines=tuple(stores.members(pool.uid)),
-        taken=_machines_names(stores, key) | _strangers_disks(stores, pool, kept),
+        taken=_machines_names(stores, key) | _ordinals(pool, strangers),
+        strangers=strangers,
         waiting=stores.waiting(key),
         kept=tuple(disk for disk in kept if disk.kept_by == pool.uid),
         revision=revision,
@@ -47,12 +49,18 @@ def _machines_names(stores: Stores, key: Key) -> frozenset[int]:
     return frozenset(m.ordinal for m in stores.machines.by("stem", key) if m.ordinal is not None)
 
 
-def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> frozenset[int]:
-    """Ordinals whose VMs would find under their disk's name a disk of somebody else's: one that another pool has kept,
-    perhaps one of the same name before this one, or the disk of a VM that is in no pool."""
-    names = disk_names(pool.spec.template)
-    found = [disk.name for disk in kept if disk.kept_by != pool.uid]
-    for name in names:
+def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> frozenset[str]:
+    """Disks that are somebody else's, among them all whose names this pool could give: those that another pool has
+    kept, perhaps one of the same name before this one, and those of VMs that are not in this pool."""
+    found = {disk.name for disk in kept if disk.kept_by != pool.uid}
+    for name in disk_names(pool.spec.template):
         for m in stores.machines.by("disk", (pool.namespace, name)):
-            found += m.disks
-    return frozenset(ordinal for stem, ordinal in map(split, found) if ordinal is not None and stem in names)
+            if m.owner != pool.uid:
+                found.update(m.disks)
+    return frozenset(found)
+
+
+def _ordinals(pool: Pool, disks: frozenset[str]) -> frozenset[int]:
+    """Those whose VMs would find one of these under the name of their own."""
+    names = disk_names(pool.spec.template)
+    return frozenset(ordinal for stem, ordinal in map(split, disks) if ordinal is not None and stem in names)

@@ -13,9 +13,11 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Restart, SaveRevision, Update
 from controllers.pool.machine import Machine
+from controllers.pool.naming import name_of
 from controllers.pool.progress import stuck
 from controllers.pool.select import ordered
 from controllers.pool.state import State
+from controllers.pool.template import disk_names
 from kinds.strategy import SelectionPolicy, UpdateProactive
 
 # KubeVirt starts VMs of these again by itself when their run is deleted.
@@ -59,6 +61,8 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
     for m in begun + ordered([m for m in behind if state.outdated(m)], _policy(proactive)):
         if m.ordinal is None or m.stem != state.pool.name:
             yield Wait(m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it")
+        elif refusal := _not_its_disk(state, m):
+            yield Wait(m.name, refusal)
         elif m.halted and state.outdated(m):
             yield _update(state, m, "it is halted")
         elif proactive is None:
@@ -108,6 +112,15 @@ class Room:
 
     def without(self, m: Machine, begun: bool = False) -> Room:
         return replace(self, available=self.available - m.available, under_way=self.under_way + (not begun))
+
+
+def _not_its_disk(state: State, m: Machine) -> str:
+    """Why the template would give this VM a disk that another VM writes to, or nothing."""
+    wanted = {name_of(disk, m.ordinal) for disk in disk_names(state.pool.spec.template)} if m.ordinal else set()
+    new = wanted.difference(m.disks)
+    if others := sorted(new & state.strangers):
+        return f"the template gives it disk {others[0]}, which is another VM's: give the disk another name"
+    return state.shared.message if new and state.shared else ""
 
 
 def _restart(m: Machine) -> Restart | Wait:

@@ -70,6 +70,8 @@ class State:
     """all VMs that the pool owns, those that are being deleted included"""
     taken: frozenset[int] = frozenset()
     """ordinals whose names are given, to VMs or to kept disks, the pool's or anybody else's"""
+    strangers: frozenset[str] = frozenset()
+    """disks of somebody else's, among them all whose names this pool could give"""
     waiting: tuple[Machine, ...] = ()
     """VMs that are being deleted and wait until their disks are released, whoever owns them by now"""
     kept: tuple[Kept, ...] = ()

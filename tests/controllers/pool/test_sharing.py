@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool.actions import Create
+from controllers.pool.actions import Create, Update
 from controllers.pool.machine import Machine
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -60,6 +60,54 @@ def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: Machine, made: 
     state = observe(found, WEB.key, settled=True, failure=None, burst=250)
     assert isinstance(state, State)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
+
+
+@pytest.mark.parametrize(
+    ("other", "stranger", "updated"),
+    [
+        pytest.param(OTHER, machine("other-2", disks=("root-2",), owner="u-other"), [], id="an older pool's names"),
+        pytest.param(
+            replace(OTHER, born="2026-02-03T00:00:00Z"),
+            machine("other-1", disks=("root-1",), owner="u-other", owner_name="other"),
+            [],
+            id="the disk of a younger pool's VM",
+        ),
+        pytest.param(
+            replace(OTHER, born="2026-02-03T00:00:00Z"),
+            machine("other-2", disks=("root-2",), owner="u-other", owner_name="other"),
+            ["web-1"],
+            id="a younger pool has that of another ordinal",
+        ),
+        pytest.param(
+            DISKLESS, machine("db", disks=("root-1",), owner="", owner_name=""), [], id="the disk of a lone VM"
+        ),
+        pytest.param(
+            DISKLESS, machine("db", disks=("old-1",), owner="", owner_name=""), ["web-1"], id="the disk that it had"
+        ),
+    ],
+)
+@pytest.mark.parametrize("halted", [True, False])
+def test_a_template_that_names_disks_anew_takes_none_of_anothers(
+    other: Pool, stranger: Machine, updated: list[str], halted: bool
+) -> None:
+    found = stores(WEB, other)
+    outdated = machine(1, disks=("old-1",), revision="web-r0", meant_to_run=not halted, exists=not halted)
+    for m in (outdated, stranger):
+        found.machines.put(m.key, m)
+    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    decided = plan(state, NOW)
+    assert [each.name for each in decided.actions if isinstance(each, Update)] == updated
+    assert [each.name for each in decided.waits] == [name for name in ["web-1"] if name not in updated]
+
+
+def test_a_disk_that_a_vm_has_already_holds_up_no_update() -> None:
+    found = stores(WEB, OTHER)
+    found.machines.put(("default", "web-1"), machine(1, revision="web-r0"))
+    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    assert state.shared is not None
+    assert [each.name for each in plan(state, NOW).actions if isinstance(each, Update)] == ["web-1"]
 
 
 def test_who_waits_is_told_for_whom_and_what_to_do() -> None:

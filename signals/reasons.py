@@ -177,6 +177,7 @@ MEANINGS: Mapping[str, str] = {
     "ClaimReleased": "The claim was released and its VM is gone.",
     "Released": "The claim was released.",
     "MachineDeleted": "A VM of the claim was deleted, for the reason in the message.",
+    "MachinesUnseen": "The pool's machines cannot be seen now, so none is given away or made; looked at again soon.",
     "MachineLost": "The claim's VM is gone, by somebody else's hand or with its node.",
     "ActivationFailed": "The VM did not become usable; it is deleted and, once, another is tried.",
     "BindTimeout": "No VM was bound within `bindTimeoutSeconds`.",

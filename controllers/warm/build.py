@@ -97,6 +97,9 @@ def build(
             return whichever
         return instances.machines if pool.spec.ec2 is not None else promptly
 
+    def unseen(pool: Pool) -> str | None:
+        return instances.scan.problem if instances.scan is not None and pool.spec.ec2 is not None else None
+
     claims = Claims(
         api.urgent,
         events,
@@ -106,6 +109,7 @@ def build(
         machines=holder,
         demand=demand,
         filling=expectations,
+        unseen=unseen,
     )
     pool_informer.subscribe(claims.pool_changed)
     machine_informer.subscribe(claims.machine_changed)

@@ -233,7 +233,7 @@ async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(
     await says(api, "a", "Running")
     uid, first = await placed(api)
     try:
-        await ask(api, "a", "migrate")
+        await eventually(lambda: asked(api, "a", "migrate"))
         await eventually(lambda: on_another(api, first))
         state = (await api.get(INSTANCES, "default", "a"))["status"]["migrationState"]
         assert (state["completed"], state["migrationPolicyName"], state["sourceNode"]) == (True, "slow", first)
@@ -256,7 +256,7 @@ async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api
         await api.create(MACHINES, vm("a"))
         await says(api, "a", "Running")
         before = await placed(api)
-        await ask(api, "a", "migrate")
+        await eventually(lambda: asked(api, "a", "migrate"))
         await says(api, "a", "Migrating")
         os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
         await says(api, "a", "Running")
@@ -281,11 +281,11 @@ async def test_a_guest_that_writes_too_much_stays_or_moves_by_post_copy(api: Api
         await api.create(MACHINES, vm("a", annotations={"sim.poolhouse.dev/dirty-memory": "64Mi"}))
         await says(api, "a", "Running")
         before = await placed(api)
-        await ask(api, "a", "migrate")
+        await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=True))
         assert (state["mode"], state["abortStatus"], await placed(api)) == ("PreCopy", "Succeeded", before)
         await api.patch(POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
-        await ask(api, "a", "migrate")
+        await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=False))
         assert (state["mode"], "abortStatus" in state, (await placed(api))[1]) == (
             "PostCopy",

@@ -207,11 +207,12 @@ async def _watched(place: Place, version: str, seen: set[str]) -> None:
 async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
     hard = {"count/virtualmachines.kubevirt.io": "2"}
     await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
-    await until(lambda: quota_counts(place), True)
+    # A young control plane's quota controller takes its time to hear of our kinds.
+    await until(lambda: quota_counts(place), True, 180)
     await place.pool(4)
     async with controller(control_plane.kubeconfig):
         await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
-        await until(place.names, web(1, 2))
+        await until(place.names, web(1, 2), 180)
         assert "exceeded quota" in (await place.condition("ReplicaFailure"))["message"]
         await place.api.delete(QUOTAS, place.namespace, "few")
         await until(place.names, web(1, 2, 3, 4))

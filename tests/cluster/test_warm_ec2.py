@@ -137,7 +137,7 @@ async def test_an_application_that_fails_costs_its_instance(
 ) -> None:
     agents.phase = "Failed"
     async with controllers(control_plane.kubeconfig, cloud.terms):
-        spec = {"readiness": {"timeoutSeconds": 1}, "default": True}
+        spec = {"readiness": {"timeoutSeconds": 4}, "default": True}
         await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, **spec)
         await until(states(cloud), ["Ready"])
         (first,) = cloud.ids()

@@ -145,7 +145,8 @@ async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours
     await place.api.create(QUOTAS, quota)
     await place.pool(4, refill={"backoffSeconds": 1, "maxBackoffSeconds": 2})
     async with controllers(ours):
-        await until(place.available, 2)
+        # A young control plane's quota controller hears of our kinds late, and lets none be made until then.
+        await until(place.available, 2, 180)
         await until(lambda: place.condition("Available"), ("False", "InsufficientCapacity"))
         await place.api.patch(
             QUOTAS, place.namespace, "q", {"spec": {"hard": {"count/virtualmachines.kubevirt.io": "9"}}}

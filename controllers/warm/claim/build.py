@@ -53,13 +53,14 @@ class Claims:
         machines: Callable[[Pool | None], Machines],
         demand: Demand,
         filling: Expectations[str],
+        unseen: Callable[[Pool], str | None] = lambda pool: None,
     ) -> None:
         self.informer: Informer[Claim] = Informer(api, CLAIMS, claim, indexes={"uid": by_uid})
         stores = Stores(self.informer.store, pools, queues)
         floor = Floor(demand=demand)
         claiming = Apply(api, events, machines, stores, floor, metrics, monotonic, now)
         self._controller = ClaimController(
-            api, stores, floor, Observe(stores, floor, filling, monotonic), claiming, now, self._enqueue
+            api, stores, floor, Observe(stores, floor, filling, monotonic, unseen), claiming, now, self._enqueue
         )
         self._strays = Strays(api, stores.claims, queues.machines, machines, pools, self._enqueue_stray)
         self._work: Controller[Key] = Controller(

@@ -47,6 +47,8 @@ class Observe:
     filling: Expectations[str]
     """what the pools have asked for and not seen yet, by UID"""
     clock: Callable[[], float]
+    unseen: Callable[[Pool], str | None] = lambda pool: None
+    """why the pool's machines cannot be seen, where they can't: none that is shown is no reason to make one"""
 
     def __call__(self, claim: Claim, memory: Memory) -> State:
         now = self.clock()
@@ -69,6 +71,8 @@ class Observe:
         pool = chosen(claim, self.stores.pools.by("namespace", claim.namespace))
         if isinstance(pool, Failure):
             return replace(state, absent=pool)
+        if blind := self.unseen(pool):
+            return replace(state, absent=Failure("MachinesUnseen", blind))
         line = self.floor.lines.get(pool.uid, Line())
         return replace(
             state,

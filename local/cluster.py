@@ -103,7 +103,7 @@ def _manager(programs: Programs, places: Places, ports: dict[str, int]) -> Part:
             f"--controllers={','.join(CONTROLLERS)}",
             # A person waits for these: a claim made by a scale, a load that went away in a test.
             "--horizontal-pod-autoscaler-sync-period=5s",
-            # A quota that names a kind the controller had not heard of is counted at the next of these, 5 min by default.
+            # A quota that names a kind the controller hears of late is counted at the next of these, else in 5 min.
             "--resource-quota-sync-period=10s",
             "--concurrent-gc-syncs=20",
             "--kube-api-qps=200",

@@ -34,7 +34,8 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
-        self._timer: asyncio.TimerHandle | None = None  # of the earliest time in the heap
+        self._timer: asyncio.Handle | None = None  # of the earliest time in the heap
+        self._timer_due = float("inf")  # kept here: uvloop gives a handle that knows no time for one that is due at once
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)
@@ -58,7 +59,7 @@ class WorkQueue(Generic[K]):
         if due < self._later.get(key, float("inf")):
             self._later[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            if self._timer is None or due < self._timer.when():
+            if due < self._timer_due:
                 self._set_timer()
 
     def retry(self, key: K, *, at_least_seconds: float = 0.0, at_most_seconds: float = float("inf")) -> float:
@@ -103,8 +104,10 @@ class WorkQueue(Generic[K]):
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self._heap[0][0], self._add_due) if self._heap else None
+        self._timer, self._timer_due = None, float("inf")
+        if self._heap:
+            self._timer_due = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_at(self._timer_due, self._add_due)
 
     def _add_due(self) -> None:
         now = asyncio.get_running_loop().time()

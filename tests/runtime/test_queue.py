@@ -5,6 +5,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 import pytest
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from runtime.backoff import Backoff
@@ -161,3 +162,15 @@ async def test_depth_and_waiting_time_are_measured() -> None:
     assert registry.get_sample_value("kubevirt_poolhouse_workqueue_depth", labels) == 1
     waited = registry.get_sample_value("kubevirt_poolhouse_workqueue_wait_duration_seconds_sum", labels)
     assert waited == pytest.approx(3)
+
+
+def test_services_own_loop_takes_times_that_are_over_at_once() -> None:
+    """uvloop, on which the services run, has timers of its own kind."""
+
+    async def keys() -> set[int]:
+        queue: WorkQueue[int] = WorkQueue()
+        for key in range(100):
+            queue.add_after(key, 1e-9 * (1 + key))
+        return {await queue.get() for _ in range(100)}
+
+    assert uvloop.run(asyncio.wait_for(keys(), 10)) == set(range(100))

@@ -35,7 +35,7 @@ class WorkQueue(Generic[K]):
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
         self._timer: asyncio.Handle | None = None  # of the earliest time in the heap
-        self._timer_due = float("inf")  # kept here: uvloop gives a handle that knows no time for one that is due at once
+        self._timer_due = float("inf")  # kept here: of a time that is over, uvloop gives a handle that knows none
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)

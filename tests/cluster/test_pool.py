@@ -11,7 +11,7 @@ from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES, POOLS
 from kinds import POOL, meta
 from kinds.crd import crd
 from runtime.api import ApiError, NotFound, Resource
-from tests.cluster.pooling import CRDS, Place, controller, install, until
+from tests.cluster.pooling import CRDS, Place, controller, install, template, until
 
 Json = dict[str, Any]
 
@@ -229,7 +229,8 @@ async def test_a_pool_whose_spec_is_none_says_so_and_blinds_nobody(control_plane
     try:
         await until(lambda: takes_anything(place), True)
         async with controller(control_plane.kubeconfig):
-            await place.pool(1, name="right")
+            # Makes no disk: the odd pool would leave out each ordinal whose disk is already a VM's of this one.
+            await place.pool(1, name="right", template=template(dataVolumeTemplates=[]))
             await until(place.names, ["right-1"])
             await until(lambda: condition(place, "Progressing", "odd"), ("False", "InvalidSpec"))
             assert "maxUnavailable" in (await place.condition("Progressing", "odd"))["message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,9 +41,12 @@ class NotSent(Exception):
     """An earlier batch failed."""
 
 
-PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Lost, Unsure, Unreachable, Unavailable, TimeoutError, NotSent)
-"""Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
-knows more."""
+OVERTAKEN = (AlreadyExists, Conflict, NotFound, Lost, NotSent)
+"""Somebody was first, or it has changed since it was chosen. The next plan knows more."""
+AWAY = (Throttled, Unsure, Unreachable, Unavailable, TimeoutError)
+"""The server is busy or gave no answer."""
+PASSING = OVERTAKEN + AWAY
+"""Nobody's fault."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Outcome:
     """machines that got Ready"""
     again: bool = False
     """something was not done, whether or not that is anybody's fault"""
+    hindrance: Exception | None = None
+    """the first thing that was not done because the server was busy or away, or would not"""
 
 
 @dataclass
@@ -96,6 +101,7 @@ class Apply:
             removed.late,
             kept.ripe,
             kept.again or removed.again or created.again,
+            created.hindrance or removed.hindrance or kept.hindrance,
         )
 
     def forget(self, uid: str) -> None:
@@ -111,32 +117,34 @@ class Apply:
     async def _keep(self, pool: Pool | None, actions: Sequence[Move | Rest | Count | Orphan], of: Machines) -> Outcome:
         turns = asyncio.Semaphore(LABELS_AT_ONCE)
 
-        async def one(action: Move | Rest | Count | Orphan) -> bool:
+        async def one(action: Move | Rest | Count | Orphan) -> Exception | None:
             async with turns:
                 return await self._relabel(pool, action, of)
 
-        done = await asyncio.gather(*map(one, actions))
-        ripe = sum(ok and isinstance(a, Move) and a.state is Warm.READY for a, ok in zip(actions, done, strict=True))
-        return Outcome(ripe=ripe, again=not all(done))
+        wrong = await asyncio.gather(*map(one, actions))
+        done = zip(actions, wrong, strict=True)
+        ripe = sum(e is None and isinstance(a, Move) and a.state is Warm.READY for a, e in done)
+        return Outcome(ripe=ripe, again=any(wrong), hindrance=_hindrance(wrong))
 
-    async def _relabel(self, pool: Pool | None, action: Move | Rest | Count | Orphan, of: Machines) -> bool:
+    async def _relabel(self, pool: Pool | None, action: Move | Rest | Count | Orphan, of: Machines) -> Exception | None:
+        """Why it was not done, or None."""
         try:
             if isinstance(action, Rest):
                 await of.stand_by(action.machine, action.mode)
             else:
                 await of.change(action.machine, change(action))
-        except (Lost, Unsure, Unreachable, Unavailable, Throttled) as error:
-            note(log, "Retry", f"{action.machine.name}: {error}", machine=action.machine, level=logging.DEBUG)
-            return False
+        except PASSING as error:
+            self._again(error, action.machine.name, pool, action.machine)
+            return error
         except Illegal as error:
             self._violated(pool, "states", action.machine, str(error))
-            return True
+            return None
         except ApiError as error:
             said = f"{action.machine.name}: {error}"
             note(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
-            return False
+            return error
         self._tell(pool, action)
-        return True
+        return None
 
     def _tell(self, pool: Pool | None, action: Move | Rest | Count | Orphan) -> None:
         m = action.machine
@@ -189,7 +197,9 @@ class Apply:
                 again = True
                 if not isinstance(result, Unsure):
                     self.expectations.gave_up(pool.uid, deletes=[m.uid])
-                if not isinstance(result, PASSING):
+                if isinstance(result, PASSING):
+                    self._again(result, f"deleting {m.name}", pool, m)
+                else:
                     note(log, "Failure", f"deleting {m.name}: {result}", machine=m, level=logging.ERROR)
                 continue
             self.metrics.terminations.labels(*pool.key, action.cause).inc()
@@ -199,7 +209,7 @@ class Apply:
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
             self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
-        return Outcome(late=tuple(late), again=again)
+        return Outcome(late=tuple(late), again=again, hindrance=_hindrance(results))
 
     async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
         if not actions:
@@ -219,7 +229,9 @@ class Apply:
             # One that got no answer may have been made: its event, or the expectation's timeout, will tell.
             if not isinstance(result, Unsure):
                 self.expectations.gave_up(pool.uid, creates=[action.name])
-            if not isinstance(result, PASSING) and refusal is None:
+            if isinstance(result, PASSING):
+                self._again(result, f"creating {action.name}", pool)
+            elif refusal is None:
                 refusal = refused(result)
                 said = f"creating {action.name}: {refusal.message}"
                 note(log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason)
@@ -227,7 +239,8 @@ class Apply:
         self._trusted.discard(pool.uid)
         if not again:
             self._trusted.add(pool.uid)
-        return Outcome(created=created, refusal=refusal, again=again and refusal is None)
+        again = again and refusal is None
+        return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(results) if again else None)
 
     def _created(self, pool: Pool, action: Create) -> None:
         said = f"created {action.name}: {action.reason}"
@@ -251,6 +264,13 @@ class Apply:
 
     def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
         self.events.emit(_reference(pool), kind, reason, said, action=action)
+
+    def _again(self, error: Exception, what: str, pool: Pool | None, m: Machine | None = None) -> None:
+        """Who lost a race is not news; a server that is away is."""
+        level = logging.DEBUG if isinstance(error, OVERTAKEN) else logging.INFO
+        why = str(error) or "no answer in time"
+        facts = {} if m is not None or pool is None else {"pool": pool.name}
+        note(log, "Retry", f"{what}: {why}; again soon", machine=m, level=level, reason=type(error).__name__, **facts)
 
     def _violated(self, pool: Pool | None, invariant: str, m: Machine, said: str) -> None:
         self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
@@ -289,6 +309,11 @@ def change(action: Move | Count | Orphan) -> Change:
             return Change(annotations={meta.CHECK_FAILURES: str(action.failures)})
         case Orphan():
             return Change(owner=NOBODY, labels={meta.ORPHANED: action.cause})
+
+
+def _hindrance(results: Iterable[object]) -> Exception | None:
+    """Of those that were not overtaken, which passes by itself, the first."""
+    return next((each for each in results if isinstance(each, Exception) and not isinstance(each, OVERTAKEN)), None)
 
 
 def refused(error: Exception) -> Refusal:

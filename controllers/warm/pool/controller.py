@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from controllers.warm.guest import Guest
 from controllers.warm.machine import Machine, seconds_since
@@ -20,12 +21,13 @@ from controllers.warm.pool.news import news
 from controllers.warm.pool.observe import Fleet, Stores, observe
 from controllers.warm.pool.plan import plan
 from controllers.warm.pool.state import State
-from controllers.warm.pool.status import misfit_status, status
+from controllers.warm.pool.status import misfit_status, status, unseen_status
 from controllers.warm.pools import Misfit, Pool
 from controllers.warm.queues import Queues
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import Unfinished
+from runtime.errors import Throttled
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
@@ -39,6 +41,9 @@ DEPTH_CHECK_SECONDS = 30.0
 """The document's check on a time basis. It finds what no event told, and writes nothing where nothing has changed."""
 PROVISIONING_PERIOD_SECONDS = 2.0
 """Machines that have to be asked are asked so often until they are ready."""
+
+BLIND_SECONDS = 5.0
+"""For so long nobody is told that machines can't be seen: a connection that is made anew is no news."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -65,6 +70,7 @@ class WarmPoolController:
     _written: dict[str, float] = field(default_factory=dict)
     _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
     """what was written last, which the store may not show yet"""
+    _blind_since: dict[str, float] = field(default_factory=dict)
     _took: dict[Key, float] = field(default_factory=dict)
     """how long a look at a pool kept the process from all else"""
     _looks: int = 0
@@ -85,6 +91,9 @@ class WarmPoolController:
 
     async def _keep_up(self, pool: Pool) -> float:
         fleet, now, clock = self.fleet(pool), self.now(), self.clock()
+        if fleet.blind:
+            return await self._wait_for_sight(pool, fleet.blind)
+        self._blind_since.pop(pool.uid, None)
         if pool.uid not in self._failures:
             self._begin(pool, fleet)
         self._begin_anew(pool)
@@ -96,12 +105,15 @@ class WarmPoolController:
         if self.stores.of(pool.uid) is not None:  # it may have gone meanwhile, and what was known of it
             self._failures[pool.uid] = failures
         summing_up = self.clock()
-        fresh = status(replace(state, failures=failures), now)
+        fresh = status(replace(state, failures=failures, hindrance=_said(outcome.hindrance)), now)
         self.metrics.pool(state, fresh, clock)
         self._took[pool.key] = took + self.clock() - summing_up
         wait = await self._say_status(pool, fresh)
         if outcome.again:
-            raise Unfinished("the cluster has changed meanwhile")
+            # A server that says when to come back is obeyed.
+            if isinstance(outcome.hindrance, Throttled):
+                raise outcome.hindrance
+            raise Unfinished(_said(outcome.hindrance) or "the cluster has changed meanwhile")
         waits = (
             wait,
             decided.again_seconds,
@@ -111,6 +123,13 @@ class WarmPoolController:
             failures.seconds_until_due(now),
         )
         return min(w for w in (DEPTH_CHECK_SECONDS, *waits) if w is not None)
+
+    async def _wait_for_sight(self, pool: Pool, why: str) -> float:
+        """Who can't see neither counts nor does anything; a while later it says so."""
+        since = self._blind_since.setdefault(pool.uid, self.clock())
+        if self.clock() - since >= BLIND_SECONDS:
+            await self._say_status(pool, unseen_status(pool, why, self.now()))
+        return BLIND_SECONDS
 
     def _observe(self, pool: Pool, fleet: Fleet, clock: float) -> State:
         rate = pool.spec.refill.rate_per_second
@@ -198,13 +217,18 @@ class WarmPoolController:
         period = float(pool.spec.health.period_seconds)
         return min(PROVISIONING_PERIOD_SECONDS, period) if waiting else period
 
+    @property
+    def _memories(self) -> tuple[dict[str, Any], ...]:
+        """By UID of the pool."""
+        return self._failures, self._templates, self._buckets, self._written, self._said, self._blind_since
+
     # What changed, and whose business it is
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
-            for memory in (self._failures, self._templates, self._buckets, self._written, self._said):
+            for memory in self._memories:
                 memory.pop(old.uid, None)
         for each in (old, new):
             if each is not None:
@@ -259,6 +283,10 @@ class WarmPoolController:
     def _waiting(self, owners: set[str]) -> set[str]:
         """Those for which something is expected to be seen."""
         return {owner for owner in owners if any(self.expectations.open(owner))}
+
+
+def _said(error: Exception | None) -> str:
+    return "" if error is None else str(error) or "no answer in time"
 
 
 def _wish(pool: Pool | Misfit | None) -> tuple[str, bool]:

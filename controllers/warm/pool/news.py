@@ -33,10 +33,12 @@ def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
         yield News("Warning", "InvalidSpec", found.message)
     if found := became("Degraded", "True", "BreakerOpen"):
         yield News("Warning", "BreakerOpen", found.message)
-    if _is_open(old) and not _is_open(new):
+    if _is_open(old) and not _is_open(new) and not became("Degraded", "True", "MachinesUnseen"):
         yield News("Normal", "BreakerClosed", "machines start again")
     if found := became("Degraded", "True", "MassFailure"):
         yield News("Warning", "MassFailure", found.message)
+    if found := became("Degraded", "True", "MachinesUnseen"):
+        yield News("Warning", "MachinesUnseen", found.message)
     if found := became("Available", "False", "InsufficientCapacity"):
         yield News("Warning", "CapacityExhausted", found.message)
     if before.available_replicas and not after.available_replicas:

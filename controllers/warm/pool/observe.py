@@ -37,7 +37,8 @@ class Fleet:
 
     @property
     def blind(self) -> str:
-        """Why what is seen may be old, or nothing."""
+        """Why what is seen may be old, or nothing. Nothing is concluded then: what failed last would fail again and
+        again."""
         return next((sight.problem for sight in self.sights if sight.problem), "")
 
 
@@ -71,12 +72,10 @@ def observe(
 ) -> State:
     """What is known of the pool at this moment, at the cost of its own size."""
     machines = tuple(fleet.all(pool.uid))
-    blind = fleet.blind
     return State(
         pool=pool,
         machines=machines,
-        # Who can't see must not count: what was seen last would fail again and again.
-        vitals={} if blind else look(pool, machines),
+        vitals=look(pool, machines),
         demand=stores.demand.queued(pool.uid),
         making=stores.demand.making(pool.uid),
         settled=settled,
@@ -84,5 +83,4 @@ def observe(
         tokens=tokens,
         seed=seed,
         default=stores.default(pool.namespace),
-        blind=blind,
     )

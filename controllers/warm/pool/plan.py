@@ -49,10 +49,8 @@ class Plan:
 
 
 def plan(state: State, now: datetime) -> Plan:
-    """The actions in the order in which they are to be done. A pool that can't see does nothing; one that is paused
+    """The actions in the order in which they are to be done. A pool that is paused
     makes and removes nothing; one whose store doesn't show yet what it made or removed waits with the next."""
-    if state.blind:
-        return Plan()
     if state.pool.deleting:
         return Plan(tuple(pool_goes(state, now)))
     kept = _once_each(action for step in KEEPING for action in step(state, now))

@@ -61,8 +61,8 @@ class State:
     """makes new names"""
     default: Pool | None = None
     """the pool of this namespace that claims without a name get"""
-    blind: str = ""
-    """why what is seen may be old: nothing is concluded from it"""
+    hindrance: str = ""
+    """what came between the pool and its last plan"""
 
     # Whose a machine is
 

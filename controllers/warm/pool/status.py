@@ -62,6 +62,14 @@ def misfit_status(pool: Misfit, now: datetime) -> WarmPoolStatus:
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
+def unseen_status(pool: Pool, why: str, now: datetime) -> WarmPoolStatus:
+    """What was seen last stays, with why nobody knows whether it is still so."""
+    told = f"{why}; until its machines can be seen, none is made, counted or removed"
+    said = (_say("Progressing", False, "MachinesUnseen", told), _say("Degraded", True, "MachinesUnseen", told))
+    left = [c for c in pool.status.conditions if c.type not in {each.type for each in said}]
+    return pool.status.model_copy(update={"conditions": (*_stamped(said, pool, now), *left)})
+
+
 def _conditions(state: State, now: datetime) -> Iterator[Condition]:
     yield _say("Valid", True, "Valid", "the spec can be carried out")
     yield _available(state)
@@ -98,7 +106,10 @@ def _progressing(state: State, now: datetime) -> Condition:
         return _say("Progressing", True, "RollingOut", f"{old} machines are of an old template")
     under_way = state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)
     if under_way or missing(state, now) or len(state.depth) > state.target:
-        return _say("Progressing", True, "Filling", f"{len(state.depth)} of {state.target} machines are there")
+        there = f"{len(state.depth)} of {state.target} machines are there"
+        return _say("Progressing", True, "Filling", f"{there}; {state.hindrance}" if state.hindrance else there)
+    if state.hindrance:
+        return _say("Progressing", True, "Filling", state.hindrance)
     return _say("Progressing", True, "Complete", "all machines are as they should be")
 
 

@@ -137,28 +137,37 @@ async def test_all_that_is_done_is_logged_under_a_name_and_told_to_people(
     assert carrying.said.reasons == ([reason] if reason else [])
 
 
+@pytest.mark.parametrize("action", [MOVE, END, create("a")], ids=["labelling", "deleting", "creating"])
 @pytest.mark.parametrize(
-    ("error", "event"),
+    ("error", "event", "level"),
     [
-        pytest.param(Lost("somebody was first"), "Retry", id="a retry"),
-        pytest.param(Invalid("no such label"), "Failure", id="an error that does not pass"),
+        pytest.param(Lost("somebody was first"), "Retry", logging.DEBUG, id="a race that was lost"),
+        pytest.param(Throttled("later"), "Retry", logging.INFO, id="a server that is busy"),
+        pytest.param(Invalid("no such label"), "Failure", logging.ERROR, id="an error that does not pass"),
     ],
 )
-async def test_what_was_not_done_is_logged_too(error: Exception, event: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_was_not_done_is_logged_too(
+    action: Action, error: Exception, event: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     carrying = Carrying(a=error)
-    assert (await carrying.out(MOVE)).again
-    assert [r.__dict__["event"] for r in caplog.records if hasattr(r, "event")] == [event]
-    assert carrying.said.reasons == []
+    done = await carrying.out(action)
+    assert done.again or done.refusal
+    (line,) = [r for r in caplog.records if hasattr(r, "event")]
+    assert (line.__dict__["event"], line.levelno, line.__dict__["pool"]) == (event, level, "web")
+    assert "web-a" in line.getMessage()
+
+
+UNSURE, BUSY = Unsure("lost"), Throttled("later")
 
 
 @pytest.mark.parametrize(
     ("error", "expected", "open_still"),
     [
         pytest.param(None, Outcome(created=1), True, id="made"),
-        pytest.param(Unsure("lost"), Outcome(again=True), True, id="no answer: it may appear yet"),
+        pytest.param(UNSURE, Outcome(again=True, hindrance=UNSURE), True, id="no answer: it may appear yet"),
         pytest.param(AlreadyExists("there"), Outcome(again=True), False, id="the name is taken"),
-        pytest.param(Throttled("later"), Outcome(again=True), False, id="the server is busy"),
+        pytest.param(BUSY, Outcome(again=True, hindrance=BUSY), False, id="the server is busy"),
         pytest.param(Invalid("bad"), Outcome(refusal=Refusal("FailedCreate", "bad")), False, id="refused"),
         pytest.param(
             Forbidden("exceeded quota: q"),

@@ -17,7 +17,7 @@ from controllers.warm.nodes import Node
 from controllers.warm.pool import controller
 from controllers.warm.pool.apply import Apply
 from controllers.warm.pool.checks import Checks
-from controllers.warm.pool.controller import DEPTH_CHECK_SECONDS, SHARE, WarmPoolController
+from controllers.warm.pool.controller import BLIND_SECONDS, DEPTH_CHECK_SECONDS, SHARE, WarmPoolController
 from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.observe import Fleet, Stores
 from controllers.warm.pool.plan import plan
@@ -27,7 +27,7 @@ from controllers.warm.queues import GUEST_INDEXES, INDEXES, Queues
 from kinds.warm import Warm
 from runtime.api import Api
 from runtime.controller import Unfinished
-from runtime.errors import Invalid
+from runtime.errors import Invalid, Throttled
 from runtime.events import Events
 from runtime.expectations import Expectations
 from runtime.store import Store
@@ -41,12 +41,15 @@ class Refusing(Shelf):
     """A shelf that takes nothing while it is `full`."""
 
     full = False
+    busy: Exception | None = None
     asked = 0
     meanwhile: Callable[[], None] = staticmethod(lambda: None)
 
     async def create(self, order: Order) -> Machine:
         self.asked += 1
         self.meanwhile()
+        if self.busy is not None:
+            raise self.busy
         if self.full:
             raise Invalid("no such disk")
         return await super().create(order)
@@ -60,6 +63,10 @@ class Written:
 
     async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> None:
         self.statuses.append(change["status"])
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
 
 
 class Sight:
@@ -172,11 +179,44 @@ async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then(
     assert world.shelf.done == []
 
 
-async def test_who_cannot_see_does_nothing() -> None:
-    world = World(a_pool(3))
+async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
+    world = World(a_pool(3, status={"availableReplicas": 2}))
+    world.holds(machine("a", Warm.UNHEALTHY))
     world.sight.problem = "connection refused"
     await world.look()
+    assert world.api.statuses == []
+    world.seconds += BLIND_SECONDS
+    await world.look()
     assert world.shelf.asked == 0
+    assert world.shelf.done == []
+    (said,) = world.api.statuses
+    assert said["availableReplicas"] == 2, "what was seen last stays"
+    assert conditions(said)["Degraded"] == ("True", "MachinesUnseen")
+    world.sight.problem = None
+    await world.look()
+    assert world.shelf.asked == 3
+
+
+async def test_what_was_never_seen_is_not_counted_as_recovered() -> None:
+    world = World(a_pool(1))
+    world.sight.problem = "not looked at yet"
+    await world.look()
+    world.sight.problem = None
+    world.holds(machine("a"))
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web", "state": "Ready"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_recovered_total", labels) == 1
+
+
+async def test_a_server_that_is_busy_is_obeyed_and_named() -> None:
+    world = World(a_pool(3))
+    world.shelf.busy = Throttled("RequestLimitExceeded", retry_after_seconds=5.0)
+    with pytest.raises(Throttled):
+        await world.look()
+    (said,) = world.api.statuses
+    assert conditions(said)["Progressing"] == ("True", "Filling")
+    assert "RequestLimitExceeded" in next(c["message"] for c in said["conditions"] if c["type"] == "Progressing")
+    assert said["failures"] is None, "nobody's fault: no pause grows by it"
 
 
 async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:

@@ -75,7 +75,6 @@ def ready(count: int) -> list[Any]:
         pytest.param(
             state(a_pool(3, deletionTimestamp="2026-11-21T12:00:00Z")), [], id="a pool that goes makes nothing"
         ),
-        pytest.param(state(3, blind="no answer"), [], id="a pool that can't see makes nothing"),
         pytest.param(state(3, failures=Failures(1, "FailedCreate", "no", ago(-5))), [], id="after a failure it waits"),
         pytest.param(
             state(3, failures=Failures(1, "FailedCreate", "no", ago(1))),
@@ -299,11 +298,6 @@ TIRED = {"a": failing(9)}
         ),
         pytest.param(
             state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)), [], id="what is claimed is not touched"
-        ),
-        pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY), blind="no answer", health={"a": Vital()}),
-            [],
-            id="who can't see judges nobody",
         ),
     ],
 )

@@ -12,7 +12,8 @@ from uuid import uuid4
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, Unreachable, answer, output_option, print_json
+from cli.names import names
+from cli.output import Failed, Unreachable, answer, output_option, print_as, structured
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -26,7 +27,7 @@ OVER = ("Released", "Expired", "Failed")
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--pool", help="Else the default pool of the namespace.")
+@click.option("--pool", shell_complete=names("virtualmachinewarmpools"), help="Else the default pool of the namespace.")
 @click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="Give it back after so long.")
 @click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Else as the pool says.")
 @click.option("--instancetype", help="Else the pool's.")
@@ -73,8 +74,8 @@ def claim(
     document = cluster.run(take)
     status = document.get("status") or {}
     phase = status.get("phase") or "Pending"
-    if output == "json":
-        print_json({"name": name, **status, "phase": phase})
+    if structured(output):
+        print_as(output, {"name": name, **status, "phase": phase})
     else:
         click.echo(said(name, status))
     if phase in OVER:
@@ -86,7 +87,7 @@ def claim(
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=names("virtualmachineclaims"))
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
 @click.option("--timeout", "seconds", type=float, default=120.0, show_default=True, help="Seconds to wait at most.")
 @output_option("text")

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import yaml
 
+from cli import kubeconfig as files
+from cli.duration import Duration
+from cli.names import contexts, names
 from cli.output import Failed, Unreachable
 
 if TYPE_CHECKING:
@@ -22,12 +24,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
+ENDLESS_SECONDS = 365 * 86400.0
+"""what kubectl's `--request-timeout=0` means"""
 
 
 @dataclass(frozen=True)
 class Cluster:
     kubeconfig: Path
     namespace: str
+    context: str | None = None
+    """else the kubeconfig's current one"""
+    timeout_seconds: float = TIMEOUT_SECONDS
+    everywhere: bool = False
+
+    @property
+    def scope(self) -> str | None:
+        """The namespace to list in; None for all."""
+        return None if self.everywhere else self.namespace
 
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
         """Does the work with a connection, and turns what the API server refuses into an exit code: 1 for a refusal, 3
@@ -40,44 +53,81 @@ class Cluster:
 
         try:
             async with await Api.connect(
-                self.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=TIMEOUT_SECONDS
+                self.kubeconfig,
+                user_agent="poolhouse-cli",
+                timeout_seconds=self.timeout_seconds,
+                context=self.context,
             ) as api:
                 return await work(api)
         except (NoAnswer, Unavailable, Throttled) as error:
-            raise Unreachable(f"no answer from the cluster of {self.kubeconfig}: {error}") from None
+            of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
+            raise Unreachable(
+                f"no answer from the cluster of {of}: {error}; does `kubectl version` reach it? "
+                "Another is chosen by --context or --kubeconfig, an embedded stack by --dir"
+            ) from None
         except ApiError as error:
             raise Failed(error.message) from None
 
 
 def cluster_options(command: F) -> F:
-    """`--kubeconfig`, `--dir` and `--namespace`; the command's first argument is the `Cluster` that they mean."""
+    """kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`; the command's first
+    argument is the `Cluster` that they mean."""
 
     @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Else $KUBECONFIG, else ~/.kube/config.")
+    @click.option("--context", "context_name", metavar="NAME", shell_complete=contexts, help="Else the current one.")
     @click.option("--dir", "directory", type=click.Path(path_type=Path), help="The embedded stack in this directory.")
-    @click.option("--namespace", "-n", help="Else that of the kubeconfig's context.")
+    @click.option("--namespace", "-n", shell_complete=names("namespaces"), help="Else that of the context.")
+    @click.option(
+        "--request-timeout",
+        "timeout_seconds",
+        type=Duration(),
+        default=f"{TIMEOUT_SECONDS:g}s",
+        show_default=True,
+        help="How long to wait for each answer, as 10s or 1m; 0 is for ever.",
+    )
     @wraps(command)
     def with_cluster(
-        *arguments: Any, kubeconfig: Path | None, directory: Path | None, namespace: str | None, **options: Any
+        *arguments: Any,
+        kubeconfig: Path | None,
+        context_name: str | None,
+        directory: Path | None,
+        namespace: str | None,
+        timeout_seconds: float,
+        everywhere: bool = False,
+        **options: Any,
     ) -> Any:
-        if kubeconfig and directory:
-            raise click.UsageError("give --kubeconfig or --dir, not both")
-        found = kubeconfig or (directory / "kubeconfig" if directory else _usual())
-        if not found.is_file():
-            raise Failed(f"there is no kubeconfig {found}; give --kubeconfig, or --dir of an embedded stack")
-        return command(Cluster(found, namespace or _namespace(found)), *arguments, **options)
+        meant = cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
+        return command(meant, *arguments, **options)
 
     return with_cluster  # type: ignore[return-value]
 
 
-def _usual() -> Path:
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    return next((each for each in named if each.is_file()), named[0] if named else Path.home() / ".kube" / "config")
+def all_namespaces(command: F) -> F:
+    """`-A`, for what lists; goes above `cluster_options`."""
+    option: Callable[[F], F] = click.option(
+        "--all-namespaces", "-A", "everywhere", is_flag=True, help="In all namespaces, whatever --namespace says."
+    )
+    return option(command)
 
 
-def _namespace(kubeconfig: Path) -> str:
-    try:
-        content = yaml.safe_load(kubeconfig.read_text())
-        chosen = next(each for each in content["contexts"] if each["name"] == content["current-context"])
-        return str(chosen["context"].get("namespace") or "default")
-    except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration):
-        return "default"
+def cluster(
+    kubeconfig: Path | None,
+    directory: Path | None,
+    context: str | None,
+    namespace: str | None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    everywhere: bool = False,
+) -> Cluster:
+    """The cluster that options mean, or a sentence on what is missing."""
+    if kubeconfig and directory:
+        raise click.UsageError("give --kubeconfig or --dir, not both")
+    found, looked = files.found(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
+    if not found.paths:
+        where = " nor ".join(map(str, looked))
+        raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")
+    if context is not None and context not in found.contexts:
+        known = ", ".join(found.contexts) or "none"
+        raise Failed(f"there is no context {context} in {found.joined}; there are {known}")
+    chosen = context or (found.current if len(found.paths) > 1 else None)
+    inherited = found.contexts.get(chosen or found.current or "", "default")
+    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds or ENDLESS_SECONDS, everywhere)

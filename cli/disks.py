@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import output_option, print_json
+from cli.names import names
+from cli.output import output_option, print_as, structured
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 
 
 @click.command()
-@click.argument("pool", required=False)
+@click.argument("pool", required=False, shell_complete=names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
@@ -27,8 +28,8 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     rows = cluster.run(lambda api: _rows(api, cluster.namespace))
     if pool is not None:
         rows = [row for row in rows if row["pool"] == pool]
-    if output == "json":
-        print_json(rows)
+    if structured(output):
+        print_as(output, rows)
         return
     if not rows:
         click.echo("no disks are kept")

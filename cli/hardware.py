@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, Unreachable, output_option, print_json
+from cli.names import names
+from cli.output import Failed, Unreachable, output_option, print_as, structured
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
@@ -42,14 +43,14 @@ def hardware() -> None:
 
 
 @hardware.command()
-@click.argument("vm")
+@click.argument("vm", shell_complete=names("virtualmachines"))
 @output_option("text")
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
     """Print a VM's devices: what, where, decided by whom and since when."""
     found = told(_document(cluster, vm))
-    if output == "json":
-        print_json(found)
+    if structured(output):
+        print_as(output, found)
         return
     table: list[tuple[str, ...]] = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
     table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "") for d in found["devices"]]
@@ -65,7 +66,7 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
 
 
 @hardware.command()
-@click.argument("vm", required=False)
+@click.argument("vm", required=False, shell_complete=names("virtualmachines"))
 @click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest instead of a VM of the cluster.")
 @click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
 @click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
@@ -87,9 +88,9 @@ def diff(cluster: Cluster, vm: str | None, source: Any, server: str | None, agai
     found = differences(before, after)
     sides = {"before": before, "after": after}
     versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
-    if output == "json":
+    if structured(output):
         rows = [{"device": d.device, "before": d.before, "after": d.after} for d in found]
-        print_json({**versions, "differences": rows})
+        print_as(output, {**versions, "differences": rows})
     else:
         names = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
         for line in _moves(found, *names):

@@ -7,14 +7,16 @@ the webhook's no libvirt, so no command may import what another needs.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from cli.output import print_json
+from cli.output import STRUCTURED, print_as
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = poolhouse.main(arguments, prog_name="poolhouse", standalone_mode=False)
+        # What is no terminal gets no colours in any case.
+        colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+        code = poolhouse.main(arguments, prog_name=called(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
         error.show()
-        if _wants_json(arguments):
-            print_json({"error": error.format_message()})
+        if output := _structured(arguments):
+            print_as(output, {"error": error.format_message()})
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def called(program: str) -> str:
+    """What people type to call it: kubectl finds its plugins by their files' names."""
+    return "kubectl poolhouse" if Path(program).name.startswith("kubectl-") else "poolhouse"
 
 
 def _load(target: str) -> Any:
@@ -99,11 +108,13 @@ def _load(target: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
-    return any(
-        argument in ("-ojson", "--output=json") or (argument in ("-o", "--output") and following == "json")
-        for argument, following in zip(arguments, [*arguments[1:], ""], strict=True)
-    )
+def _structured(arguments: Sequence[str]) -> str | None:
+    """The format that a program asked for, also where the command was not understood."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        asked = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
+        if asked in STRUCTURED and (argument in ("-o", "--output") or asked != argument):
+            return asked
+    return None
 
 
 if __name__ == "__main__":

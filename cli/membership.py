@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
+from cli.names import names
 from cli.output import Failed, answer, counted, output_option
 from cli.pooled import KIND, controller_of, machine_named, machines_of, pool_named
 
@@ -17,7 +18,7 @@ Json = dict[str, Any]
 
 
 @click.command()
-@click.argument("vm")
+@click.argument("vm", shell_complete=names("virtualmachines"))
 @output_option("text")
 @cluster_options
 def detach(cluster: Cluster, vm: str, output: str) -> None:
@@ -40,8 +41,14 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
 
 
 @click.command()
-@click.argument("vm")
-@click.option("--to", "pool", metavar="POOL", help="Else the pool that its label poolhouse.dev/pool names.")
+@click.argument("vm", shell_complete=names("virtualmachines"))
+@click.option(
+    "--to",
+    "pool",
+    metavar="POOL",
+    shell_complete=names("virtualmachinepools"),
+    help="Else the pool that its label poolhouse.dev/pool names.",
+)
 @output_option("text")
 @cluster_options
 def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:

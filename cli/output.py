@@ -1,4 +1,4 @@
-"""How commands answer: text or JSON, and the four exit codes (0 done, 1 refused or failed, 2 usage, 3 unreachable)."""
+"""How commands answer: in words or for programs, and how they exit (0 done, 1 refused, 2 usage, 3 unreachable)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import yaml
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,16 +24,34 @@ class Unreachable(click.ClickException):
     exit_code = 3
 
 
+STRUCTURED = ("json", "yaml")
+
+
 def output_option(*formats: str) -> Callable[[F], F]:
-    """`-o`, with `json` in every command; the first format is the default and the function's argument is `output`."""
+    """`-o`, with `json` and `yaml` in every command; the first format is the default and the function's argument is
+    `output`."""
     return click.option(
         "-o",
         "--output",
-        type=click.Choice([*formats, *([] if "json" in formats else ["json"])]),
+        type=click.Choice(list(dict.fromkeys([*formats, *STRUCTURED]))),
         default=formats[0],
         show_default=True,
         help="How to print the answer.",
     )
+
+
+def structured(output: str) -> bool:
+    """Whether a program reads the answer."""
+    return output in STRUCTURED
+
+
+def print_as(output: str, answer: Any) -> None:
+    """For programs, in one of the two structured formats."""
+    if output == "yaml":
+        plain = json.loads(json.dumps(answer, default=str))
+        click.echo(yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=True), nl=False)
+    else:
+        print_json(answer)
 
 
 def print_json(answer: Any) -> None:
@@ -40,9 +59,9 @@ def print_json(answer: Any) -> None:
 
 
 def answer(output: str, said: str, **value: Any) -> None:
-    """One sentence, or as JSON the values with the sentence as `message`."""
-    if output == "json":
-        print_json({**value, "message": said})
+    """One sentence, or for programs the values with the sentence as `message`."""
+    if structured(output):
+        print_as(output, {**value, "message": said})
     else:
         click.echo(said)
 

@@ -9,7 +9,8 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, counted, output_option, print_json
+from cli.names import names
+from cli.output import Failed, counted, output_option, print_as, structured
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -25,7 +26,7 @@ PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names("virtualmachinepools"))
 @click.option(
     "-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools and sets; - for standard input."
 )
@@ -51,8 +52,8 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
         return [await _foreseen(api, each, burst) for each in documents]
 
     answers = cluster.run(foresee)
-    if output == "json":
-        print_json(answers[0] if len(answers) == 1 else answers)
+    if structured(output):
+        print_as(output, answers[0] if len(answers) == 1 else answers)
         return
     for each in answers:
         _say(each)

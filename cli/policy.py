@@ -10,7 +10,8 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, output_option, print_json
+from cli.names import names
+from cli.output import Failed, output_option, print_as, structured
 
 if TYPE_CHECKING:
     from kinds.explanation import Hand
@@ -28,7 +29,7 @@ def policy() -> None:
 
 
 @policy.command("explain")
-@click.argument("vm")
+@click.argument("vm", shell_complete=names("virtualmachineinstances"))
 @click.option(
     "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Suppose this label of the VMI; KEY- without it."
 )
@@ -53,8 +54,8 @@ def explain(
         told = cluster.run(lambda api: Explain(api).told(checked))
     except Unanswerable as wrong:
         raise Failed("\n".join(map(str, wrong.problems))) from None
-    if output == "json":
-        print_json(told)
+    if structured(output):
+        print_as(output, told)
         return
     for line in _explained(told, others):
         click.echo(line)
@@ -62,7 +63,14 @@ def explain(
 
 @policy.command("impact")
 @click.option("-f", "--filename", "sources", multiple=True, type=click.File("rb"), help="Policies, new or changed.")
-@click.option("--without", "gone", multiple=True, metavar="NAME", help="Suppose that this policy were deleted.")
+@click.option(
+    "--without",
+    "gone",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=names("migrationpolicies"),
+    help="Suppose that this policy were deleted.",
+)
 @output_option("text")
 @cluster_options
 def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], output: str) -> None:
@@ -71,8 +79,8 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
         raise click.UsageError("give -f FILE, or --without NAME")
     documents = [document for source in sources for document in _policies(source)]
     total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
-    if output == "json":
-        print_json({"vmis": total, "changes": [asdict(hand) for hand in hands], "warnings": warnings})
+    if structured(output):
+        print_as(output, {"vmis": total, "changes": [asdict(hand) for hand in hands], "warnings": warnings})
         return
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)

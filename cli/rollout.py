@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from cli.changes import changes
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, Unreachable, answer, counted, output_option, print_json
+from cli.names import names
+from cli.output import Failed, Unreachable, answer, counted, output_option, print_as, structured
 from cli.pooled import machines_of, pool_named, present_revision, revisions_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def rollout() -> None:
 
 
 @rollout.command()
-@click.argument("pool")
+@click.argument("pool", shell_complete=names("virtualmachinepools"))
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
 @click.option("--timeout", "seconds", type=float, default=3600.0, show_default=True, help="Seconds to stay at most.")
 @output_option("text")
@@ -51,8 +51,8 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
             await asyncio.sleep(POLL_SECONDS)
 
     document, state, said = cluster.run(follow)
-    if output == "json":
-        print_json({"pool": pool, "state": state, "message": said, "status": document.get("status") or {}})
+    if structured(output):
+        print_as(output, {"pool": pool, "state": state, "message": said, "status": document.get("status") or {}})
     if state == "failed":
         raise Failed(said)
     if state == "going" and watch:
@@ -84,7 +84,7 @@ def progress(document: Json) -> tuple[str, str]:
 
 
 @rollout.command()
-@click.argument("pool")
+@click.argument("pool", shell_complete=names("virtualmachinepools"))
 @click.option("--revision", "number", type=int, help="Print the template of this one.")
 @output_option("text")
 @cluster_options
@@ -102,11 +102,11 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
     document, revisions, machines = cluster.run(look)
     if number is not None:
         chosen = _numbered(revisions, number)
-        print_json(chosen["data"]) if output == "json" else click.echo(yaml.safe_dump(chosen["data"], sort_keys=False))
+        print_as(output if structured(output) else "yaml", chosen["data"])
         return
     rows = list(_rows(document, revisions, machines))
-    if output == "json":
-        print_json(rows)
+    if structured(output):
+        print_as(output, rows)
         return
     for row in rows:
         mark = "  (current)" if row["current"] else ""
@@ -132,7 +132,7 @@ def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iter
 
 
 @rollout.command()
-@click.argument("pool")
+@click.argument("pool", shell_complete=names("virtualmachinepools"))
 @click.option("--to-revision", "number", type=int, help="Else the one before the present.")
 @output_option("text")
 @cluster_options
@@ -173,7 +173,7 @@ def _numbered(revisions: list[Json], number: int) -> Json:
 
 
 @rollout.command()
-@click.argument("pool")
+@click.argument("pool", shell_complete=names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def pause(cluster: Cluster, pool: str, output: str) -> None:
@@ -182,7 +182,7 @@ def pause(cluster: Cluster, pool: str, output: str) -> None:
 
 
 @rollout.command()
-@click.argument("pool")
+@click.argument("pool", shell_complete=names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def resume(cluster: Cluster, pool: str, output: str) -> None:

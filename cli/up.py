@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from cli.output import Failed, Unreachable, output_option, print_json
+from cli.output import Failed, Unreachable, output_option, print_as, structured
 from local.down import down as end_stack
 from local.lock import holder
 from local.logs import tail
@@ -78,15 +78,15 @@ def up(
     if (pid := holder(places.lock)) is not None:
         raise Failed(f"a stack is already running in {places.dir} (pid {pid}); `poolhouse down` ends it")
     if detach:
-        _detach(places, quiet=output == "json")
-        if output == "json":
-            print_json(_status(places))
+        _detach(places, quiet=structured(output))
+        if structured(output):
+            print_as(output, _status(places))
         return
     from local.show import Show
     from local.stack import Wanted, run
 
     wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
-    say = (lambda text: None) if output == "json" else _clocked(click.echo)
+    say = (lambda text: None) if structured(output) else _clocked(click.echo)
     try:
         run(wanted, say, Show(manifests, say).run if manifests else None)
     except Broken as broken:
@@ -102,8 +102,8 @@ def down(directory: Path, output: str) -> None:
     if not places.dir.is_dir():
         raise Failed(f"there is no stack in {places.dir}")
     ended = end_stack(places)
-    if output == "json":
-        print_json({"dir": str(places.dir), "ended": ended})
+    if structured(output):
+        print_as(output, {"dir": str(places.dir), "ended": ended})
     else:
         click.echo(f"the stack in {places.dir} has ended" if ended else f"nothing was running in {places.dir}")
 
@@ -115,8 +115,8 @@ def status(directory: Path, output: str) -> None:
     """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
     places = Places.of(directory)
     found = _status(places)
-    if output == "json":
-        print_json(found)
+    if structured(output):
+        print_as(output, found)
     else:
         click.echo(_table(found))
     if not found["running"]:

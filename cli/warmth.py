@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, counted, output_option, print_json
+from cli.names import names
+from cli.output import Failed, counted, output_option, print_as, structured
 
 if TYPE_CHECKING:
     from controllers.warm.doctor import Finding
@@ -21,7 +22,7 @@ COUNTS = ("provisioning", "allocating", "claimed", "unhealthy", "unknown", "term
 
 
 @click.command()
-@click.argument("pool", required=False)
+@click.argument("pool", required=False, shell_complete=names("virtualmachinewarmpools"))
 @output_option("text")
 @cluster_options
 def status(cluster: Cluster, pool: str | None, output: str) -> None:
@@ -35,8 +36,8 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
         return (await api.list(POOLS, cluster.namespace))[0]
 
     found = cluster.run(look)
-    if output == "json":
-        print_json([{"name": each["metadata"]["name"], **(each.get("status") or {})} for each in found])
+    if structured(output):
+        print_as(output, [{"name": each["metadata"]["name"], **(each.get("status") or {})} for each in found])
         return
     if not found:
         click.echo(f"there is no warm pool in namespace {cluster.namespace}")
@@ -83,8 +84,8 @@ def doctor(cluster: Cluster, fix: bool, everywhere: bool, output: str) -> None:
         return [(each, fix and await _fixed(api, each)) for each in found]
 
     found = cluster.run(look)
-    if output == "json":
-        print_json([{"ailment": f.ailment, "name": f.name, "says": f.says, "fixed": done} for f, done in found])
+    if structured(output):
+        print_as(output, [{"ailment": f.ailment, "name": f.name, "says": f.says, "fixed": done} for f, done in found])
     else:
         for each, done in found:
             cure = " (deleted)" if done else " (--fix deletes it)" if each.delete else ""

@@ -11,7 +11,8 @@ import click
 
 from cli import replica
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, counted, output_option, print_json
+from cli.names import names
+from cli.output import Failed, counted, output_option, print_as, structured
 from cli.pooled import KIND, controller_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone un
 
 
 @click.command()
-@click.argument("vm")
+@click.argument("vm", shell_complete=names("virtualmachines", "virtualmachineinstances"))
 @output_option("text")
 @cluster_options
 def why(cluster: Cluster, vm: str, output: str) -> None:
@@ -37,8 +38,8 @@ def why(cluster: Cluster, vm: str, output: str) -> None:
     comes next is decided here as the controllers would, from what is there now.
     """
     found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
-    if output == "json":
-        print_json(found)
+    if structured(output):
+        print_as(output, found)
         return
     for line in _lines(found):
         click.echo(line)

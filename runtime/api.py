@@ -77,8 +77,8 @@ RELOAD_SECONDS = 10.0
 class Credentials:
     """How to reach the server and as whom, by the Kubernetes client's own rules."""
 
-    def __init__(self, kubeconfig: Path | None) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
+        self._kubeconfig, self._context = kubeconfig, context
         self._loaded_at = float("-inf")
         self.proxy: str | None = None
         self.host = ""
@@ -94,7 +94,10 @@ class Credentials:
             else:
                 # Its TLS files may be written to a temporary directory, and exec plugins are run.
                 await config.load_kube_config(
-                    config_file=str(self._kubeconfig), client_configuration=settings, persist_config=False
+                    config_file=str(self._kubeconfig),
+                    context=self._context,
+                    client_configuration=settings,
+                    persist_config=False,
                 )
             tls, anonymous_tls = _tls(settings, certified=True), _tls(settings, certified=False)
         except Exception as error:  # whatever YAML, PEM or a plugin may fail with
@@ -143,12 +146,13 @@ class Api:
         max_connections: int = 64,
         identity: str | None = None,
         metrics: Metrics | None = None,
+        context: str | None = None,
     ) -> Api:
-        """Reads how to reach the server (`kubeconfig`, else $KUBECONFIG, else the pod's service account); asks it
-        nothing."""
+        """Reads how to reach the server (`kubeconfig`, else $KUBECONFIG, else the pod's service account; of a
+        kubeconfig the `context`, else its current one); asks it nothing."""
         if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
             kubeconfig = Path(named)
-        credentials = Credentials(kubeconfig)
+        credentials = Credentials(kubeconfig, context)
         await credentials.load()
         wire = Wire(
             credentials,

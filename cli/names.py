@@ -1,0 +1,77 @@
+"""What a shell is offered for the name of something: what the cluster has now.
+
+Whoever presses Tab waits for it and wants no message: an answer that is late or is none offers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from cli import kubeconfig as files
+
+if TYPE_CHECKING:
+    from cli.cluster import Cluster
+    from runtime.resource import Resource
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+SECONDS = 2.0
+MOST = 500
+
+
+def names(*plurals: str) -> Complete:
+    """Completes with the names of these resources, those of the namespace that was given."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        prefix, slash, start = incomplete.rpartition("/")
+        try:
+            found = [each for plural in plurals for each in _listed(context.params, plural)]
+        except Exception:  # no cluster, no rights, no time: there is nobody to tell
+            return []
+        return [CompletionItem(f"{prefix}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
+
+    return complete
+
+
+def contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found, _ = files.found(context.params.get("kubeconfig"), os.environ)
+    return [CompletionItem(name, help=said) for name, said in found.contexts.items() if name.startswith(incomplete)]
+
+
+def _listed(given: dict[str, Any], plural: str) -> Iterator[str]:
+    from cli.cluster import cluster
+
+    directory: Path | None = given.get("directory")
+    meant = cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
+    documents = asyncio.run(asyncio.wait_for(_documents(meant, _resource(plural)), SECONDS))
+    return (each["metadata"]["name"] for each in documents)
+
+
+async def _documents(meant: Cluster, resource: Resource) -> list[dict[str, Any]]:
+    from runtime.api import Api
+
+    async with (
+        await Api.connect(
+            meant.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=SECONDS, context=meant.context
+        ) as api,
+        aclosing(api.pages(resource, meant.namespace if resource.namespaced else None, page=MOST)) as pages,
+    ):
+        return [each async for page, _ in pages for each in page][:MOST]
+
+
+def _resource(plural: str) -> Resource:
+    from kinds import KINDS, kubevirt
+    from runtime.resource import Resource
+
+    if plural == "namespaces":
+        return Resource("", "v1", plural, "Namespace", namespaced=False)
+    kind = next(each for each in (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE) if each.plural == plural)
+    return Resource(kind.group, kind.versions[0], plural, kind.kind, namespaced=kind.namespaced)

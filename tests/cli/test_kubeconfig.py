@@ -1,0 +1,102 @@
+"""Which cluster and namespace are meant, as kubectl would have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from cli.cluster import TIMEOUT_SECONDS, cluster
+from cli.duration import seconds
+from cli.kubeconfig import Kubeconfig, found
+from cli.output import Failed
+
+
+def kubeconfig(path: Path, current: str | None, **namespaces: str | None) -> Path:
+    contexts = [
+        {"name": name, "context": {"cluster": name, **({"namespace": inner} if inner else {})}}
+        for name, inner in namespaces.items()
+    ]
+    path.write_text(yaml.safe_dump({"contexts": contexts, **({"current-context": current} if current else {})}))
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return kubeconfig(tmp_path / "home", "dev", dev="team-a", prod=None)
+
+
+def test_the_current_context_says_the_namespace(home: Path) -> None:
+    meant = cluster(home, None, None, None)
+    assert (meant.namespace, meant.context, meant.scope) == ("team-a", None, "team-a")
+
+
+def test_another_context_has_another_namespace(home: Path) -> None:
+    meant = cluster(home, None, "prod", None)
+    assert (meant.namespace, meant.context) == ("default", "prod")
+
+
+def test_a_namespace_that_was_given_holds(home: Path) -> None:
+    assert cluster(home, None, "dev", "mine").namespace == "mine"
+
+
+def test_all_namespaces_are_more_than_one(home: Path) -> None:
+    assert cluster(home, None, None, "mine", everywhere=True).scope is None
+
+
+def test_no_time_is_for_ever(home: Path) -> None:
+    assert cluster(home, None, None, None, 0).timeout_seconds > 1e6
+    assert cluster(home, None, None, None).timeout_seconds == TIMEOUT_SECONDS
+
+
+def test_an_unknown_context_is_told_with_those_that_there_are(home: Path) -> None:
+    with pytest.raises(Failed, match=r"no context test .* there are dev, prod"):
+        cluster(home, None, "test", None)
+
+
+def test_where_there_is_none_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=r"no kubeconfig .*/none; give --kubeconfig, or --dir"):
+        cluster(tmp_path / "none", None, None, None)
+
+
+def test_two_ways_at_once_are_one_too_many(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError):
+        cluster(home, tmp_path, None, None)
+
+
+def test_of_several_files_the_first_holds(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path / "a", "dev", dev="one")
+    second = kubeconfig(tmp_path / "b", "other", dev="two", other="three")
+    environment = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}"}
+    read, looked = found(None, environment)
+    assert (read.current, dict(read.contexts)) == ("dev", {"dev": "one", "other": "three"})
+    assert str(read.joined) == f"{first}:{second}"
+    assert len(looked) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("{", id="no YAML"),
+        pytest.param("- 1", id="a list"),
+        pytest.param("contexts: 3", id="contexts are no list"),
+        pytest.param("contexts: [3, {name: a, context: 4}]", id="contexts are no contexts"),
+    ],
+)
+def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert Kubeconfig((path,)).current is None
+    assert cluster(path, None, None, None).namespace == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("10s", 10), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("7", 7), ("0", 0), ("1.5m", 90)]
+    + [(wrong, None) for wrong in ("", "s", "ten", "10 s", "-1s", "5d")],
+)
+def test_times_are_written_as_kubectl_takes_them(text: str, value: float | None) -> None:
+    assert seconds(text) == value

@@ -1,0 +1,152 @@
+"""What every command has in common: its options, its name, its colours, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.main import COMMANDS, called, main, poolhouse
+
+CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
+WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(poolhouse)
+    for name in COMMANDS:
+        found = poolhouse.get_command(context, name)
+        assert found is not None
+        yield name, found
+        if isinstance(found, click.Group):
+            yield from ((f"{name} {each}", inner) for each, inner in found.commands.items())
+
+
+LEAVES = [(name, each) for name, each in commands() if not isinstance(each, click.Group)]
+ASKING = [
+    pytest.param(each, id=name)
+    for name, each in LEAVES
+    if any("--kubeconfig" in option.opts for option in each.params) and name != "hooks"
+]
+
+
+def options(command: click.Command) -> set[str]:
+    return {each for option in command.params for each in option.opts}
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_what_asks_a_cluster_has_kubectls_options(command: click.Command) -> None:
+    assert options(command) >= CLUSTER_OPTIONS
+    [output] = [each for each in command.params if each.name == "output"]
+    assert {"json", "yaml"} <= set(output.type.choices)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_every_name_of_something_in_the_cluster_is_completed(command: click.Command) -> None:
+    named = [each for each in command.params if each.name in ("pool", "vm", "name", "gone", "namespace")]
+    for each in named:
+        if (command.name, each.name) not in WITHOUT_A_NAME_OF_THE_CLUSTER:
+            assert each._custom_shell_complete is not None, f"{command.name} {each.name}"
+
+
+@pytest.mark.parametrize("command", [pytest.param(each, id=name) for name, each in LEAVES])
+def test_every_command_and_option_says_what_it_is_for(command: click.Command) -> None:
+    assert command.help
+    silent = [each.opts for each in command.params if isinstance(each, click.Option) and not each.help]
+    assert not silent
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("/usr/bin/poolhouse", "poolhouse"),
+        ("/root/.krew/bin/kubectl-poolhouse", "kubectl poolhouse"),
+        ("cli/main.py", "poolhouse"),
+    ],
+)
+def test_usage_says_what_was_typed(program: str, name: str) -> None:
+    assert called(program) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(["crds"], 0, id="done"),
+        pytest.param(["why", "x", "--kubeconfig", "/none"], 1, id="refused"),
+        pytest.param(["why"], 2, id="an argument is missing"),
+        pytest.param(["nonsense"], 2, id="there is no such command"),
+        pytest.param(["why", "x", "--request-timeout", "soon"], 2, id="no time"),
+    ],
+)
+def test_exit_codes(arguments: list[str], code: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == code
+
+
+@pytest.mark.parametrize(
+    "format_", [["-o", "json"], ["-ojson"], ["--output=json"], ["-o", "yaml"], ["-oyaml"], ["--output", "yaml"]]
+)
+def test_programs_are_told_of_failures_in_their_format(format_: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["why", "x", "--kubeconfig", "/none", *format_])
+    out = capsys.readouterr().out
+    read = json.loads(out) if "json" in format_[-1] else yaml.safe_load(out)
+    assert read["error"].startswith("there is no kubeconfig /none")
+
+
+def test_a_cluster_that_is_away_is_one_line_with_what_to_do(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: nobody else answers there
+        path = tmp_path / "config"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "current-context": "a",
+                    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                    "clusters": [{"name": "a", "cluster": {"server": f"https://127.0.0.1:{held.getsockname()[1]}"}}],
+                    "users": [{"name": "a", "user": {}}],
+                }
+            )
+        )
+        result = CliRunner().invoke(poolhouse, ["why", "x", "--kubeconfig", str(path), "--request-timeout", "5s"])
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
+    assert "--context" in result.stderr
+
+
+def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
+    with started("crds") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_an_interrupt_is_no_reason_to_complain(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with started("default", "-f", str(pipe)) as process, pipe.open("wb"):  # it reads now
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+    assert process.returncode == 1
+    assert b"Traceback" not in said

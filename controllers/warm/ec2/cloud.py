@@ -23,16 +23,51 @@ CAPACITY = {
     "InsufficientInstanceCapacity",
     "InsufficientHostCapacity",
     "InsufficientCapacity",
+    "InsufficientCapacityOnHost",
+    "InsufficientReservedInstanceCapacity",
     "InsufficientFreeAddressesInSubnet",
+    "ReservationCapacityExceeded",
+    "UnfulfillableCapacity",
     "InstanceLimitExceeded",
     "VcpuLimitExceeded",
     "HostLimitExceeded",
+    "VolumeLimitExceeded",
+    "MaxIOPSLimitExceeded",
+    "NetworkInterfaceLimitExceeded",
     "MaxSpotInstanceCountExceeded",
     "ResourceCountExceeded",
 }
 """it is not there now, and may be there later, without anybody changing the pool"""
-THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "SlowDown"}
-RIGHTS = {"UnauthorizedOperation", "AuthFailure", "AccessDenied", "OptInRequired", "Blocked", "ExpiredToken"}
+THROTTLED = {
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "EC2ThrottledException",
+    "TooManyRequestsException",
+    "BandwidthLimitExceeded",
+    "PriorRequestNotComplete",
+    "SlowDown",
+}
+RIGHTS = {
+    "UnauthorizedOperation",
+    "AuthFailure",
+    "AccessDenied",
+    "AccessDeniedException",
+    "OptInRequired",
+    "PendingVerification",
+    "Blocked",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "InvalidIdentityToken",
+    "SignatureDoesNotMatch",
+}
+"""some of them come with the status 400"""
 PAUSE_SECONDS = 5.0
 
 

@@ -131,8 +131,10 @@ class Instances:
             await self._say_goodbye(live)
             try:
                 await self._cloud.terminate(machine.uid)
-            except NotFound:
-                return True
+            except NotFound as error:
+                if self._shown.recent(machine.uid) is None:
+                    return True
+                raise Unsure(f"EC2 does not know {machine.uid} yet: {error}") from error
             except (Unreachable, Unavailable, TimeoutError) as error:
                 raise Unsure(str(error)) from error
             self._shown.ended(instance)
@@ -152,7 +154,7 @@ class Instances:
         for instance in found:
             if self._shown.one(instance) is not None:
                 return self._shown.newest(instance)
-        return None
+        return None if found else self._shown.recent(machine.uid)
 
     async def _described(self, filters: dict[str, list[str]]) -> list[Json]:
         try:

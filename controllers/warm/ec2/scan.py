@@ -14,6 +14,7 @@ from controllers.warm.ec2.cloud import Cloud
 from controllers.warm.ec2.instances import Instances
 from controllers.warm.ec2.shown import Shown
 from controllers.warm.ec2.tags import CLUSTER
+from controllers.warm.journal import note
 from controllers.warm.machine import POOL_KIND, Machine
 from controllers.warm.machines import Unsure
 from controllers.warm.pools import POOLS
@@ -24,6 +25,8 @@ from runtime.errors import ApiError, NotFound
 log = logging.getLogger(__name__)
 
 LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
+MOST_VALUES = 200
+"""of one filter"""
 UNSEEN = "the instances of EC2 have not been looked at yet"
 PAUSES = Backoff(base_seconds=1, cap_seconds=60)
 
@@ -57,11 +60,15 @@ class Scan:
         since = self.clock()
         try:
             found = await self.cloud.describe({f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LIVING})
+            # EC2 does not show it yet, or somebody has just terminated it: that is asked for.
+            if unseen := self.shown.unseen(found)[:MOST_VALUES]:
+                found += await self.cloud.describe({"instance-id": unseen})
         except (ApiError, TimeoutError) as error:
             self._failures += 1
             self._say(f"EC2 can't be asked: {error}")
             return PAUSES.delay(self._failures, "ec2")
         self._failures = 0
+        note(log, "MachinePolled", f"looked at {len(found)} instances of EC2", level=logging.DEBUG)
         self.shown.all(found, since)
         self._say(None)
         for m in self.shown.machines.all():

@@ -75,6 +75,17 @@ class Shown:
             self._put(seen.key, seen, guest(found))
         return seen
 
+    def unseen(self, instances: Iterable[Json]) -> list[str]:
+        """IDs of what we have made or written to a moment ago, and that is not among these."""
+        there = {each["InstanceId"] for each in instances}
+        return [each for each in self._done if each not in there and self.recent(each) is not None]
+
+    def recent(self, instance_id: str) -> Json | None:
+        """What we have made or written to a moment ago, and not ended. That EC2 does not know it means nothing: it
+        shows even what was terminated for an hour."""
+        done = self._done.get(instance_id)
+        return done.instance if done and not done.gone and self.clock() - done.at <= SHOWN_SECONDS else None
+
     def newest(self, instance: Json) -> Json:
         """It, with what we have written since that the answer does not show."""
         done = self._done.get(instance["InstanceId"])

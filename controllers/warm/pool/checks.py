@@ -6,16 +6,20 @@ Nothing here is the truth: after a restart counting begins anew, which only mean
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controllers.warm.health import resting, vitals
+from controllers.warm.journal import note
 from controllers.warm.machine import Machine
 from controllers.warm.machines import Health, Machines
 from controllers.warm.pool.state import NOTHING_KNOWN, Vital, held
 from controllers.warm.pools import Pool
 from kinds.warmpool import Readiness
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 64
 """probes that wait for an answer at a time"""
@@ -63,7 +67,11 @@ class Checks:
                 found = await held_by.check(m, pool.spec.readiness, pool.spec.health.timeout_seconds)
             before = self._answers.get(m.uid)
             self._answers[m.uid] = found
-            return before is None or before.verdict != found.verdict
+            news = before is None or before.verdict != found.verdict
+            said = f"{m.name} was asked: {found.message or found.verdict}"
+            level = logging.INFO if news else logging.DEBUG
+            note(log, "MachinePolled", said, machine=m, level=level, reason=found.reason or found.verdict)
+            return news
 
         return any(await asyncio.gather(*(one(m) for m in machines if answers(pool, m))))
 

@@ -41,6 +41,8 @@ class Few:
         self.refuses: Exception | None = None
         self.loses: Exception | None = None
         """raised after it was done"""
+        self.unknown: set[str] = set()
+        """what was made a moment ago, and calls about it do not find yet"""
 
     async def run(self, wanted: Json) -> Json:
         self._refuse()
@@ -64,15 +66,23 @@ class Few:
 
     async def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         self._refuse()
-        if instance_id not in self.instances:
-            raise NotFound("it is gone")
+        self._find(instance_id)
         self.instances[instance_id]["Tags"] = written({**read(self.instances[instance_id]), **tags})
         self._lose()
 
     async def terminate(self, instance_id: str) -> None:
         self._refuse()
+        self._find(instance_id)
         self.instances[instance_id]["State"] = {"Name": "shutting-down"}
         self._lose()
+
+    @property
+    def ended(self) -> bool:
+        return any(each["State"]["Name"] == "shutting-down" for each in self.instances.values())
+
+    def _find(self, instance_id: str) -> None:
+        if instance_id not in self.instances or instance_id in self.unknown:
+            raise NotFound(f"the instance ID {instance_id} does not exist")
 
     def _refuse(self) -> None:
         if self.refuses is not None:

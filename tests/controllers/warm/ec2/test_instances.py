@@ -177,6 +177,22 @@ async def test_what_ec2_does_not_show_yet_is_not_forgotten() -> None:
     assert found.deleting
 
 
+async def test_what_ec2_does_not_know_yet_can_be_written_to_and_is_not_taken_for_gone() -> None:
+    house = House()
+    made = await house.instances.create(order())
+    house.cloud.stale = []
+    ready = await house.instances.change(made, READY)
+    assert ready.state is Warm.READY
+    house.cloud.unknown = {made.uid}
+    with pytest.raises(Lost):
+        await house.instances.change(ready, TAKEN)
+    with pytest.raises(Unsure, match="does not know"):
+        await house.instances.terminate(ready, "test")
+    assert not house.cloud.ended, "it was not ended, and nobody believes that it was"
+    house.now += SHOWN_SECONDS + 1
+    assert await house.instances.terminate(ready, "test"), "an hour is not that long: it is gone"
+
+
 async def test_what_ec2_never_shows_is_believed_after_a_while() -> None:
     house = House()
     made = await house.instances.create(order())

@@ -67,6 +67,14 @@ async def test_an_instance_goes_with_its_pool() -> None:
         assert [each["State"]["Name"] for each in house.cloud.instances.values()] == [state]
 
 
+async def test_what_somebody_terminated_a_moment_after_we_wrote_is_not_shown_on() -> None:
+    house = House()
+    made = await house.instances.create(order())
+    house.cloud.instances[made.uid]["State"] = {"Name": "terminated"}
+    await scan(house, Pools(), POOL.uid).look()
+    assert len(house.shown.machines) == 0
+
+
 async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
     house = House()
     claimed = await house.instances.change(await house.ready(), TAKEN)

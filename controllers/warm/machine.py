@@ -22,6 +22,9 @@ POOL_KIND = "VirtualMachineWarmPool"
 CLAIM_KIND = "VirtualMachineClaim"
 API_VERSION = f"{meta.DOMAIN}/v1alpha1"
 
+MOST_DIGITS = 9
+"""of a number that we have written"""
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -106,7 +109,7 @@ def machine(document: Json) -> Machine:
     labels: dict[str, str] = metadata.get("labels") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
     owners = [_owner(each) for each in metadata.get("ownerReferences") or ()]
-    failures = annotations.get(meta.CHECK_FAILURES, "")
+    born = metadata.get("creationTimestamp") or ""
     return Machine(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -122,10 +125,10 @@ def machine(document: Json) -> Machine:
         placement=labels.get(meta.PLACEMENT, ""),
         standby=next((each for each in STANDBYS if each == labels.get(meta.STANDBY)), "Running"),
         orphaned=labels.get(meta.ORPHANED, ""),
-        born=metadata.get("creationTimestamp") or "",
-        since=annotations.get(meta.STATE_SINCE) or metadata.get("creationTimestamp") or "",
+        born=born,
+        since=_time(annotations.get(meta.STATE_SINCE, "")) or born,
         activated=meta.ACTIVATED_AT in annotations,
-        check_failures=int(failures) if failures.isdecimal() else 0,
+        check_failures=_count(annotations.get(meta.CHECK_FAILURES, "")),
         deleting=metadata.get("deletionTimestamp") is not None,
         labels=labels,
         strategy=spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted"),
@@ -171,6 +174,19 @@ def unwell(m: Machine) -> str:
 def seconds_since(text: str, now: datetime) -> float:
     """Since a time as the API writes it; for ever ago where there is none."""
     return (now - datetime.fromisoformat(text)).total_seconds() if text else float("inf")
+
+
+def _time(text: str) -> str:
+    """Annotations are anybody's to write: what is no time, with its zone, counts as none, or one machine would keep
+    its pool from being looked at."""
+    try:
+        return text if datetime.fromisoformat(text).tzinfo is not None else ""
+    except ValueError:
+        return ""
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else 0
 
 
 def _owner(reference: Json) -> Owner:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from controllers.warm.guest import guest
-from controllers.warm.machine import Machine, unfit
+from controllers.warm.machine import Machine, seconds_since, unfit
 from controllers.warm.machine import machine as view
 from controllers.warm.nodes import node
 from kinds import meta
 from kinds.warm import Warm
-from tests.controllers.warm.builders import CORDONED, SILENT, a_guest, machine
+from tests.controllers.warm.builders import CORDONED, NOW, SILENT, a_guest, ago, machine
 
 LABELS = {
     meta.WARM_STATE: "Ready",
@@ -49,6 +49,7 @@ def test_everything_is_read_from_the_machine_itself() -> None:
     [
         pytest.param({meta.WARM_STATE: "Redy"}, {}, id="a word that is no state"),
         pytest.param({meta.WARM_STATE: "Ready", meta.STANDBY: "Asleep"}, {meta.CHECK_FAILURES: "many"}, id="nonsense"),
+        pytest.param({}, {meta.CHECK_FAILURES: "9" * 5000}, id="a number of which Python makes none"),
         pytest.param(None, None, id="nothing"),
     ],
 )
@@ -56,6 +57,12 @@ def test_whatever_is_wrong_in_it_counts_as_nothing(labels: Any, annotations: Any
     found = view(document(labels=labels, annotations=annotations))
     assert found.state in (None, Warm.READY)
     assert (found.standby, found.check_failures, found.owner.uid) == ("Running", 0, "")
+
+
+@pytest.mark.parametrize("since", ["yesterday", "", "2026-11-21T12:00:00", "2026-13-41T12:00:00Z", "²"])
+def test_an_annotation_that_is_no_time_ages_the_machine_from_its_birth(since: str) -> None:
+    found = view(document(annotations={meta.STATE_SINCE: since}, creationTimestamp=ago(60)))
+    assert seconds_since(found.since, NOW) == 60
 
 
 PAUSED = machine("a", standby="Paused")

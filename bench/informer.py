@@ -24,7 +24,8 @@ import aiohttp
 from aiohttp import web
 
 from runtime.api import Api, Resource
-from runtime.informer import PAGE, Informer
+from runtime.feed import PAGE
+from runtime.informer import Informer
 
 Json = dict[str, Any]
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", namespaced=False)

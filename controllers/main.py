@@ -37,7 +37,7 @@ from kinds.warmpool import WARM_POOL
 from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.events import Events
-from runtime.informer import Informer
+from runtime.informer import Informer, shared
 from runtime.lease import Lease, LeaseLost
 from runtime.metrics import Metrics
 from runtime.questions import answering
@@ -154,8 +154,8 @@ async def run(settings: Settings) -> None:
                 alone = Lease(api, settings.namespace, CERTIFICATES_LEASE, identity)
                 group.create_task(lead(alone, keeper.work), name=keeper.name)
             group.create_task(answer(api, settings, health), name="health")
-            for informer in informers:
-                group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+            for feed in shared(informers):
+                group.create_task(feed.run(), name=f"feed-{feed.resource.plural}")
             for informer in informers:
                 await informer.synced()
             if settings.leader_election:

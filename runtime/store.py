@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
 from typing import Generic, TypeVar
 
 from runtime.resource import Key
@@ -27,6 +27,9 @@ class Store(Generic[V]):
 
     def all(self) -> list[V]:
         return list(self._views.values())
+
+    def keys(self) -> KeysView[Key]:
+        return self._views.keys()
 
     def __len__(self) -> int:
         return len(self._views)

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from runtime.api import Api
-from runtime.informer import Informer, older
+from runtime.feed import older
+from runtime.informer import Informer, shared
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 
@@ -589,6 +591,122 @@ async def test_one_who_subscribes_late_is_told_what_there_is(server: Server, api
         late = Seen()
         informer.subscribe(late)
         assert late == [("new", "a"), ("new", "b")]
+
+
+# Several who share
+
+
+@asynccontextmanager
+async def together(*informers: Informer[Any]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(feed.run()) for feed in shared(informers)]
+    try:
+        yield
+        assert not any(task.done() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def labelled(name: str, version: int, **labels: str) -> dict[str, Any]:
+    document = thing(name, version)
+    document["metadata"]["labels"] = labels
+    return document
+
+
+def size(document: dict[str, Any]) -> int:
+    return int(document["spec"].get("size", 0))
+
+
+async def test_those_who_share_are_listed_and_watched_once_and_each_keeps_its_own_view(
+    server: Server, api: Api
+) -> None:
+    cluster = Cluster(server, thing("a", 1, size=1))
+    cluster.events = [("MODIFIED", thing("a", 11, size=2)), ("ADDED", thing("b", 12)), ("DELETED", thing("b", 13))]
+    views, sizes = informer_of(api), Informer(api, THINGS, size)
+    seen = Seen()
+    views.subscribe(seen)
+    async with together(views, sizes):
+        await asyncio.gather(views.synced(), sizes.synced())
+        await asyncio.sleep(1)
+        assert (len(server.lists), len(server.watches)) == (1, 1)
+        assert views.store.all() == [View("a", 2)]
+        assert sizes.store.all() == [2]
+        assert seen == [("new", "a"), ("changed", "a"), ("new", "b"), ("gone", "b")]
+        assert views.problem is sizes.problem is None
+
+
+async def test_an_object_that_loses_the_label_is_gone_for_who_selects_by_it(server: Server, api: Api) -> None:
+    cluster = Cluster(server, labelled("a", 1, warm="yes"), labelled("b", 2))
+    cluster.events = [
+        ("MODIFIED", labelled("a", 11)),
+        ("MODIFIED", labelled("b", 12, warm="yes")),
+        ("ADDED", labelled("c", 13)),
+        ("DELETED", labelled("c", 14)),
+    ]
+    every, warm = informer_of(api), informer_of(api, label_selector="warm")
+    seen = Seen()
+    warm.subscribe(seen)
+    async with together(every, warm):
+        await asyncio.sleep(1)
+        assert "labelSelector" not in server.watches[0].query
+        assert names(every) == ["a", "b"]
+        assert names(warm) == ["b"]
+        assert seen == [("new", "a"), ("gone", "a"), ("new", "b")]
+
+
+async def test_a_label_that_was_lost_unseen_is_missed_in_the_next_list(server: Server, api: Api) -> None:
+    cluster = Cluster(server, labelled("a", 1, warm="yes"))
+    every, warm = informer_of(api), informer_of(api, label_selector="warm")
+    async with together(every, warm):
+        await asyncio.sleep(60)
+        cluster.items, cluster.version = [labelled("a", 20)], 30
+        await asyncio.sleep(3600)
+        assert names(every) == ["a"]
+        assert names(warm) == []
+
+
+@pytest.mark.parametrize(
+    ("selectors", "asked"),
+    [
+        pytest.param([None, None, "warm"], [None], id="who wants all has all sent"),
+        pytest.param(["warm", "warm"], ["warm"], id="where nobody wants all the server leaves out the rest"),
+        pytest.param(["warm", "cold"], ["cold", "warm"], id="two that want different parts"),
+    ],
+)
+async def test_the_server_leaves_out_what_nobody_wants(
+    server: Server, api: Api, selectors: list[str | None], asked: list[str | None]
+) -> None:
+    Cluster(server)
+    async with together(*(informer_of(api, label_selector=each) for each in selectors)):
+        await asyncio.sleep(1)
+        for requests in (server.lists, server.watches):
+            assert sorted((each.query.get("labelSelector") for each in requests), key=str) == asked
+
+
+async def test_a_view_that_fails_is_the_loss_of_nobody_who_shares(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1), thing("bad", 2, size="x"))
+    cluster.events = [("MODIFIED", thing("a", 11, size="y")), ("ADDED", thing("c", 12))]
+    sizes, views = Informer(api, THINGS, size), informer_of(api)
+    async with together(sizes, views):
+        await asyncio.sleep(1)
+        assert names(views) == ["a", "bad", "c"]
+        assert len(sizes.store) == 2, "the last readable view of a stays, and c is there"
+
+
+async def test_documents_are_let_go(server: Server, api: Api) -> None:
+    class Document(dict[str, Any]):
+        """Whose end can be awaited."""
+
+    held = [Document(labelled("a", 1, warm="yes"))]
+    end = weakref.ref(held[0])
+    every, warm = informer_of(api), informer_of(api, label_selector="warm")
+    shared([every, warm])
+    for informer in (every, warm):
+        informer.change(("n", "a"), held[0])
+    held.clear()
+    assert names(every) == names(warm) == ["a"]
+    assert end() is None
 
 
 # Size

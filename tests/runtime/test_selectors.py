@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runtime.selectors import matches, to_string
+from runtime.selectors import from_string, matches, to_string
 
 
 def expression(operator: str, *values: str) -> dict[str, Any]:
@@ -48,6 +48,16 @@ def test_matching(selector: Any, labels: Any, expected: bool) -> None:
 )
 def test_text(selector: Any, text: str) -> None:
     assert to_string(selector) == text
+    assert to_string(from_string(text)) == text
+    assert all(
+        matches(from_string(text), labels) == matches(selector, labels) for labels in ({}, {"k": "v"}, {"a": "1"})
+    )
+
+
+@pytest.mark.parametrize("text", ["k==v", "k!=v", "!k=v", "k in v", "k,", "k in (v", "k > 1"])
+def test_a_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="none of"):
+        from_string(text)
 
 
 def test_an_absent_selector_has_no_text() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from controllers.warm.claim.state import Claim, Failure, Marks
 from controllers.warm.machine import Machine
 from controllers.warm.machines import Health
-from runtime.informer import older
+from runtime.feed import older
 from runtime.resource import Key
 
 SHOWN_SECONDS = 15.0

@@ -3,6 +3,7 @@
 #
 #   docker build -t poolhouse/poolhouse:0.1.0 --build-arg DIGEST=sha256:... .
 #   docker build --target sbom --output . .         what is installed, as sbom.json
+#   docker build --build-arg EC2=1 ...              with boto3 and gRPC besides, for warm pools of EC2 instances
 #
 # DIGEST pins the base (`docker buildx imagetools inspect debian:12-slim`).
 ARG BASE=debian:12-slim
@@ -16,10 +17,12 @@ FROM ${BASE}${DIGEST:+@${DIGEST}} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY requirements/webhook.lock requirements/controllers.lock ./
+# Set, if instances of EC2 are to be held.
+ARG EC2=
+COPY requirements/webhook.lock requirements/controllers.lock requirements/ec2.lock ./
 RUN python3 -m venv /opt/poolhouse \
- && /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r webhook.lock \
- && /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r controllers.lock
+ && if [ -n "${EC2}" ]; then set -- ec2; else set -- webhook controllers; fi \
+ && for each; do /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r "${each}.lock" || exit 1; done
 COPY pyproject.toml README.md ./
 COPY cli ./cli
 COPY kinds ./kinds

@@ -79,6 +79,8 @@ lock:
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra ec2 \
 	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
+	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
+	  pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

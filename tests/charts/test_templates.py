@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.warm.ec2.settings import Terms, terms
 from kinds import KINDS, webhooks
 from tests.charts.helm import CHART, NAMESPACE, Refused, template
 
@@ -158,6 +159,40 @@ def test_without_a_defaulter_vms_are_not_asked_about() -> None:
     assert {each["metadata"]["name"] for each in configurations(rendered)} == {webhooks.OURS}
 
 
+def test_instances_of_ec2_are_held_in_a_region() -> None:
+    role = "arn:aws:iam::123456789012:role/poolhouse"
+    values: Json = {
+        "controllers": {
+            "ec2": {"region": "us-west-2", "subnet": "subnet-1"},
+            "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": role}},
+        },
+        "networkPolicy": {"machineCIDRs": ["10.1.0.0/16"]},
+    }
+    rendered = template(values)
+    env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
+    found = {each["name"]: each.get("value") for each in env if each["name"].startswith("POOLHOUSE_EC2")}
+    assert terms(found) == Terms("us-west-2", subnet="subnet-1")
+    accounts = named(rendered, "ServiceAccount")
+    assert accounts["poolhouse-controllers"]["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
+    assert "169.254.169.254/32" in reached(rendered)
+    assert "10.1.0.0/16" in reached(rendered)
+
+
+def test_the_controllers_reach_the_guests_whose_ports_they_ask(rendered: list[Json]) -> None:
+    policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
+    guests = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}}}
+    assert [rule for rule in policy["egress"] if guests in rule.get("to", ())] == [{"to": [guests]}]
+    assert reached(rendered) == set(), "without EC2 no metadata service"
+    env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
+    assert not [each for each in env if each["name"].startswith("POOLHOUSE_EC2")]
+
+
+def reached(rendered: list[Json]) -> set[str]:
+    """Blocks of addresses that the controllers may go to."""
+    policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
+    return {peer["ipBlock"]["cidr"] for rule in policy["egress"] for peer in rule.get("to", ()) if "ipBlock" in peer}
+
+
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -207,6 +242,10 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
             "minimum: got 2, want 3",
             id="no time for the defaulter",
         ),
+        pytest.param(
+            {"controllers": {"ec2": {"subnet": "subnet-1"}}}, "without controllers.ec2.region", id="no region"
+        ),
+        pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="none of AWS'"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="no digest"),
     ],
 )

@@ -51,6 +51,9 @@ def plan(s: State, now: datetime) -> Step:
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
         return Say(status.expired(s, now), News("ClaimExpired", f"its time ended at {end:%H:%M:%S} UTC"))
+    if s.mine is None and (used := _in_use_for(s)):
+        # What somebody uses can't be made again. A status can be lost with a backup, or be another release's.
+        return _bind(s, used, now)
     return _bound(s, now) if c.vm_uid else _unbound(s, now)
 
 
@@ -73,16 +76,21 @@ def _ended(s: State, reason: str) -> Step | None:
     return next((End(m, reason) for m in s.machines if not m.deleting), None)
 
 
+def _in_use_for(s: State) -> Machine | None:
+    """A machine that says that it was handed over to the claim: it was written down as the claim's before."""
+    used = [m for m in s.machines if m.state is Warm.IN_USE and not m.deleting]
+    return min(used, key=lambda m: (m.born, m.uid), default=None)
+
+
 # It has no machine yet
 
 
 def _unbound(s: State, now: datetime) -> Step:
     taken = [m for m in s.machines if not m.deleting]
     if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
-        # Of several, of which a race has left all but one behind, whoever looks takes the same one.
-        chosen = min(usable, key=lambda m: (m.born, m.uid))
-        others = [m for m in usable if m is not chosen]
-        return _step_back(others[0]) if others else _bind(s, chosen, now)
+        # Of several, of which a race has left all but one behind, whoever looks takes the same one. The others go when
+        # that is written down: who reads the claim late does not know that it has one of them already.
+        return _bind(s, min(usable, key=lambda m: (m.born, m.uid)), now)
     if taken:
         return End(taken[0], "it carries a claim in a state in which no machine has one")
     if s.claim.status.attempts >= MOST_ATTEMPTS:
@@ -132,7 +140,8 @@ def _queue(s: State, now: datetime) -> Step:
     placed = (now - s.marks.placed).total_seconds() if s.marks.placed else pause
     if first or (fresh != s.claim.status and placed >= pause):
         return Say(fresh, News("ClaimQueued", f"number {s.place} in line") if first else None)
-    return Rest(min(max(0.05, pause - placed), _seconds(s.bind_by, now)))
+    left = pause - placed if fresh != s.claim.status else pause
+    return Rest(min(max(0.05, left), _seconds(s.bind_by, now)))
 
 
 def _make(s: State, why: Failure, now: datetime) -> Step:

@@ -136,7 +136,19 @@ def kind(step: Step) -> Any:
         pytest.param(state(None, taken()), ("Bound", "MachineBound"), id="it is written down"),
         pytest.param(state(None, taken(), certain=False), ("Bound", "MachineBound"), id="after a crash too"),
         pytest.param(
-            state(None, taken("young", born=ago(1)), taken("old", born=ago(9))), (End, "young"), id="two: one is left"
+            state(None, taken("young", born=ago(1)), taken("old", born=ago(9)), health=HEALTHY),
+            ("Bound", "MachineBound"),
+            id="two: one is written down before the other goes",
+        ),
+        pytest.param(
+            state(None, taken("m", Warm.IN_USE), taken("other")),
+            ("Bound", "MachineBound"),
+            id="what is in use is its own, though its status was lost",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("gone")), taken("m", Warm.IN_USE)),
+            ("Bound", "MachineBound"),
+            id="or somebody has written another one into it",
         ),
         pytest.param(state(None, taken("m", Warm.READY)), (End, "m"), id="ready with a claim: nobody's"),
         pytest.param(state(None, taken(deleting=True), candidate=READY), (Take, "m"), id="one that goes is none"),
@@ -267,7 +279,7 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     assert plan(moved, NOW) == Rest(26)
     assert isinstance(plan(moved, NOW + timedelta(seconds=27)), Say)
     still = state(c, pool=QUEUE, place=30, marks=Marks(placed=NOW - timedelta(seconds=60)))
-    assert isinstance(plan(still, NOW), Rest), "and nothing at rest"
+    assert plan(still, NOW) == Rest(30), "and nothing at rest, nor is it looked at all the time"
 
 
 def test_what_is_said_twice_is_written_once() -> None:

@@ -187,7 +187,8 @@ class PoolStatus(Model):
     healing: Healing | None = None
     """What healing has to remember."""
     conditions: Conditions = ()
-    """Available, Progressing, Healing, ScaleInBlocked, ReplicaFailure and Paused, those that have something to say."""
+    """Available, Progressing, Healing, ScaleInBlocked, DisksShared, ReplicaFailure and Paused, those that have
+    something to say."""
 
 
 POOL = Kind(

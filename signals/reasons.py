@@ -101,6 +101,8 @@ MEANINGS: Mapping[str, str] = {
     "FailedUnmark": "Our finalizer could not be taken off a VM.",
     "InvalidScaleIn": "A VM's `poolhouse.dev/scale-in` is neither `Protect` nor `First`; it counts as `Protect`.",
     "DisksShared": "Another pool, or a VM, has disks of the names that this pool would use; no VM is made.",
+    "DiskOfAnotherMachine": "A VM of the pool has a disk that is somebody else's too; the message says whose.",
+    "DisksApart": "No VM of the pool has a disk of somebody else's.",
     "MachinesChanging": "VMs are being made or removed.",
     "MachinesUpdating": "VMs are being given the pool's template.",
     "MachinesReplaced": "VMs were healed; the message says which and how often.",

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
 from controllers.pool.actions import Action, Heal
 from controllers.pool.machine import Machine
-from controllers.pool.rollout import Room
+from controllers.pool.rollout import Room, Wait
 from controllers.pool.state import State
 from kinds.pool import Breaker, HealedMachine, Healing
 
@@ -30,8 +31,16 @@ def machines_keep_failing(state: State, now: datetime) -> Iterator[Action]:
         return
     room = Room.of(state)
     free = 1 if breaker is not None and breaker.open else max(0, room.most - _coming_back(state))
-    for m in [m for m in failing(state) if not _left_alone(state, m, now)][:free]:
+    may = (m for m in failing(state) if not _left_alone(state, m, now) and not _held(state, m))
+    for m in islice(may, free):
         yield Heal(m.name, m.uid, f"{m.failures} starts in a row failed ({m.state or 'no state'})")
+
+
+def holds(state: State) -> Iterator[Wait]:
+    """VMs that fail and are not replaced, for a reason that somebody has to do away with."""
+    for m in failing(state):
+        if reason := _held(state, m):
+            yield Wait(m.name, f"it is not replaced, though it fails to start: {reason}")
 
 
 def failing(state: State) -> list[Machine]:
@@ -106,6 +115,14 @@ def _coming_back(state: State) -> int:
     bad = {m.uid for m in failing(state)}
     down = [m for m in state.alive if m.meant_to_run and not m.available and m.uid not in bad]
     return state.missing + len(down)
+
+
+def _held(state: State, m: Machine) -> str:
+    """Why to replace this VM would lose more than it mends, or nothing."""
+    if disk := state.overlapping.get(m.name):
+        return f"with it would go its disk {disk}"
+    # It could be deleted, but not made again.
+    return state.shared.message if state.shared else ""
 
 
 def _left_alone(state: State, m: Machine, now: datetime) -> bool:

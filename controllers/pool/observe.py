@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from controllers.pool.kept import Kept
 from controllers.pool.naming import split
 from controllers.pool.revisions import content, current
@@ -49,18 +51,18 @@ def _machines_names(stores: Stores, key: Key) -> frozenset[int]:
     return frozenset(m.ordinal for m in stores.machines.by("stem", key) if m.ordinal is not None)
 
 
-def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> frozenset[str]:
+def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> dict[str, str]:
     """Disks that are somebody else's, among them all whose names this pool could give: those that another pool has
     kept, perhaps one of the same name before this one, and those of VMs that are not in this pool."""
-    found = {disk.name for disk in kept if disk.kept_by != pool.uid}
+    found = {disk.name: f"kept for VM {disk.kept_for} of another pool" for disk in kept if disk.kept_by != pool.uid}
     for name in disk_names(pool.spec.template):
         for m in stores.machines.by("disk", (pool.namespace, name)):
             if m.owner != pool.uid:
-                found.update(m.disks)
-    return frozenset(found)
+                found |= dict.fromkeys(m.disks, f"which is VM {m.name}'s")
+    return found
 
 
-def _ordinals(pool: Pool, disks: frozenset[str]) -> frozenset[int]:
+def _ordinals(pool: Pool, disks: Iterable[str]) -> frozenset[int]:
     """Those whose VMs would find one of these under the name of their own."""
     names = disk_names(pool.spec.template)
     return frozenset(ordinal for stem, ordinal in map(split, disks) if ordinal is not None and stem in names)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.grow import seconds_until_a_name_is_given_up, too_few_machines
-from controllers.pool.heal import machines_keep_failing, seconds_until_healing
+from controllers.pool.heal import holds, machines_keep_failing, seconds_until_healing
 from controllers.pool.history import revisions_are_old
 from controllers.pool.keep import (
     deletions_were_begun_in_vain,
@@ -65,4 +65,4 @@ def plan(state: State, now: datetime) -> Plan:
         seconds_until_healing(state, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    return Plan(tuple(actions), blocked(state), waits(state, now), again)
+    return Plan(tuple(actions), blocked(state), (*holds(state), *waits(state, now)), again)

@@ -118,8 +118,8 @@ def _not_its_disk(state: State, m: Machine) -> str:
     """Why the template would give this VM a disk that another VM writes to, or nothing."""
     wanted = {name_of(disk, m.ordinal) for disk in disk_names(state.pool.spec.template)} if m.ordinal else set()
     new = wanted.difference(m.disks)
-    if others := sorted(new & state.strangers):
-        return f"the template gives it disk {others[0]}, which is another VM's: give the disk another name"
+    if others := sorted(new & state.strangers.keys()):
+        return f"the template gives it disk {others[0]}, {state.strangers[others[0]]}: give the disk another name"
     return state.shared.message if new and state.shared else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -70,8 +70,8 @@ class State:
     """all VMs that the pool owns, those that are being deleted included"""
     taken: frozenset[int] = frozenset()
     """ordinals whose names are given, to VMs or to kept disks, the pool's or anybody else's"""
-    strangers: frozenset[str] = frozenset()
-    """disks of somebody else's, among them all whose names this pool could give"""
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    """disks of somebody else's, among them all whose names this pool could give, and whose they are"""
     waiting: tuple[Machine, ...] = ()
     """VMs that are being deleted and wait until their disks are released, whoever owns them by now"""
     kept: tuple[Kept, ...] = ()
@@ -111,6 +111,14 @@ class State:
             return False
         started_from = self.known.get(m.guest.revision)
         return started_from is None or started_from.guest != self.revision.guest
+
+    @cached_property
+    def overlapping(self) -> Mapping[str, str]:
+        """VMs that write to a disk of somebody else's, and which. Nobody meant that, and it can't be undone here."""
+        if not self.strangers:
+            return {}
+        found = {m.name: sorted(self.strangers.keys() & m.disks) for m in self.alive}
+        return {name: f"{disks[0]}, {self.strangers[disks[0]]}" for name, disks in found.items() if disks}
 
     @cached_property
     def missing(self) -> int:

@@ -16,7 +16,7 @@ from kinds.condition import Condition
 from kinds.pool import KeptDisk, PoolStatus
 
 KEPT_SAID = 100
-ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked")
+ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
 """Conditions that are left out while they have never been True."""
 
 
@@ -87,8 +87,20 @@ def _conditions(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
     else:
         yield _say("ScaleInBlocked", False, "NotBlocked", "")
 
+    if state.overlapping:
+        yield _say("DisksShared", True, "DiskOfAnotherMachine", _overlapping(state))
+    else:
+        yield _say("DisksShared", False, "DisksApart", "")
+
     yield from _healing(state, plan, now)
     yield _progressing(state, now)
+
+
+def _overlapping(state: State) -> str:
+    found = sorted(state.overlapping.items())
+    named = "; ".join(f"VM {name} has disk {disk}" for name, disk in found[:NAMES_SAID])
+    more = f" and {len(found) - NAMES_SAID} more" if len(found) > NAMES_SAID else ""
+    return f"{named}{more}: two that write to one disk destroy it, so stop all of them but one"
 
 
 def healed(plan: Plan) -> tuple[str, ...]:

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool.actions import Create, Update
+from controllers.pool.actions import Create, Heal, Update
+from controllers.pool.kept import Kept
 from controllers.pool.machine import Machine
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.state import Pool, State
+from controllers.pool.status import status
 from controllers.pool.stores import Stores
-from tests.controllers.pool.builders import NOW, a_pool, machine, template
+from tests.controllers.pool.builders import NOW, a_pool, kept, leaving, machine, template
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -108,6 +110,62 @@ def test_a_disk_that_a_vm_has_already_holds_up_no_update() -> None:
     assert isinstance(state, State)
     assert state.shared is not None
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Update)] == ["web-1"]
+
+
+LONE = machine("db", disks=("root-1",), owner="", owner_name="")
+FAILING = machine(1, ready=False, failures=5, state="CrashLoopBackOff")
+HEALED = replace(a_pool(1, autohealing={}), born=YOUNGER)
+
+
+@pytest.mark.parametrize(
+    ("own", "stranger", "said"),
+    [
+        pytest.param(machine(1), LONE, "VM web-1 has disk root-1, which is VM db's", id="a VM made by hand"),
+        pytest.param(
+            machine(1),
+            machine("other-1", disks=("root-1",), owner="u-other", owner_name="other"),
+            "VM web-1 has disk root-1, which is VM other-1's",
+            id="a VM of another pool",
+        ),
+        pytest.param(machine(1), kept(1, by="u-gone"), "disk root-1, kept for VM web-1 of another pool", id="kept"),
+        pytest.param(machine(2), LONE, "", id="the disk of another ordinal"),
+        pytest.param(leaving(1), LONE, "", id="one that leaves anyway"),
+    ],
+)
+def test_vms_that_share_a_disk_already_are_named(own: Machine, stranger: Machine | Kept, said: str) -> None:
+    found = stores(WEB)
+    found.machines.put(own.key, own)
+    if isinstance(stranger, Kept):
+        found.kept.put((stranger.namespace, stranger.name), stranger)
+    else:
+        found.machines.put(stranger.key, stranger)
+    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    told = {c.type: c for c in status(state, plan(state, NOW), NOW).conditions}.get("DisksShared")
+    assert (told.status if told else "False") == ("True" if said else "False")
+    assert said in (told.message if told else "")
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        pytest.param(OTHER, "also pool other's", id="an older pool has its names, so it could not be made again"),
+        pytest.param(LONE, "its disk root-1, which is VM db's", id="another VM's disk would go with it"),
+        pytest.param(DISKLESS, "", id="nobody shares anything"),
+    ],
+)
+def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool | Machine, reason: str) -> None:
+    found = stores(HEALED)
+    found.machines.put(FAILING.key, FAILING)
+    if isinstance(other, Pool):
+        found.pools.put(other.key, other)
+    else:
+        found.machines.put(other.key, other)
+    state = observe(found, HEALED.key, settled=True, failure=None, burst=250)
+    assert isinstance(state, State)
+    decided = plan(state, NOW)
+    assert [each.name for each in decided.actions if isinstance(each, Heal)] == ([] if reason else ["web-1"])
+    assert [reason in each.reason for each in decided.waits] == ([True] if reason else [])
 
 
 def test_who_waits_is_told_for_whom_and_what_to_do() -> None:

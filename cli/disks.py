@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.names import names
-from cli.output import output_option, print_as, structured
+from cli.table import Column, field, listing_option, print_rows
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -16,29 +16,36 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
+COLUMNS = (
+    field("DISK", "claim"),
+    field("SIZE", "size"),
+    field("VM", "vm"),
+    Column("POOL", lambda row: row["pool"] or f"a pool that is gone ({row['keptBy']})"),
+    field("CREATED", "created", wide=True),
+)
+
+
 @click.command()
 @click.argument("pool", required=False, shell_complete=names("virtualmachinepools"))
-@output_option("text")
+@listing_option
+@all_namespaces
 @cluster_options
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     """List the disks that scale-in has kept, and which VM each comes back to.
 
     A disk whose pool is gone stays until somebody deletes its PersistentVolumeClaim.
     """
-    rows = cluster.run(lambda api: _rows(api, cluster.namespace))
-    if pool is not None:
-        rows = [row for row in rows if row["pool"] == pool]
-    if structured(output):
-        print_as(output, rows)
-        return
-    if not rows:
-        click.echo("no disks are kept")
-    for row in rows:
-        owner = row["pool"] or f"a pool that is gone ({row['keptBy']})"
-        click.echo(f"{row['claim']}  {row['size'] or '?'}  for {row['vm']} of {owner}")
+    rows = cluster.run(lambda api: _rows(api, cluster.scope))
+    print_rows(
+        output,
+        [row for row in rows if pool is None or row["pool"] == pool],
+        (field("NAMESPACE", "namespace"), *COLUMNS) if cluster.everywhere else COLUMNS,
+        name=lambda row: f"persistentvolumeclaim/{row['claim']}",
+        nothing="no disks are kept",
+    )
 
 
-async def _rows(api: Api, namespace: str) -> list[Json]:
+async def _rows(api: Api, namespace: str | None) -> list[Json]:
     from controllers.pool.stores import CLAIMS, POOLS
     from kinds import meta
 
@@ -52,6 +59,7 @@ async def _rows(api: Api, namespace: str) -> list[Json]:
         capacity = (claim.get("status") or {}).get("capacity") or claim["spec"].get("resources", {}).get("requests", {})
         found.append(
             {
+                "namespace": metadata["namespace"],
                 "claim": metadata["name"],
                 "vm": labels.get(meta.KEPT_FOR, ""),
                 "pool": names.get(labels[meta.KEPT_BY]),

@@ -13,6 +13,7 @@ import click
 from cli.cluster import Cluster, cluster_options
 from cli.names import names
 from cli.output import Failed, Unreachable, output_option, print_as, structured
+from cli.table import align
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
@@ -54,7 +55,7 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
         return
     table: list[tuple[str, ...]] = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
     table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "") for d in found["devices"]]
-    for line in _table(table):
+    for line in align(table):
         click.echo(line)
     if found["record"] is None:
         click.echo("No record: the places of all other devices are libvirt's choice at each start.")
@@ -248,10 +249,4 @@ def _moves(found: list[Difference], before: str, after: str) -> Iterator[str]:
     if not found:
         yield f"Nothing moves from {before} to {after}."
         return
-    yield from _table([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])
-
-
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from align([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ COMMANDS = {
     "status": Entry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
     "default": Entry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
     "plan": Entry("cli.plan:plan", "Print what a change of a pool would do to which VM, without doing it."),
+    "overview": Entry("cli.overview:overview", "Show everything of ours in a namespace, and what is wrong with it."),
+    "tree": Entry("cli.tree:tree", "Show whose a VM is, and what is its own."),
     "why": Entry("cli.why:why", "Say what was and will be done to a VM of a pool, and why."),
     "rollout": Entry("cli.rollout:rollout", "Follow, pause, resume and undo the changes of a pool."),
     "detach": Entry("cli.membership:detach", "Take a VM out of its pool, to look at it in peace."),
@@ -110,7 +113,7 @@ def _load(target: str) -> Any:
 
 def _structured(arguments: Sequence[str]) -> str | None:
     """The format that a program asked for, also where the command was not understood."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in pairwise([*arguments, ""]):
         asked = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
         if asked in STRUCTURED and (argument in ("-o", "--output") or asked != argument):
             return asked

@@ -27,16 +27,20 @@ SECONDS = 2.0
 MOST = 500
 
 
-def names(*plurals: str) -> Complete:
-    """Completes with the names of these resources, those of the namespace that was given."""
+def names(*plurals: str, **kinds: str) -> Complete:
+    """Completes with the names of these resources, those of the namespace that was given; behind `KIND/` with those of
+    the resource that `kinds` has for it."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        prefix, slash, start = incomplete.rpartition("/")
+        kind, slash, start = incomplete.rpartition("/")
         try:
-            found = [each for plural in plurals for each in _listed(context.params, plural)]
+            found = [each for plural in _meant(kind) for each in _listed(context.params, plural)]
         except Exception:  # no cluster, no rights, no time: there is nobody to tell
             return []
-        return [CompletionItem(f"{prefix}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
+        return [CompletionItem(f"{kind}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
+
+    def _meant(kind: str) -> tuple[str, ...]:
+        return (kinds[kind],) if kind in kinds else () if kind else plurals
 
     return complete
 
@@ -51,17 +55,20 @@ def _listed(given: dict[str, Any], plural: str) -> Iterator[str]:
 
     directory: Path | None = given.get("directory")
     meant = cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
-    documents = asyncio.run(asyncio.wait_for(_documents(meant, _resource(plural)), SECONDS))
+    documents = asyncio.run(_documents(meant, _resource(plural)))
     return (each["metadata"]["name"] for each in documents)
 
 
 async def _documents(meant: Cluster, resource: Resource) -> list[dict[str, Any]]:
     from runtime.api import Api
 
+    # Outside of the deadline: on a busy machine it takes longer to load the client than to be answered.
+    connecting = Api.connect(
+        meant.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=SECONDS, context=meant.context
+    )
     async with (
-        await Api.connect(
-            meant.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=SECONDS, context=meant.context
-        ) as api,
+        await connecting as api,
+        asyncio.timeout(SECONDS),
         aclosing(api.pages(resource, meant.namespace if resource.namespaced else None, page=MOST)) as pages,
     ):
         return [each async for page, _ in pages for each in page][:MOST]

@@ -26,7 +26,9 @@ PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=names("virtualmachinepools"))
+@click.argument(
+    "name", required=False, shell_complete=names("virtualmachinepools", vmirs="virtualmachineinstancereplicasets")
+)
 @click.option(
     "-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools and sets; - for standard input."
 )

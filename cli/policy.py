@@ -29,7 +29,9 @@ def policy() -> None:
 
 
 @policy.command("explain")
-@click.argument("vm", shell_complete=names("virtualmachineinstances"))
+@click.argument(
+    "vm", shell_complete=names("virtualmachineinstances", vmi="virtualmachineinstances", vm="virtualmachines")
+)
 @click.option(
     "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Suppose this label of the VMI; KEY- without it."
 )

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cli.cluster import TIMEOUT_SECONDS, cluster
+from cli.complete import answers
 from cli.duration import seconds
 from cli.kubeconfig import Kubeconfig, found
 from cli.output import Failed
@@ -100,3 +101,8 @@ def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> Non
 )
 def test_times_are_written_as_kubectl_takes_them(text: str, value: float | None) -> None:
     assert seconds(text) == value
+
+
+def test_contexts_are_completed_with_their_namespaces(home: Path) -> None:
+    *offered, _ = answers(["why", "--kubeconfig", str(home), "--context", "d"])
+    assert offered == ["dev\tteam-a"]

@@ -1,0 +1,171 @@
+"""`poolhouse overview`: everything of ours in a namespace on one screen, and what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import Cluster, all_namespaces, cluster_options
+from cli.health import Health, age, claim_health, health
+from cli.output import Failed, counted
+from cli.table import Column, field, listing_option, print_rows
+
+if TYPE_CHECKING:
+    from kinds.kind import Kind
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+COLOURS = {"well": None, "going": "yellow", "wrong": "red"}
+EVERY_SECONDS = 2.0
+OVER = ("Released", "Expired")
+"""claims that nobody waits for and that hold nothing"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the numbers of a kind are called."""
+
+    short: str
+    ready: str = "readyReplicas"
+    updated: str | None = None
+    judge: Callable[[Json], Health] = health
+
+
+LOOKS = {
+    "VirtualMachinePool": Look("vmpool", updated="updatedReplicas"),
+    "VirtualMachineInstanceReplicaSet": Look("vmirs"),
+    "VirtualMachineWarmPool": Look("vmwp", ready="availableReplicas", updated="updatedReplicas"),
+    "VirtualMachineClaim": Look("vmclaim", judge=claim_health),
+    "MigrationPolicy": Look("migpol"),
+}
+
+COLUMNS = (
+    Column("NAME", lambda row: f"{LOOKS[row['kind']].short}/{row['name']}"),
+    field("DESIRED", "desired"),
+    field("READY", "ready"),
+    field("UPDATED", "updated"),
+    field("AGE", "age"),
+    Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
+    field("DETAIL", "detail", wide=True),
+)
+NAMESPACE = field("NAMESPACE", "namespace")
+
+
+@click.command()
+@click.option("--wrong", is_flag=True, help="Only what is wrong; exits with 1 while there is anything.")
+@click.option("--watch", "-w", is_flag=True, help="Print it again whenever it has changed, until Ctrl-C.")
+@listing_option
+@all_namespaces
+@cluster_options
+def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
+    """Show all pools, replica sets, warm pools and claims of a namespace, and the migration policies.
+
+    The state is what the objects' conditions say. Claims that are over are left out.
+    """
+
+    async def follow(api: Api) -> list[Json]:
+        before: list[Json] | None = None
+        while True:
+            found = await _rows(api, cluster.scope, datetime.now(UTC))
+            if wrong:
+                found = [row for row in found if row["state"] == "wrong"]
+            if before is None or _lasting(before) != _lasting(found):
+                if before is not None:
+                    click.echo("---" if output == "yaml" else "")
+                _print(output, found, cluster, wrong)
+            before = found
+            if not watch:
+                return found
+            await asyncio.sleep(EVERY_SECONDS)
+
+    found = cluster.run(follow)
+    if wrong and found:
+        raise Failed(f"{counted(len(found), 'object')} not as it should be")
+
+
+def row(kind: str, document: Json, now: datetime) -> Json:
+    """One object as it is shown and as programs get it."""
+    look, spec, status = LOOKS[kind], document.get("spec") or {}, document.get("status") or {}
+    judged = look.judge(document)
+    counts = "replicas" in spec
+    return {
+        "kind": kind,
+        "namespace": document["metadata"].get("namespace"),
+        "name": document["metadata"]["name"],
+        "desired": spec.get("replicas"),
+        "ready": int(status.get(look.ready) or 0) if counts else None,
+        "updated": int(status.get(look.updated) or 0) if counts and look.updated else None,
+        "age": age(document, now),
+        "state": judged.mood,
+        "says": judged.says,
+        "detail": _detail(status),
+    }
+
+
+def _detail(status: Json) -> str:
+    """What a wide line has beside: whose a claim is, who waits for a pool, how many obey a policy."""
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    addresses = ", ".join(status.get("addresses") or ())
+    parts = (
+        (f"{vm}{f' at {addresses}' if addresses else ''}") if vm else "",
+        f"{counted(status['queuedClaims'], 'claim')} in line" if status.get("queuedClaims") else "",
+        f"{status['claimed']} claimed" if status.get("claimed") else "",
+        f"{counted(status['keptDisks'], 'disk')} kept" if status.get("keptDisks") else "",
+        f"{counted(status['wins'], 'VMI')} obey it" if status.get("wins") else "",
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _print(output: str, rows: Sequence[Json], cluster: Cluster, wrong: bool) -> None:
+    from kinds import KINDS
+
+    plurals = {kind.kind: f"{kind.singular}.{kind.group}" for kind in KINDS}
+    where = "any namespace" if cluster.everywhere else f"namespace {cluster.namespace}"
+    print_rows(
+        output,
+        rows,
+        (NAMESPACE, *COLUMNS) if cluster.everywhere else COLUMNS,
+        name=lambda row: f"{plurals[row['kind']]}/{row['name']}",
+        nothing=f"nothing is wrong in {where}" if wrong else f"there is nothing of Poolhouse's in {where}",
+    )
+
+
+def _lasting(rows: Sequence[Json]) -> list[Json]:
+    return [{**row, "age": ""} for row in rows]
+
+
+async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
+    from kinds import KINDS
+
+    listed = await asyncio.gather(*(_listed(api, kind, namespace) for kind in KINDS))
+    if hidden := [kind.plural for kind, found in zip(KINDS, listed, strict=True) if found is None]:
+        click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
+    return [
+        row(kind.kind, each, now) for kind, found in zip(KINDS, listed, strict=True) for each in _present(found or ())
+    ]
+
+
+def _present(found: Sequence[Json]) -> Iterator[Json]:
+    for each in sorted(found, key=lambda each: (each["metadata"].get("namespace") or "", each["metadata"]["name"])):
+        if (each.get("status") or {}).get("phase") not in OVER:
+            yield each
+
+
+async def _listed(api: Api, kind: Kind, namespace: str | None) -> list[Json] | None:
+    """Empty where the cluster does not have the kind; None where whoever asks may not know."""
+    from runtime.api import Forbidden, NotFound
+    from runtime.resource import Resource
+
+    where = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+    try:
+        return (await api.list(where, namespace if kind.namespaced else None))[0]
+    except NotFound:
+        return []
+    except Forbidden:
+        return None

@@ -1,0 +1,178 @@
+"""`poolhouse tree`: whose a VM is, and what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import Cluster, cluster_options
+from cli.names import names
+from cli.output import Failed, output_option, print_as, structured
+from cli.table import align
+
+if TYPE_CHECKING:
+    from runtime.api import Api
+
+Json = dict[str, Any]
+
+SHORT = {
+    "VirtualMachinePool": "vmpool",
+    "VirtualMachineInstanceReplicaSet": "vmirs",
+    "VirtualMachineWarmPool": "vmwp",
+    "VirtualMachineClaim": "vmclaim",
+    "VirtualMachine": "vm",
+    "VirtualMachineInstance": "vmi",
+    "DataVolume": "dv",
+    "PersistentVolumeClaim": "pvc",
+}
+LONG = {short: kind for kind, short in SHORT.items()}
+ASKED = {
+    "vm": "virtualmachines",
+    "vmi": "virtualmachineinstances",
+    "vmpool": "virtualmachinepools",
+    "vmirs": "virtualmachineinstancereplicasets",
+    "vmwp": "virtualmachinewarmpools",
+    "vmclaim": "virtualmachineclaims",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """An object, and what belongs to it."""
+
+    name: str
+    says: str
+    children: tuple[Node, ...] = ()
+
+    def json(self) -> Json:
+        return {"name": self.name, "says": self.says, "children": [each.json() for each in self.children]}
+
+
+@click.command()
+@click.argument("name", shell_complete=names("virtualmachines", **ASKED))
+@output_option("text")
+@cluster_options
+def tree(cluster: Cluster, name: str, output: str) -> None:
+    """Show whose a VM is, and what is its own: the running instance, disks and claims of volumes.
+
+    NAME is a VM's, or one of vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME and vmclaim/NAME: of a pool all its VMs are
+    shown, and the disks that it keeps.
+    """
+    kind, _, rest = name.rpartition("/")
+    if (kind or "vm") not in ASKED:
+        raise click.UsageError(f"{kind} has no tree; there are {', '.join(ASKED)}")
+    found = cluster.run(lambda api: _objects(api, cluster.namespace))
+    grown = grow(found, LONG[kind or "vm"], rest)
+    if grown is None:
+        raise Failed(f"there is no {kind or 'vm'} {rest} in namespace {cluster.namespace}")
+    if structured(output):
+        print_as(output, grown.json())
+        return
+    for line in align([*drawn(grown)]):
+        click.echo(line)
+
+
+def grow(objects: Sequence[Json], kind: str, name: str) -> Node | None:
+    """From the topmost owner down to the object, and all below the object. None: there is no such object."""
+    by_uid = {each["metadata"]["uid"]: each for each in objects}
+    start = next((each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name), None)
+    if start is None:
+        return None
+    node, here = _below(start, objects, frozenset()), start
+    seen = {here["metadata"]["uid"]}
+    while (above := _parent(here)) is not None and above[0] not in seen:
+        seen.add(above[0])
+        here = by_uid.get(above[0]) or {"kind": above[1], "metadata": {"name": above[2], "uid": above[0]}}
+        gone = "" if above[0] in by_uid else "it is gone, or may not be read"
+        node = Node(_named(here), gone or says(here), (node,))
+    return node
+
+
+def drawn(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, str]]:
+    """Lines of two cells."""
+    yield f"{before}{node.name}", node.says
+    for place, child in enumerate(node.children, 1):
+        last = place == len(node.children)
+        yield from drawn(child, inner + ("└── " if last else "├── "), inner + ("    " if last else "│   "))
+
+
+def says(document: Json) -> str:
+    """What is worth knowing of it at a glance."""
+    from cli.health import claim_health, health
+
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return "it is being deleted"
+    match document["kind"]:
+        case "VirtualMachine":
+            return str(status.get("printableStatus") or "")
+        case "VirtualMachineInstance":
+            node = f" on {status['nodeName']}" if status.get("nodeName") else ""
+            return f"{status.get('phase') or 'Pending'}{node}"
+        case "DataVolume":
+            return str(status.get("phase") or "")
+        case "PersistentVolumeClaim":
+            size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
+            kept = f"kept for {kept}" if (kept := _kept_for(document)) else ""
+            return ", ".join(part for part in (str(status.get("phase") or ""), size, kept) if part)
+        case "VirtualMachineClaim":
+            return claim_health(document).says
+    ready = status.get("readyReplicas") or 0
+    judged = health(document)
+    return f"{ready} of {spec.get('replicas', 0)} ready" + (f"; {judged.says}" if judged.says else "")
+
+
+def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> Node:
+    uid = document["metadata"]["uid"]
+    path = above | {uid}
+    own = [each for each in objects if (_parent(each) or ("",))[0] == uid and each["metadata"]["uid"] not in path]
+    own.sort(key=lambda each: (list(SHORT).index(each["kind"]), each["metadata"]["name"]))
+    return Node(_named(document), says(document), tuple(_below(each, objects, path) for each in own))
+
+
+def _parent(document: Json) -> tuple[str, str, str] | None:
+    """UID, kind and name of whose an object is: its controller's, else an owner's, else the pool's that keeps it."""
+    from kinds import meta
+
+    references = document["metadata"].get("ownerReferences") or ()
+    owner = next((each for each in references if each.get("controller")), next(iter(references), None))
+    if owner is not None:
+        return owner["uid"], owner["kind"], owner["name"]
+    keeper = (document["metadata"].get("labels") or {}).get(meta.KEPT_BY)
+    return (keeper, "VirtualMachinePool", keeper) if keeper else None
+
+
+def _kept_for(document: Json) -> str:
+    from kinds import meta
+
+    labels = document["metadata"].get("labels") or {}
+    return str(labels.get(meta.KEPT_FOR, "")) if meta.KEPT_BY in labels else ""
+
+
+def _named(document: Json) -> str:
+    kind = document["kind"]
+    return f"{SHORT.get(kind, kind.lower())}/{document['metadata']['name']}"
+
+
+async def _objects(api: Api, namespace: str) -> list[Json]:
+    """What may be in a tree. A list's items do not say their kind; what the cluster does not have is not there."""
+    from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
+    from kinds import KINDS
+    from runtime.api import NotFound
+    from runtime.resource import Resource
+
+    ours = [Resource(kind.group, kind.versions[0], kind.plural, kind.kind) for kind in KINDS if kind.namespaced]
+
+    async def listed(resource: Resource) -> list[Json]:
+        try:
+            items, _ = await api.list(resource, namespace)
+        except NotFound:
+            return []
+        return [{**each, "kind": resource.kind} for each in items]
+
+    every = await asyncio.gather(*map(listed, (*ours, MACHINES, GUESTS, DATA_VOLUMES, CLAIMS)))
+    return [each for found in every for each in found]

@@ -1,0 +1,183 @@
+"""What is said of an object in one line, from its document alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli.health import Health, age, claim_health, health
+from cli.overview import COLUMNS, LOOKS, row
+from cli.table import Column, field, lines, listing_option, print_rows
+from kinds import KINDS
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def pool(*conditions: Json, replicas: int = 3, paused: bool = False, generation: int = 1, **metadata: Any) -> Json:
+    return {
+        "metadata": {"name": "web", "namespace": "a", "generation": generation, **metadata},
+        "spec": {"replicas": replicas, "paused": paused},
+        "status": {"observedGeneration": 1, "readyReplicas": 3, "conditions": list(conditions)},
+    }
+
+
+def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
+    return {"type": kind, "status": str(status), "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        pytest.param(pool(), Health("well"), id="all is well"),
+        pytest.param(pool(condition("Progressing", True, "Complete", "all is done")), Health("well"), id="it is done"),
+        pytest.param(
+            pool(condition("Progressing", True, "MachinesUpdating", "1 of 3")),
+            Health("going", "MachinesUpdating: 1 of 3"),
+            id="an update goes on",
+        ),
+        pytest.param(
+            pool(condition("Available", False, "TooManyUnavailable", "2 VMs")),
+            Health("wrong", "TooManyUnavailable: 2 VMs"),
+            id="what should be True is not",
+        ),
+        pytest.param(
+            pool(condition("ReplicaFailure", True, "FailedCreate", "quota")),
+            Health("wrong", "FailedCreate: quota"),
+            id="what should not be True is",
+        ),
+        pytest.param(
+            pool(condition("Progressing", False, "ProgressDeadlineExceeded")),
+            Health("wrong", "ProgressDeadlineExceeded"),
+            id="it has stopped by itself",
+        ),
+        pytest.param(
+            pool(condition("Healing", False, "TooManyFailing", "5 fail")),
+            Health("wrong", "TooManyFailing: 5 fail"),
+            id="healing has stopped",
+        ),
+        pytest.param(pool(condition("Healing", False, "NothingToHeal")), Health("well"), id="nothing to heal is well"),
+        pytest.param(pool(condition("Default", False, "DefaultConflict")), Health("well"), id="not the default"),
+        pytest.param(
+            pool(condition("Progressing", False, "Paused"), paused=True), Health("going", "paused"), id="paused"
+        ),
+        pytest.param(
+            pool(generation=2), Health("going", "its last change has not been looked at yet"), id="nobody has looked"
+        ),
+        pytest.param(pool(replicas=5), Health("going", "3 of 5 are ready"), id="a set without conditions"),
+        pytest.param(
+            pool(condition("Available", False, "X"), deletionTimestamp="2026-01-01T00:00:00Z"),
+            Health("going", "it is being deleted"),
+            id="whoever leaves has no other news",
+        ),
+    ],
+)
+def test_health(document: Json, found: Health) -> None:
+    assert health(document) == found
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({}, Health("going", "Pending")),
+        ({"phase": "Ready"}, Health("well", "Ready")),
+        (
+            {"phase": "Queued", "conditions": [condition("Bound", False, "Queued", "2nd in line")]},
+            Health("going", "Queued: 2nd in line"),
+        ),
+        (
+            {"phase": "Failed", "conditions": [condition("Bound", False, "NoCapacity")]},
+            Health("wrong", "Failed: NoCapacity"),
+        ),
+    ],
+)
+def test_health_of_claims(status: Json, found: Health) -> None:
+    assert claim_health({"metadata": {}, "status": status}) == found
+
+
+@pytest.mark.parametrize(
+    ("born", "said"),
+    [
+        ("2026-01-01T23:59:30Z", "30s"),
+        ("2026-01-01T23:55:30Z", "4m30s"),
+        ("2026-01-01T23:55:00Z", "5m"),
+        ("2026-01-01T23:00:00Z", "60m"),
+        ("2026-01-01T19:30:00Z", "4h30m"),
+        ("2026-01-01T12:00:00Z", "12h"),
+        ("2025-12-01T00:00:00Z", "32d"),
+        ("2026-01-02T00:00:05Z", "0s"),
+        (None, "<unknown>"),
+    ],
+)
+def test_ages_are_said_as_kubectl_says_them(born: str | None, said: str) -> None:
+    assert age({"metadata": {"creationTimestamp": born}}, NOW) == said
+
+
+def test_every_kind_has_its_look() -> None:
+    assert set(LOOKS) == {kind.kind for kind in KINDS}
+    assert all(LOOKS[kind.kind].short in kind.short_names for kind in KINDS)
+    for kind in KINDS:
+        assert kind.status is not None
+        known = {each.alias or name for name, each in kind.status.model_fields.items()}
+        wanted = {LOOKS[kind.kind].ready, LOOKS[kind.kind].updated} - {None} if kind.scale else set()
+        assert wanted <= known
+
+
+def test_a_row_has_zeros_where_nothing_was_counted_yet() -> None:
+    found = row("VirtualMachinePool", {"metadata": {"name": "web"}, "spec": {"replicas": 2}}, NOW)
+    assert (found["desired"], found["ready"], found["updated"]) == (2, 0, 0)
+    claim = row("VirtualMachineClaim", {"metadata": {"name": "c"}, "spec": {}}, NOW)
+    assert (claim["desired"], claim["ready"], claim["updated"]) == (None, None, None)
+
+
+def test_a_table_is_as_wide_as_what_is_in_it() -> None:
+    rows = [row("VirtualMachinePool", pool(name=name), NOW) for name in ("web", "a-long-name")]
+    assert list(lines(rows, COLUMNS[:3])) == [
+        "NAME                 DESIRED   READY",
+        "vmpool/web           3         3",
+        "vmpool/a-long-name   3         3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"),
+    [
+        ("text", "NAME   READY\na      -\nb      true\n"),
+        ("wide", "NAME   READY   MORE\na      -       1\nb      true    2\n"),
+        ("name", "thing/a\nthing/b\n"),
+        ("yaml", "- name: a\n  ready: null\n  more: 1\n- name: b\n  ready: true\n  more: 2\n"),
+    ],
+)
+def test_rows_in_every_format(output: str, printed: str) -> None:
+    columns = (field("NAME", "name"), field("READY", "ready"), field("MORE", "more", wide=True))
+    rows = [{"name": "a", "ready": None, "more": 1}, {"name": "b", "ready": True, "more": 2}]
+    shown = _shown(output, rows, columns)
+    assert shown.stdout == printed
+    assert shown.stderr == ""
+
+
+def test_no_rows_are_no_answer_to_a_program_and_a_sentence_to_a_person() -> None:
+    assert _shown("json", [], ()).stdout == "[]\n"
+    assert (_shown("text", [], ()).stdout, _shown("text", [], ()).stderr) == ("", "there is none\n")
+    assert _shown("name", [], ()).output == ""
+
+
+RED = Column("STATE", lambda row: "bad", colour=lambda row: "red")
+
+
+@pytest.mark.parametrize(("terminal", "coloured"), [(True, True), (False, False)])
+def test_colours_are_for_terminals(terminal: bool, coloured: bool) -> None:
+    assert ("\x1b[31mbad" in _shown("text", [{}], (RED,), color=terminal).stdout) is coloured
+
+
+def _shown(output: str, rows: list[Json], columns: tuple[Column, ...], **options: Any) -> Any:
+    @click.command()
+    @listing_option
+    def show(output: str) -> None:
+        print_rows(output, rows, columns, name=lambda row: f"thing/{row['name']}", nothing="there is none")
+
+    return CliRunner().invoke(show, ["-o", output], **options)

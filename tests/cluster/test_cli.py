@@ -1,0 +1,71 @@
+"""What the command line shows and completes of a real API server; nothing runs VMs here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.complete import answers
+from cli.main import poolhouse
+from controllers.pool.stores import POOLS
+from tests.cluster.pooling import Place
+
+
+async def run(control_plane: Any, place: Place, *words: str) -> Result:
+    options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
+    return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*words, *options])
+
+
+async def test_a_pool_is_seen_in_its_namespace_and_in_all(control_plane: Any, place: Place) -> None:
+    await place.pool(2)
+    shown = await run(control_plane, place, "overview")
+    assert [line.split()[:4] for line in shown.stdout.splitlines()] == [
+        ["NAME", "DESIRED", "READY", "UPDATED"],
+        ["vmpool/web", "2", "0", "0"],
+    ]
+    assert (await run(control_plane, place, "overview", "-o", "name")).stdout == "virtualmachinepool.kubevirt.io/web\n"
+    everywhere = json.loads((await run(control_plane, place, "overview", "-A", "-o", "json")).stdout)
+    assert (place.namespace, "web") in [(row["namespace"], row["name"]) for row in everywhere]
+    assert (await run(control_plane, place, "overview", "--wrong")).exit_code == 0
+
+
+async def test_what_is_wrong_is_told_and_exits_with_1(control_plane: Any, place: Place) -> None:
+    made = await place.pool(2)
+    failing = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}
+    failing |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"status": {"observedGeneration": 1, "conditions": [failing]}}
+    await place.api.patch(POOLS, place.namespace, made["metadata"]["name"], status, subresource="status")
+    shown = await run(control_plane, place, "overview", "--wrong")
+    assert (shown.exit_code, "FailedCreate: quota" in shown.stdout) == (1, True)
+
+
+async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None:
+    machine = await place.vm("db-1")
+    await place.disk("root-1", machine)
+    shown = (await run(control_plane, place, "tree", "db-1")).stdout.splitlines()
+    assert [line.split()[-1] for line in shown[:2]] == ["vm/db-1", "dv/root-1"]
+    lost = await run(control_plane, place, "tree", "vmpool/none")
+    assert (lost.exit_code, lost.stderr) == (1, f"Error: there is no vmpool none in namespace {place.namespace}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        pytest.param(["why", "db"], ["db-1"], id="a VM"),
+        pytest.param(["tree", "vmpool/"], ["vmpool/web"], id="behind its kind"),
+        pytest.param(["rollout", "status", ""], ["web"], id="a pool"),
+        pytest.param(["release", ""], [], id="there is none"),
+    ],
+)
+async def test_names_are_completed(control_plane: Any, place: Place, words: Sequence[str], found: list[str]) -> None:
+    await place.pool(0)
+    await place.vm("db-1")
+    *command, start = words
+    options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
+    told = await asyncio.to_thread(lambda: list(answers([*command, *options, start])))
+    assert [line.split("\t")[0] for line in told[:-1]] == found

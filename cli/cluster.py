@@ -60,6 +60,8 @@ class Cluster:
             ) as api:
                 return await work(api)
         except (NoAnswer, Unavailable, Throttled) as error:
+            if (stack := _ended(self.kubeconfig)) is not None:
+                raise Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it") from None
             of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
             raise Unreachable(
                 f"no answer from the cluster of {of}: {error}; does `kubectl version` reach it? "
@@ -67,6 +69,17 @@ class Cluster:
             ) from None
         except ApiError as error:
             raise Failed(error.message) from None
+
+
+def _ended(kubeconfig: Path) -> Path | None:
+    """The directory of the embedded stack that wrote a kubeconfig, where that stack has ended."""
+    if not (kubeconfig.parent / "status.json").exists():
+        return None
+    from local.lock import holder  # images have no embedded stack
+    from local.places import Places
+
+    places = Places.of(kubeconfig.parent)
+    return places.dir if kubeconfig.name == places.kubeconfig.name and holder(places.lock) is None else None
 
 
 def cluster_options(command: F) -> F:

@@ -77,18 +77,19 @@ def up(
     places = Places.of(directory)
     if (pid := holder(places.lock)) is not None:
         raise Failed(f"a stack is already running in {places.dir} (pid {pid}); `poolhouse down` ends it")
-    if detach:
-        _detach(places, quiet=structured(output))
-        if structured(output):
-            print_as(output, _status(places))
-        return
-    from local.show import Show
+    from local.show import Show, documents
     from local.stack import Wanted, run
 
-    wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
     say = (lambda text: None) if structured(output) else _clocked(click.echo)
     try:
-        run(wanted, say, Show(manifests, say).run if manifests else None)
+        show = Show(documents(manifests), say) if manifests else None
+        if detach:
+            _detach(places, quiet=structured(output))
+            if structured(output):
+                print_as(output, _status(places))
+            return
+        wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
+        run(wanted, say, show.run if show else None)
     except Broken as broken:
         raise Failed(str(broken)) from None
 
@@ -131,9 +132,11 @@ def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
 
 def _detach(places: Places, *, quiet: bool) -> None:
     """Start ourselves again without a terminal, and wait until that says it is ready."""
-    places.logs.mkdir(parents=True, exist_ok=True)
     log = places.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    with places.writing():
+        places.logs.mkdir(parents=True, exist_ok=True)
+        log.touch(mode=0o600)
     with log.open("ab") as file:
         shown = file.tell()
         child = subprocess.Popen(

@@ -12,8 +12,11 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from local.parts import Broken
 
 # Carried in the environment by every process of a stack, with DIR as its value: `down` ends these and nothing else.
 MARKER = "POOLHOUSE_DIR"
@@ -111,6 +114,15 @@ class Places:
     def node_runtime(self, name: str) -> Path:
         """where a node's libvirt has its sockets"""
         return self.runtime / name
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What cannot be written is `Broken`: a disk is full, or DIR is somebody else's."""
+        try:
+            yield
+        except OSError as error:
+            why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
+            raise Broken(f"{self.dir} cannot hold a stack: {why}; give another --dir") from None
 
     def prepare(self, worker: int | None) -> None:
         """Make the directories that a stack needs before its first process; `worker` is the uid of its unprivileged

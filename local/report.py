@@ -77,8 +77,11 @@ class Reporter:
         parts = tuple(self.states.values())
         report = Report(self._phase, os.getpid(), self._engine, self._without, parts, self._since, self._message)
         draft = self._path.with_suffix(".new")
-        draft.write_text(json.dumps(report.json(), indent=2) + "\n")
-        draft.replace(self._path)
+        try:
+            draft.write_text(json.dumps(report.json(), indent=2) + "\n")
+            draft.replace(self._path)
+        except OSError:
+            pass  # a full disk ends no stack for the sake of its report, and hides no reason why one ends
 
 
 def _now() -> str:

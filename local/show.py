@@ -41,11 +41,11 @@ class Line:
 class Show:
     """Applies what is not there yet of some manifests, then says each change of their pools' VMs."""
 
-    def __init__(self, manifests: Sequence[Path], say: Say) -> None:
-        self._manifests, self._say = manifests, say
+    def __init__(self, documents: Sequence[Document], say: Say) -> None:
+        self._documents, self._say = documents, say
 
     async def run(self, api: Api) -> None:
-        for document in _documents(self._manifests):
+        for document in self._documents:
             await self._apply(api, document)
         shown: dict[str, Line] = {}
         while True:
@@ -63,6 +63,7 @@ class Show:
 
     async def _apply(self, api: Api, document: Document) -> None:
         resource = _resource(document)
+        assert resource is not None, "documents() lets no other kind pass"
         metadata = document["metadata"]
         namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
         who = f"{document['kind']} {metadata['name']}"
@@ -136,20 +137,46 @@ def _summary(pool: Document) -> dict[str, Any]:
     }
 
 
-def _documents(manifests: Iterable[Path]) -> list[Document]:
-    return [document for path in manifests for document in yaml.safe_load_all(path.read_text()) if document]
+def documents(manifests: Iterable[Path]) -> list[Document]:
+    """What the files hold. Raises `Broken` with everything that could not be applied: before a stack is started, which
+    takes a while, and not after."""
+    found: list[Document] = []
+    problems: list[str] = []
+    for path in manifests:
+        try:
+            inside = [document for document in yaml.safe_load_all(path.read_text()) if document]
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"{path} cannot be read: {error}")
+        except yaml.YAMLError as error:
+            problems.append(f"{path} is no YAML: {error}")
+        else:
+            problems += [f"{path}: {problem}" for document in inside if (problem := _problem(document))]
+            found += inside
+    if problems:
+        raise Broken("\n".join(problems))
+    return found
 
 
-def _resource(document: Document) -> Resource:
+def _problem(document: object) -> str | None:
+    if not isinstance(document, dict):
+        return "a document in it is no object"
+    if _resource(document) is None:
+        kind, version = document.get("kind", "without kind"), document.get("apiVersion", "without apiVersion")
+        return f"`up --apply` does not know what it holds ({version}, {kind}); use kubectl"
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return f"metadata.name of a {document['kind']} is missing"
+    return None
+
+
+def _resource(document: Document) -> Resource | None:
     """Kinds of ours, and the VM they are made of: this is for examples, kubectl for everything else."""
     api_version, kind = document.get("apiVersion"), document.get("kind")
     for known in KINDS:
         if kind == known.kind and api_version in known.api_versions:
             group, _, version = str(api_version).partition("/")
             return Resource(group, version, known.plural, known.kind, known.namespaced)
-    if kind == MACHINES.kind:
-        return MACHINES
-    raise Broken(f"{kind} of {api_version} is no kind that `up --apply` knows; use kubectl")
+    return MACHINES if kind == MACHINES.kind else None
 
 
 def _key(document: Document) -> tuple[str, str]:

@@ -54,7 +54,9 @@ def run(wanted: Wanted, say: Say, watch: Watching | None = None) -> None:
     Raises `Broken`, everything ended as well."""
     places = wanted.places
     prerequisites.check(wanted.services, wanted.engine)
-    places.dir.mkdir(parents=True, exist_ok=True)
+    with places.writing():
+        places.dir.mkdir(parents=True, exist_ok=True)
+        places.lock.touch(mode=0o600)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with held(places.lock):
         for left in clean(places):
@@ -63,8 +65,10 @@ def run(wanted: Wanted, say: Say, watch: Watching | None = None) -> None:
             shutil.rmtree(directory, ignore_errors=True)
         reporter = Reporter(places.status, wanted.engine, wanted.without)
         try:
-            places.prepare(services.worker_uid())
-            stack = Stack(wanted, _programs(say), reporter, say)
+            programs = _programs(say)
+            with places.writing():
+                places.prepare(services.worker_uid())
+                stack = Stack(wanted, programs, reporter, say)
             asyncio.run(stack.run(watch))
         except Broken as broken:
             reporter.phase("broken", str(broken))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import re
 import ssl
 import time
@@ -202,7 +204,23 @@ async def _answers(call: Call) -> AsyncIterator[None]:
     except TooLong as error:
         raise Unreachable(str(error), call=str(call)) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(str(error) or type(error).__name__, reason=type(error).__name__, call=str(call)) from error
+        raise Unreachable(_said(error), reason=type(error).__name__, call=str(call)) from error
+
+
+def _said(error: Exception) -> str:
+    """In a person's words: aiohttp's own sentence about a connection has the address of an object in it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"cannot connect to {error.host}:{error.port}: {_why(error.certificate_error)}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"cannot connect to {error.host}:{error.port}: {_why(error.os_error)}"
+    return str(error) or type(error).__name__
+
+
+def _why(error: Exception) -> str:
+    """A refused connection's own words are a function's arguments; those of names and of TLS are sentences."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in errno.errorcode:
+        return os.strerror(error.errno or 0)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def document(raw: bytes, call: str) -> Document:

@@ -105,10 +105,12 @@ def test_programs_are_told_of_failures_in_their_format(format_: list[str], capsy
     assert read["error"].startswith("there is no kubeconfig /none")
 
 
-def test_a_cluster_that_is_away_is_one_line_with_what_to_do(tmp_path: Path) -> None:
+@pytest.fixture
+def away(tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig of a cluster that does not answer."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound and not listening: nobody else answers there
-        path = tmp_path / "config"
+        path = tmp_path / "kubeconfig"
         path.write_text(
             yaml.safe_dump(
                 {
@@ -119,10 +121,25 @@ def test_a_cluster_that_is_away_is_one_line_with_what_to_do(tmp_path: Path) -> N
                 }
             )
         )
-        result = CliRunner().invoke(poolhouse, ["why", "x", "--kubeconfig", str(path), "--request-timeout", "5s"])
+        yield path
+
+
+def test_a_cluster_that_is_away_is_one_line_with_what_to_do(away: Path) -> None:
+    result = CliRunner().invoke(poolhouse, ["why", "x", "--kubeconfig", str(away), "--request-timeout", "5s"])
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
+    assert "cannot connect to 127.0.0.1:" in result.stderr
+    assert ": Connection refused; " in result.stderr
     assert "--context" in result.stderr
+
+
+def test_of_an_embedded_stack_that_has_ended_only_that_is_said(away: Path) -> None:
+    away.with_name("status.json").write_text("{}")
+    result = CliRunner().invoke(poolhouse, ["disks", "--dir", str(away.parent)])
+    assert result.exit_code == 3
+    assert (
+        result.stderr == f"Error: no stack is running in {away.parent}; `poolhouse up --dir {away.parent}` starts it\n"
+    )
 
 
 def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -132,6 +149,23 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         env={**os.environ, **environment},
     )
+
+
+def test_no_command_at_all_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [[], ["--detach"]])
+def test_a_directory_that_can_hold_no_stack_is_named(tmp_path: Path, option: list[str]) -> None:
+    (tmp_path / "file").touch()
+    said = CliRunner().invoke(
+        poolhouse, ["up", "--engine", "simulated", "--dir", str(tmp_path / "file" / "d"), *option]
+    )
+    assert said.exit_code == 1
+    assert "cannot hold a stack: Not a directory" in said.output
 
 
 def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import yaml
 
 from controllers.warm.ec2.settings import Terms, terms
 from kinds import KINDS, webhooks
-from tests.charts.helm import CHART, NAMESPACE, Refused, template
+from tests.charts.helm import CHART, NAMESPACE, Refused, run, template
 
 Json = dict[str, Any]
 
@@ -23,6 +24,9 @@ EVERYTHING = {
         "prometheusRule": {"enabled": True, "runbookBase": "https://docs.example/alerts/"},
         "dashboard": {"enabled": True},
     },
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    },
     "global": {"imageRegistry": "registry.local:5000", "commonLabels": {"team": "vms"}},
 }
 
@@ -30,6 +34,11 @@ EVERYTHING = {
 @pytest.fixture(scope="module")
 def rendered() -> list[Json]:
     return template(EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[Json]:
+    return template(None, "--values", str(CHART / "ci" / "everything-values.yaml"))
 
 
 def named(documents: list[Json], kind: str) -> dict[str, Json]:
@@ -118,7 +127,8 @@ def _pod_templates(documents: list[Json]) -> dict[str, Json]:
     return {name: each["spec"]["template"] for name, each in named(documents, "Deployment").items()}
 
 
-def test_the_defaulter_talks_to_nobody_and_has_no_token(rendered: list[Json]) -> None:
+def test_the_defaulter_talks_to_nobody_and_has_no_token() -> None:
+    rendered = template()
     policy = named(rendered, "NetworkPolicy")["poolhouse-defaulter"]["spec"]
     assert policy["egress"] == []
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
@@ -225,6 +235,13 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
     assert bool(named(rendered, "Certificate")) is (certificates["mode"] == "cert-manager")
 
 
+def test_an_address_is_no_name_to_cert_manager() -> None:
+    values = {"certificates": {"mode": "cert-manager"}, "webhook": {"url": "https://[fd00::1]:8443"}}
+    spec = named(template(values, "--api-versions", "cert-manager.io/v1"), "Certificate")["poolhouse-serving"]["spec"]
+    assert spec["ipAddresses"] == ["fd00::1"]
+    assert f"poolhouse-webhook.{NAMESPACE}.svc" in spec["dnsNames"]
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -235,6 +252,37 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
         pytest.param({"certificates": {"mode": "secret"}}, "give certificates.secret.name", id="a secret unnamed"),
         pytest.param(
             {"certificates": {"own": {"authorityHours": 200}}}, "at least twice certificates.own.hours", id="lives"
+        ),
+        pytest.param(
+            {"certificates": {"mode": "secret", "secret": {"name": "mine", "caBundle": "MIIB"}}},
+            "caBundle: must be PEM",
+            id="a bundle that is none",
+        ),
+        pytest.param(
+            {"certificates": {"mode": "secret", "secret": {"name": "poolhouse-serving", "caBundle": CA}}},
+            "take another",
+            id="a secret of ours",
+        ),
+        pytest.param(
+            {"certificates": {"mode": "cert-manager", "certManager": {"duration": "24h", "renewBefore": "48h"}}},
+            "must be shorter than certificates.certManager.duration",
+            id="renewed before it begins",
+        ),
+        pytest.param(
+            {"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"kind": "Issuer"}}}},
+            "issuerRef: give its name",
+            id="an issuer without a name",
+        ),
+        pytest.param({"webhook": {"hostNetwork": True, "port": 443}}, "one above 1023", id="a port of the node's"),
+        pytest.param(
+            {"webhook": {"defaulting": {"failurePolicy": "Fail"}}, "defaulter": {"enabled": False}},
+            "has no meaning without the defaulter",
+            id="nobody to wait for",
+        ),
+        pytest.param(
+            {"metrics": {"serviceMonitor": {"enabled": True}}},
+            "would keep Prometheus out; give networkPolicy.metricsFrom",
+            id="a monitor behind a wall",
         ),
         pytest.param({"webhook": {"url": "http://a"}}, "must begin with https://", id="a webhook in clear"),
         pytest.param(
@@ -252,6 +300,56 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
 def test_bad_values_are_told(values: Json, sentence: str) -> None:
     with pytest.raises(Refused, match=re.escape(sentence)):
         template(values)
+
+
+@pytest.mark.parametrize("file", sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda file: file.stem)
+def test_values_that_people_use_are_good_ones(file: Path) -> None:
+    """Helm's own lint, strictly; a release of the chart is tried with the same files by chart-testing."""
+    run("lint", "--strict", "--quiet", str(CHART), "--values", str(file))
+    assert named(template(None, "--values", str(file)), "Deployment")
+
+
+def test_who_is_asked_about_can_be_narrowed_and_not_widened(everything: list[Json]) -> None:
+    found = [
+        w for c in configurations(everything) if c["metadata"]["name"] == webhooks.DEFAULTING for w in c["webhooks"]
+    ]
+    assert len(found) == 2
+    for webhook in found:
+        assert webhook["namespaceSelector"]["matchLabels"] == {"vms": "decided"}
+        left_out = webhook["namespaceSelector"]["matchExpressions"][0]
+        assert left_out["operator"] == "NotIn"
+        assert {"kube-system", NAMESPACE, "openshift-cnv"} == set(left_out["values"])
+        assert {"key": "legacy", "operator": "DoesNotExist"} in webhook["objectSelector"]["matchExpressions"]
+        assert [each["name"] for each in webhook["matchConditions"]] == ["stays", "changes", "people"]
+
+
+def test_the_images_are_listed_for_clusters_without_the_internet() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    listed = {each["image"] for each in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
+    assert listed == {c["image"] for pod in pods(template()) for c in pod["spec"]["containers"]}
+
+
+def test_an_images_own_registry_wins() -> None:
+    rendered = template({"global": {"imageRegistry": "a"}, "defaulter": {"image": {"registry": "b"}}})
+    images = {
+        each["spec"]["template"]["spec"]["containers"][0]["image"] for each in named(rendered, "Deployment").values()
+    }
+    assert images == {"a/poolhouse/poolhouse:0.1.0", "b/poolhouse/poolhouse-defaulter:0.1.0"}
+
+
+def test_a_webhook_on_the_nodes_network_keeps_its_port(everything: list[Json]) -> None:
+    pod = _pod_templates(everything)["poolhouse-webhook"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    (container,) = pod["containers"]
+    assert container["ports"][0]["containerPort"] == 10443
+    assert {"name": "POOLHOUSE_LISTEN", "value": "0.0.0.0:10443"} in container["env"]
+    assert {"name": "more", "mountPath": "/more"} in container["volumeMounts"]
+    assert {"name": "more", "emptyDir": {}} in pod["volumes"]
+
+
+def test_each_configuration_is_asked_about_by_helm_test(rendered: list[Json]) -> None:
+    probe = named(rendered, "Job")["poolhouse-probe"]
+    assert "test" in probe["metadata"]["annotations"]["helm.sh/hook"].split(",")
 
 
 def test_every_value_has_a_type() -> None:

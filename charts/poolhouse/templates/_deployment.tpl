@@ -123,10 +123,16 @@ spec:
             {{- range $volume, $path := .mounts }}
             - {name: {{ $volume }}, mountPath: {{ $path }}}
             {{- end }}
+            {{- with $values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         {{- range $volume, $_ := .mounts }}
         - name: {{ $volume }}
           emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
+        {{- end }}
+        {{- with $values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end }}
 

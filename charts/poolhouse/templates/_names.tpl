@@ -33,7 +33,7 @@ app.kubernetes.io/component: {{ . }}
 {{/* (root, image) */}}
 {{- define "poolhouse.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
-{{- with $root.Values.global.imageRegistry }}{{ . }}/{{ end -}}
+{{- with $image.registry | default $root.Values.global.imageRegistry }}{{ . }}/{{ end -}}
 {{ $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end -}}
 {{- end }}

@@ -184,6 +184,8 @@ MEANINGS: Mapping[str, str] = {
     "ActivationFailed": "The VM did not become usable; it is deleted and, once, another is tried.",
     "BindTimeout": "No VM was bound within `bindTimeoutSeconds`.",
     "CreateRefused": "A VM for the claim could not be made; the message is the API server's.",
+    "TakeRefused": "A VM that is ready could not be given to the claim: a webhook or policy refused it, say; the"
+    " message is the API server's. Another one is tried after a pause.",
     "NoCapacity": "No VM is ready, and the claim or its pool says to fail then.",
     "OverrideMismatch": "The pool's VMs are not what the claim asks for; one is made for it.",
     "OverrideNotAllowed": "The pool does not allow this override.",

@@ -36,13 +36,14 @@ from controllers.warm.claim.personal import labels, personal_template
 from controllers.warm.claim.state import CLAIMS, Claim, Failure, State, claim, text
 from controllers.warm.journal import note
 from controllers.warm.machine import Machine
-from controllers.warm.machines import Change, Lost, Machines, Order, Unsure
+from controllers.warm.machines import Change, Health, Lost, Machines, Order, Unsure
 from controllers.warm.pool.naming import drawn
 from controllers.warm.pools import Pool
 from kinds import meta
 from kinds.claim import ClaimStatus
 from kinds.warm import Warm
-from kinds.warmpool import Health, Readiness
+from kinds.warmpool import Health as HealthTerms
+from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import (
@@ -51,6 +52,7 @@ from runtime.errors import (
     Conflict,
     Invalid,
     NotFound,
+    Throttled,
     Unavailable,
     Unreachable,
 )
@@ -61,8 +63,8 @@ log = logging.getLogger(__name__)
 
 SAME_TRIES = 3
 """A write of the machine's status between our look and our write refuses ours, and takes nothing from us."""
-CREATES = Backoff(base_seconds=1, cap_seconds=30)
-"""between tries to make a machine that was refused for a reason that may pass"""
+REFUSALS = Backoff(base_seconds=1, cap_seconds=30)
+"""between tries to make or take a machine that were refused for a reason that may pass"""
 
 
 @dataclass
@@ -96,11 +98,11 @@ class Apply:
             case Wake(m):
                 await self._wake(m, holder, memory)
             case Check(m):
-                asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), Health())
+                asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthTerms())
                 memory.health = await holder.check(m, asks[0], asks[1].timeout_seconds)
             case HandOver(m):
                 await self._hand_over(s, m, holder, memory)
-                memory.health = health
+                memory.health = memory.health or health
             case End(m, reason):
                 await self._end(s, m, reason, holder, memory)
             case Wait():
@@ -125,6 +127,7 @@ class Apply:
 
     async def _take(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
         assert s.pool is not None
+        self._let_go(memory.refused)
         # Before the first await: whoever looks while we wait is offered another one.
         self.floor.shelves.take(m)
         self.floor.holders.hold(s.claim.uid, s.pool.key, s.claim.requester)
@@ -153,6 +156,17 @@ class Apply:
                     return
                 self.metrics.conflict("false")
                 m = live
+            except Throttled:
+                self.floor.holders.free(s.claim.uid)
+                self._put_back(m.uid, memory.taking.pop(m.uid))
+                raise
+            except ApiError as error:
+                # It may be this one that is refused: it is kept back until another was tried.
+                self.floor.holders.free(s.claim.uid)
+                memory.refused[m.uid] = memory.taking.pop(m.uid)
+                why = Failure("TakeRefused", f"{m.name} could not be given to it: {error.message}")
+                self._refused(s, why, error, memory)
+                return
             else:
                 note(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
                 memory.note(given, self.clock())
@@ -186,14 +200,20 @@ class Apply:
             memory.making.discard((pool.uid, step.name))
             self.floor.holders.free(s.claim.uid)
             final = isinstance(error, Invalid | AlreadyExists | NotFound)
-            memory.refusals += 1
-            pause = max(CREATES.delay(memory.refusals, s.claim.uid), error.retry_after_seconds or 0.0)
-            memory.trouble = Failure("CreateRefused", f"no machine could be made: {error.message}", final)
-            memory.trouble_until = self.clock() + pause
-            note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool.name)
+            why = Failure("CreateRefused", f"no machine could be made: {error.message}", final)
+            self._refused(s, why, error, memory)
         else:
             memory.refusals = 0
             memory.note(made, self.clock())
+
+    def _refused(self, s: State, why: Failure, error: ApiError, memory: Memory) -> None:
+        """It is told, and not tried again for a while."""
+        memory.refusals += 1
+        pause = max(REFUSALS.delay(memory.refusals, s.claim.uid), error.retry_after_seconds or 0.0)
+        memory.trouble = why
+        memory.trouble_until = self.clock() + pause
+        pool = s.pool.name if s.pool is not None else None
+        note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
     def _order(self, s: State, step: Make) -> Order:
         pool, c = step.pool, s.claim
@@ -242,7 +262,9 @@ class Apply:
         memory.claim = written
         if written.vm_uid and written.vm_uid != c.vm_uid:
             memory.marks = replace(memory.marks, bound=self.now(), awake=None)
-            memory.taking.clear()
+            memory.taking.pop(written.vm_uid, None)
+            self._let_go(memory.taking)
+            self._let_go(memory.refused)
         if written.over or not written.vm_uid:
             self.floor.holders.free(c.uid)
         if written.status.phase == "Queued":
@@ -261,6 +283,15 @@ class Apply:
         except (Lost, Unsure):
             memory.certain = False
             await self._look(s, holder, memory)
+            return None
+        except Throttled:
+            raise
+        except ApiError as error:
+            if s.claim.status.ready_at:  # its user has it: the label can wait
+                raise
+            # It was forbidden to be used, which is as good as not working: another one may be tried, and it is told.
+            memory.health = Health("Failed", "WriteRefused", error.message)
+            note(log, "Failure", str(error), machine=m, level=logging.WARNING, claim=s.claim.name)
             return None
         memory.note(changed, self.clock())
         return changed
@@ -321,10 +352,15 @@ class Apply:
         self._leave_all(uid)
         self.floor.holders.free(uid)
         if memory is not None:
-            for taken, key in memory.taking.items():
-                self._put_back(taken, key)
+            self._let_go(memory.taking)
+            self._let_go(memory.refused)
             for pool_uid, name in memory.making:
                 self.floor.demand.made(pool_uid, name)
+
+    def _let_go(self, kept: dict[str, Key]) -> None:
+        """Machines that were kept from others, by UID."""
+        while kept:
+            self._put_back(*kept.popitem())
 
     def _put_back(self, uid: str, key: Key) -> None:
         """As the store shows it. One that it does not show Ready will be offered by its event."""

@@ -31,6 +31,8 @@ class Memory:
     """as they were after our last write or look, by UID, and when that was"""
     taking: dict[str, Key] = field(default_factory=dict)
     """machines that are kept from others for this claim, by UID"""
+    refused: dict[str, Key] = field(default_factory=dict)
+    """those that could not be given to it: kept back, so that another one is tried next"""
     making: set[tuple[str, str]] = field(default_factory=set)
     """(pool UID, name) of machines that were asked for"""
     health: Health | None = None

@@ -117,6 +117,8 @@ def _get(s: State, now: datetime) -> Step:
         return _fail(s, s.over_limit, now) if s.on_empty == "Fail" else _hold(s, s.over_limit, now)
     if why := mismatch(want, s.pool.template):
         return _make(s, Failure("OverrideMismatch", why), now)
+    if s.trouble is not None and s.trouble.reason == "TakeRefused":
+        return _hold(s, s.trouble, now)
     if s.candidate is not None:
         return Take(s.candidate)
     if want.placement:
@@ -202,16 +204,14 @@ def _bound(s: State, now: datetime) -> Step:
         return _in_use(s, m, now)
     if m.state is not Warm.ALLOCATING:
         return End(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
+    if s.health is not None and s.health.verdict != "Healthy":
+        return _unwell(s, m, now)
     asleep = (m.guest is not None and m.guest.paused == PAUSED_BY_US) or m.strategy == "Halted"
     if not m.activated and s.claim.status.launch_type != "Warm":
         return Mark(m)
     if asleep and (s.marks.awake is None or (now - s.marks.awake).total_seconds() >= AGAIN_SECONDS):
         return Wake(m)
-    if s.health is None:
-        return Check(m)
-    if s.health.verdict == "Healthy":
-        return HandOver(m)
-    return _unwell(s, m, now)
+    return HandOver(m) if s.health is not None else Check(m)
 
 
 def _unwell(s: State, m: Machine, now: datetime) -> Step:

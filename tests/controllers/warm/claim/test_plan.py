@@ -75,6 +75,9 @@ def kind(step: Step) -> Any:
         pytest.param(
             state(trouble=Failure("CreateRefused", ""), candidate=READY), (Take, "m"), id="but one has become ready"
         ),
+        pytest.param(
+            state(trouble=Failure("TakeRefused", ""), candidate=READY), ("Pending", "TakeRefused"), id="one was refused"
+        ),
         # No pool
         pytest.param(state(absent=Failure("PoolNotFound", "")), ("Pending", "PoolNotFound"), id="its pool may come"),
         pytest.param(

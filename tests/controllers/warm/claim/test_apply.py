@@ -1,0 +1,124 @@
+"""The compare-and-swaps of a claim, whatever the API server answers to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.warm.claim.actions import HandOver, Step, Take
+from controllers.warm.claim.apply import Apply
+from controllers.warm.claim.memory import Memory
+from controllers.warm.claim.metrics import ClaimMetrics
+from controllers.warm.claim.observe import Floor, Stores
+from controllers.warm.claim.state import State
+from controllers.warm.machine import Machine
+from controllers.warm.machines import Change
+from controllers.warm.queues import INDEXES, Queues
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Invalid, Throttled
+from runtime.events import Events
+from runtime.store import Store
+from tests.controllers.warm.builders import NOW, a_pool, machine
+from tests.controllers.warm.claim.builders import a_claim, bound, state, taken
+
+POOL = a_pool()
+REFUSED = Forbidden("the office does not like it")
+
+
+@dataclass
+class Holder:
+    """Machines that can't be written, each for its reason."""
+
+    refuses: dict[str, ApiError] = field(default_factory=dict)
+
+    async def change(self, m: Machine, change: Change) -> Machine:
+        if m.uid in self.refuses:
+            raise self.refuses[m.uid]
+        return m
+
+
+class Quiet:
+    def emit(self, *_: Any, **__: Any) -> None: ...
+
+
+@dataclass
+class Desk:
+    """One claim before a pool with machines."""
+
+    machines: list[Machine]
+    holder: Holder
+    memory: Memory = field(default_factory=lambda: Memory(certain=True))
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        store: Store[Machine] = Store(INDEXES)
+        for m in self.machines:
+            store.put(m.key, m)
+        self.floor = Floor()
+        self.floor.shelves.reset(self.machines)
+        self.apply = Apply(
+            cast(Api, None),
+            cast(Events, Quiet()),
+            lambda pool: cast(Any, self.holder),
+            Stores(Store(), Store(), Queues(store, Store(), Store())),
+            self.floor,
+            ClaimMetrics(CollectorRegistry()),
+            lambda: self.seconds,
+            self.now,
+        )
+
+    def now(self) -> datetime:
+        return NOW
+
+    async def __call__(self, found: State, step: Step) -> None:
+        await self.apply(found, step, self.memory)
+
+    @property
+    def offered(self) -> set[str]:
+        shelf = self.floor.shelves.of(POOL.uid)
+        return {name for _, name in shelf.candidates(lambda kin: True)}
+
+
+async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried() -> None:
+    first, second = machine("a"), machine("b")
+    desk = Desk([first, second], Holder({"a": REFUSED, "b": REFUSED}))
+    await desk(state(), Take(first))
+    assert desk.memory.trouble is not None
+    assert desk.memory.trouble.reason == "TakeRefused"
+    assert "web-a" in desk.memory.trouble.message
+    assert "the office does not like it" in desk.memory.trouble.message
+    assert desk.memory.trouble_until > 0
+    assert desk.offered == {"web-b"}, "the next try is another machine"
+    await desk(state(), Take(second))
+    assert desk.offered == {"web-a"}, "and nobody is kept from the first one any more"
+    desk.apply.forget(a_claim().uid, desk.memory)
+    assert desk.offered == {"web-a", "web-b"}
+    assert desk.floor.holders.over(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
+
+
+async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_offered_to_others() -> None:
+    only = machine("a")
+    desk = Desk([only], Holder({"a": Throttled("later")}))
+    with pytest.raises(Throttled):
+        await desk(state(), Take(only))
+    assert desk.offered == {"web-a"}
+    assert not desk.memory.taking
+
+
+async def test_a_hand_over_that_is_refused_is_as_one_that_fails() -> None:
+    m = taken()
+    desk = Desk([m], Holder({"m": Invalid("labels: no")}))
+    await desk(state(a_claim(status=bound("m")), m), HandOver(m))
+    assert desk.memory.health is not None
+    assert (desk.memory.health.verdict, desk.memory.health.message) == ("Failed", "labels: no")
+
+
+async def test_the_label_of_a_machine_that_somebody_uses_can_wait() -> None:
+    m = taken()
+    desk = Desk([m], Holder({"m": Invalid("labels: no")}))
+    with pytest.raises(Invalid):
+        await desk(state(a_claim(status=bound("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), m), HandOver(m))

@@ -82,6 +82,22 @@ ROWS = (
                 ),
             ),
             Panel(
+                "Kept disks",
+                "What does scale-in leave behind, and who will ever want it?",
+                (
+                    (f"{P}vmpool_kept_disks{{{CHOSEN}}} > 0", "{{vmpool}}"),
+                    (f"max by (namespace) ({P}orphaned_disks{{{CHOSEN}}})", "{{namespace}}: pool is gone"),
+                ),
+            ),
+            Panel(
+                "VMs made and removed",
+                "What moves?",
+                (
+                    (f"sum(rate({P}vmpool_vms_created_total{{{CHOSEN}}}[$__rate_interval])) * 60", "made a minute"),
+                    (f"sum(rate({P}vmpool_vms_deleted_total{{{CHOSEN}}}[$__rate_interval])) * 60", "removed a minute"),
+                ),
+            ),
+            Panel(
                 "VM starts and stops",
                 "Is something restarting VMs?",
                 (
@@ -289,6 +305,12 @@ ROWS = (
                         "{{resource}}",
                     ),
                 ),
+                unit="s",
+            ),
+            Panel(
+                "Time until certificates end",
+                "Are they renewed?",
+                ((f"min by (job) ({P}certificate_expiry_timestamp_seconds) - time()", "{{job}}"),),
                 unit="s",
             ),
             Panel(

@@ -15,6 +15,7 @@ import runtime.metrics
 import webhook.metrics
 from controllers.policy.metrics import PolicyMetrics
 from controllers.pool.metrics import PoolMetrics
+from controllers.pool.orphans import OrphanedDisks
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.pool.metrics import WarmPoolMetrics
@@ -37,6 +38,10 @@ def _webhook(registry: CollectorRegistry) -> None:
     webhook.metrics.Metrics(registry, ()).breaker(lambda: "closed")
 
 
+def _orphans(registry: CollectorRegistry) -> None:
+    registry.register(OrphanedDisks())
+
+
 def _defaulter(_: CollectorRegistry) -> CollectorRegistry:
     workers = SimpleNamespace(counts=Counts(), waiting=lambda: 0)
     return defaulter.metrics.Metrics(cast(Workers, workers)).registry
@@ -45,7 +50,7 @@ def _defaulter(_: CollectorRegistry) -> CollectorRegistry:
 MAKERS: Mapping[str, tuple[Callable[[CollectorRegistry], Any], ...]] = {
     "webhook and controllers": (runtime.metrics.Metrics,),
     "webhook": (_webhook,),
-    "controllers": (PoolMetrics, ReplicaSetMetrics, PolicyMetrics, WarmPoolMetrics, ClaimMetrics),
+    "controllers": (PoolMetrics, _orphans, ReplicaSetMetrics, PolicyMetrics, WarmPoolMetrics, ClaimMetrics),
     "defaulter": (_defaulter,),
 }
 """What makes the metrics of a service. `/metrics` of a running stack is held against this."""
@@ -71,7 +76,8 @@ def _measures(registry: CollectorRegistry) -> Iterator[Measure]:
         if not family.name.startswith(runtime.metrics.PREFIX):
             continue  # the process's own, by names that everybody knows
         suffix = "_total" if family.type == "counter" else ""
-        yield Measure(family.name + suffix, family.type, family.documentation, tuple(labels.get(family.name, ())))
+        named = labels.get(family.name) or getattr(family, "_labelnames", None) or ()
+        yield Measure(family.name + suffix, family.type, family.documentation, tuple(named))
 
 
 def page() -> str:

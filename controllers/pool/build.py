@@ -15,6 +15,7 @@ from controllers.pool.batch import Batches
 from controllers.pool.controller import PoolController
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.news import News
+from controllers.pool.orphans import OrphanedDisks
 from controllers.pool.stores import (
     GUEST_VIEWS,
     KEPT_VIEWS,
@@ -43,6 +44,7 @@ def build(
     pools, machines, revisions = POOL_VIEWS.informer(api), MACHINE_VIEWS.informer(api), REVISION_VIEWS.informer(api)
     guests, kept = GUEST_VIEWS.informer(api), KEPT_VIEWS.informer(api)
     stores = Stores(pools.store, machines.store, revisions.store, guests.store, kept.store)
+    registry.register(OrphanedDisks(pools.store, kept.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     news = News(events)
     pooling = PoolController(

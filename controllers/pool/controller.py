@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.pool.actions import ReleaseDisks
+from controllers.pool.actions import Create, Delete, ReleaseDisks
 from controllers.pool.apply import Apply
 from controllers.pool.batch import Outcome, has_revision
 from controllers.pool.guest import Guest
@@ -17,7 +17,7 @@ from controllers.pool.metrics import PoolMetrics
 from controllers.pool.naming import split
 from controllers.pool.news import News
 from controllers.pool.observe import observe
-from controllers.pool.plan import plan
+from controllers.pool.plan import Plan, plan
 from controllers.pool.shrink import misread
 from controllers.pool.state import Failure, Misfit, Pool, State
 from controllers.pool.status import healed, misfit_status, status
@@ -105,6 +105,7 @@ class PoolController:
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.undone))
         fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
         self.metrics.healed(pool.key, len(healed(done)))
+        self.metrics.scaled(pool.key, created=_count(done, Create), deleted=_count(done, Delete))
         if healed(done) != healed(decided):
             # It changed in that moment: who was not replaced is not left alone for it.
             await self.apply.write_status(pool, fresh)
@@ -211,6 +212,10 @@ class PoolController:
         for each in (old, new):
             if each is not None:
                 enqueue((each.namespace, split(each.kept_for)[0]), GATHER_SECONDS)
+
+
+def _count(done: Plan, kind: type) -> int:
+    return sum(isinstance(each, kind) for each in done.actions)
 
 
 def _concerned(m: Machine) -> set[Key]:

@@ -51,7 +51,10 @@ class PoolMetrics:
         }
         self._starts = counter("vm_starts", "VMs of the pool that started.")
         self._stops = counter("vm_stops", "VMs of the pool that stopped, for whatever reason.")
+        self._created = counter("vms_created", "VMs that were created for the pool, to grow or in place of others.")
+        self._deleted = counter("vms_deleted", "VMs that were deleted for the pool to shrink, healed ones left out.")
         self._heals = counter("heals", "VMs that were deleted with their disks and made again as they kept failing.")
+        self._counters = (self._starts, self._stops, self._created, self._deleted, self._heals)
         self._transition = histogram("seconds", "Seconds a pool's VMI spent in last_phase before it reached phase.")
         self._from_creation = histogram(
             "from_creation_seconds", "Seconds from the creation of a pool's VMI until it reached phase."
@@ -77,8 +80,12 @@ class PoolMetrics:
         }
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
-        for each in (self._starts, self._stops, self._heals):
+        for each in self._counters:
             each.labels(*pool.key)  # a rate wants to see the first one, and so a 0 before it
+
+    def scaled(self, key: Key, *, created: int, deleted: int) -> None:
+        self._created.labels(*key).inc(created)
+        self._deleted.labels(*key).inc(deleted)
 
     def healed(self, key: Key, count: int) -> None:
         self._heals.labels(*key).inc(count)
@@ -109,7 +116,7 @@ class PoolMetrics:
         for phases in self._known.pop(key, ()):
             for histogram in (self._transition, self._from_creation, self._from_deletion):
                 _remove(histogram, *key, *phases)
-        for each in (*self._gauges.values(), self._starts, self._stops, self._heals):
+        for each in (*self._gauges.values(), *self._counters):
             _remove(each, *key)
 
     def clear(self) -> None:

@@ -48,6 +48,34 @@ STORIES = {
         quiet=29,
         fires=58,
     ),
+    "PoolhouseWebhookErrors": Story(
+        {
+            f'{P}admission_unreadable_requests_total{{path="/mutate", code="400"}}': "0x30 0+6x30",
+            f'{P}admission_unreadable_requests_total{{path="/elsewhere", code="404"}}': "0+6x60",
+            f'{P}admission_question_duration_seconds_count{{entry="dryrun", code="400"}}': "0+6x60",
+        },
+        quiet=30,
+        fires=45,
+    ),
+    "PoolhouseDefaulterFallback": Story(
+        {f'{P}admission_fail_open_total{{reason="DefaulterTimeout"}}': "0x30 0+1x30"}, quiet=32, fires=50
+    ),
+    "PoolhouseHardwareDrift": Story(
+        {f'{P}admission_hardware_changed_later_total{{reason="ChangedLater"}}': "0x30 1x60"}, quiet=30, fires=40
+    ),
+    "PoolhouseCertificateExpires": Story(
+        {f'{P}certificate_expiry_timestamp_seconds{{job="w", instance="a", file="tls.crt"}}': "174600x60"},
+        quiet=30,
+        fires=55,
+    ),
+    "PoolhouseOrphanedDisks": Story(
+        {
+            f'{P}orphaned_disks{{namespace="n", instance="a"}}': "0x30 3x1500",
+            f'{P}orphaned_disks{{namespace="n", instance="b"}}': "0x30 3x1500",
+        },
+        quiet=1400,
+        fires=1500,
+    ),
     "PoolhouseDefaulterAway": Story(
         {
             f'{P}admission_defaulter_breaker_state{{instance="a"}}': "2x60",
@@ -117,6 +145,7 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
     assert rule["labels"]["severity"] in SEVERITIES
     assert rule["labels"]["operator_health_impact"] in {"critical", "warning", "none"}
     assert rule["labels"]["kubernetes_operator_part_of"] == "kubevirt"
+    assert rule["labels"]["kubernetes_operator_component"] == "poolhouse"
     assert {"summary", "description"} <= set(rule["annotations"])
     page = (RUNBOOKS / f"{alert}.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(HEADINGS)

@@ -98,6 +98,15 @@ def test_starts_stops_and_heals(registry: CollectorRegistry, metrics: PoolMetric
     assert value(registry, "vmpool_heals_total") == 2
 
 
+def test_vms_made_and_removed(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
+    assert value(registry, "vmpool_vms_created_total") == 0, "a rate needs a first value"
+    metrics.scaled(KEY, created=3, deleted=1)
+    assert value(registry, "vmpool_vms_created_total") == 3
+    assert value(registry, "vmpool_vms_deleted_total") == 1
+    metrics.gone(KEY)
+    assert value(registry, "vmpool_vms_created_total") is None
+
+
 def test_times_of_phases_have_the_pools_name(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     metrics.guest(KEY, PENDING, RUNNING)
     metrics.guest(KEY, RUNNING, ENDED)

@@ -16,6 +16,7 @@ from kinds.model import Json
 from kinds.problem import Problem
 from kinds.shape import joined, shown
 from kinds.warmpool import WARM_POOL
+from kinds.warmpool_checks import MAC_SECONDS
 
 LIST = "WarmPoolConfig"
 FIELDS = (
@@ -284,6 +285,8 @@ def _manifest(index: int, entry: Entry, shared: Json, terms: Terms) -> Json:
     spec: Json = {"replicas": entry.desired, "default": entry.default}
     if "health" in shared:
         spec["health"] = shared["health"]
+    if terms.to == "ec2" and entry.instance_type.startswith("mac"):
+        spec["readiness"] = {"timeoutSeconds": 2 * MAC_SECONDS}
     spec |= _instances(entry, shared.get("agent", {})) if terms.to == "ec2" else _machines(entry)
     return {"apiVersion": WARM_POOL.api_version, "kind": WARM_POOL.kind, "metadata": metadata, "spec": spec}
 

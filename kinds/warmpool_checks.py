@@ -15,6 +15,10 @@ LONGEST_NAME = 56
 """VMs are called NAME-xxxxxx, which is their host name, at most 63 characters."""
 
 
+MAC_SECONDS = 1800
+"""An instance of EC2 that is a Mac has booted by then, mostly."""
+
+
 def _name_fits(document: object) -> bool:
     name = name_of(document)
     return name is None or (is_label(name) and len(name) <= LONGEST_NAME)
@@ -116,5 +120,18 @@ def idle(document: Json) -> Iterator[str]:
         yield "spec.replicas is 0 and claimPolicy.onEmpty Fail: every claim fails"
 
 
+def impatient(document: Json) -> Iterator[str]:
+    kind = at(document, "spec", "ec2", "instanceType") or "mac1.metal"
+    if at(document, "spec", "ec2") is None or not str(kind).startswith("mac"):
+        return
+    given = typed(int, document, "spec", "readiness", "timeoutSeconds")
+    seconds = 900 if given is None else given
+    if seconds < MAC_SECONDS:
+        yield (
+            f"spec.readiness.timeoutSeconds: {seconds} is short for a Mac, which boots for up to 20 minutes and keeps"
+            f" its host busy for an hour or more when it is given up; make it at least {MAC_SECONDS}"
+        )
+
+
 CHECKS = (template, placements, subnets, contradictions)
-CAUTIONS = (identical_machines, idle)
+CAUTIONS = (identical_machines, idle, impatient)

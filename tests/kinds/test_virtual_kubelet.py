@@ -85,6 +85,11 @@ def test_a_whole_configuration_fills_the_gaps() -> None:
     }
 
 
+def test_macs_have_time_to_boot() -> None:
+    patience = [each["spec"].get("readiness") for each in of(*SAMPLE).manifests]
+    assert patience == [{"timeoutSeconds": 3600}, None, {"timeoutSeconds": 3600}, {"timeoutSeconds": 3600}]
+
+
 def test_vms_take_over_the_names() -> None:
     (first, *_) = of(*SAMPLE, terms=Terms(to="vm")).manifests
     spec = first["spec"]["template"]["spec"]

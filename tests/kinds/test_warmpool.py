@@ -121,11 +121,21 @@ def test_a_wrong_pool_is_told_all_that_is_wrong(document: dict[str, Any], proble
             warm_pool(replicas=1, standby={"mode": "Paused", "hotReplicas": 2}), "more than spec.replicas", id="too hot"
         ),
         pytest.param(warm_pool(replicas=0, claimPolicy={"onEmpty": "Fail"}), "every claim fails", id="never any"),
+        pytest.param(ec2_pool(), "900 is short for a Mac", id="no time to boot"),
+        pytest.param(
+            ec2_pool(instanceType="mac2.metal", spec={"readiness": {"timeoutSeconds": 1799}}), "1799", id="nearly"
+        ),
     ],
 )
 def test_what_is_probably_not_meant_is_warned_of(document: dict[str, Any], words: str) -> None:
     (warning,) = WARM_POOL.warnings(document)
     assert words in warning
+
+
+def test_nobody_is_warned_without_a_reason() -> None:
+    patient = ec2_pool(spec={"readiness": {"timeoutSeconds": 1800}})
+    assert [*WARM_POOL.warnings(warm_pool()), *WARM_POOL.warnings(patient)] == []
+    assert WARM_POOL.warnings(ec2_pool(instanceType="m5.large")) == []
 
 
 def test_a_machine_is_drawn_a_placement_or_a_subnet() -> None:

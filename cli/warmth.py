@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.names import names
 from cli.output import Failed, counted, output_option, print_as, structured
 
@@ -70,33 +70,40 @@ def said(document: Json) -> list[str]:
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Delete the machines that nobody has and nobody will get.")
-@click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="Look everywhere.")
 @output_option("text")
+@all_namespaces
 @cluster_options
-def doctor(cluster: Cluster, fix: bool, everywhere: bool, output: str) -> None:
+def doctor(cluster: Cluster, fix: bool, output: str) -> None:
     """Find machines that belong to nobody, are locked or have two owners, and claims whose machine says otherwise.
 
     Exits with 1 while anything is found that is not fixed.
     """
 
-    async def look(api: Api) -> list[tuple[Finding, bool]]:
-        found = await examined(api, None if everywhere else cluster.namespace)
-        return [(each, fix and await _fixed(api, each)) for each in found]
+    async def look(api: Api) -> list[tuple[str, Finding, bool]]:
+        found = await examined(api, cluster.scope)
+        return [(where, each, fix and await _fixed(api, each)) for where, each in found]
 
     found = cluster.run(look)
     if structured(output):
-        print_as(output, [{"ailment": f.ailment, "name": f.name, "says": f.says, "fixed": done} for f, done in found])
+        print_as(output, [_plain(*each) for each in found])
     else:
-        for each, done in found:
+        for where, each, done in found:
             cure = " (deleted)" if done else " (--fix deletes it)" if each.delete else ""
-            click.echo(f"{each.ailment:14} {each.name}: {each.says}{cure}")
+            name = f"{where}/{each.name}" if cluster.everywhere else each.name
+            click.echo(f"{each.ailment:14} {name}: {each.says}{cure}")
         if not found:
             click.echo("all is well")
-    if left := sum(not done for _, done in found):
+    if left := sum(not done for _, _, done in found):
         raise Failed(f"{counted(left, 'finding')} left")
 
 
-async def examined(api: Api, namespace: str | None) -> list[Finding]:
+def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
+    said = {"ailment": finding.ailment, "name": finding.name, "says": finding.says, "fixed": fixed}
+    return {"namespace": namespace, **said}
+
+
+async def examined(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
+    """What is found, and in which namespace."""
     from controllers.warm.claim.state import CLAIMS, claim
     from controllers.warm.doctor import findings
     from controllers.warm.machine import machine
@@ -107,7 +114,12 @@ async def examined(api: Api, namespace: str | None) -> list[Finding]:
     # Machines first: a claim that is made meanwhile is then not found to be missing.
     machines, _ = await api.list(MACHINES, namespace, label_selector=meta.WARM_STATE)
     (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(POOLS, namespace))
-    return list(findings(map(machine, machines), [*map(claim, claims)], [*map(pool, pools)], datetime.now(UTC)))
+    given, asked, kept = [*map(machine, machines)], [*map(claim, claims)], [*map(pool, pools)]
+    found, now = [], datetime.now(UTC)
+    for place in sorted({m.namespace for m in given} | {c.namespace for c in asked}):
+        ms, cs = [m for m in given if m.namespace == place], [c for c in asked if c.namespace == place]
+        found += [(place, each) for each in findings(ms, cs, [p for p in kept if p.namespace == place], now)]
+    return found
 
 
 async def _fixed(api: Api, finding: Finding) -> bool:

@@ -88,7 +88,8 @@ class ClaimSpec(Model):
     """When no machine is ready: make one (ColdStart), wait for the next (Queue), or fail at once (Fail). As the pool
     says when left out."""
     bind_timeout_seconds: Seconds | None = None
-    """Seconds after which the claim fails if it got no machine. As the pool says when left out."""
+    """Seconds after which the claim fails if it got no machine; one that is ready when it is looked at may still be given
+    half a minute later. As the pool says when left out."""
     ttl_seconds: Seconds | None = None
     """Seconds for which the machine is kept, from the moment that it was bound. Then it is destroyed and the claim
     Expired. May be changed. As the pool says when left out."""
@@ -120,7 +121,7 @@ class Timings(Model):
     queued_ms: Annotated[Int64, Field(ge=0)] | None = None
     """Until a machine was there for it."""
     bind_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the machine was its own, written down on both sides."""
+    """Until the machine was its own: written down on the machine, and for one that had to be woken on the claim too."""
     activate_ms: Annotated[Int64, Field(ge=0)] | None = None
     """Until the machine was told to wake up."""
     check_ms: Annotated[Int64, Field(ge=0)] | None = None

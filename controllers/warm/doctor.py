@@ -51,7 +51,7 @@ def findings(
         if uid in by_uid:
             yield from _doubles(by_uid[uid], found)
     for c in claims:
-        yield from _claim(c, given.get(c.uid, []))
+        yield from _claim(c, given.get(c.uid, []), now)
 
 
 def _machine(m: Machine, claims: Mapping[str, Claim], owners: Collection[str], now: datetime) -> Iterator[Finding]:
@@ -85,12 +85,14 @@ def _doubles(c: Claim, machines: list[Machine]) -> Iterator[Finding]:
             yield Finding("TwoMachines", c.name, f"it has {names}, and none is written in it yet")
 
 
-def _claim(c: Claim, machines: list[Machine]) -> Iterator[Finding]:
+def _claim(c: Claim, machines: list[Machine], now: datetime) -> Iterator[Finding]:
     if c.status.phase != "Ready" or c.status.instance_ref is not None:
         return
     mine = next((m for m in machines if m.uid == c.vm_uid), None)
     if mine is None:
         yield Finding("Drift", c.name, "it is Ready, and its machine is gone or is not its own")
+    elif mine.state is Warm.ALLOCATING and not _old(mine, now):
+        return  # its label follows in a moment
     elif mine.state is not Warm.IN_USE:
         yield Finding("Drift", c.name, f"it is Ready, and its machine {mine.name} is {mine.state or 'in no state'}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
@@ -25,6 +26,7 @@ from kinds import meta
 from local.places import Places
 from runtime.api import Invalid
 from tests.cluster.claiming import Counter, counted, counter
+from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.test_engine import ALONE, stack
 from tests.cluster.warming import Running, controllers
@@ -317,7 +319,8 @@ async def test_by_command(simulated: Places, desk: Counter, running: Running) ->
     assert (refused.exit_code, "PoolNotFound" in refused.output) == (1, True)
     said = await run("warmpool", "status", "web")
     assert "1 claimed" in said.output
-    assert (await run("warmpool", "doctor")).output == "all is well\n"
+    examined = await run("warmpool", "doctor")
+    assert examined.output == "all is well\n", examined.exception
     given = await run("release", "mine")
     assert (given.exit_code, given.output) == (0, "mine is Released\n")
 
@@ -341,6 +344,52 @@ async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours
     async with controllers(ours) as running:
         await until(lambda: holders(desk), dict.fromkeys(await uids(desk), 1))
         assert counted(running, "warmpool_invariant_violations_total") == 0
+
+
+class Cut(Faulty):
+    """The line is cut with the answer to the last of so many writes of claims and their machines: it was done, and who
+    asked for it was killed before knowing."""
+
+    def __init__(self, kubeconfig: Path, writes: int) -> None:
+        super().__init__(kubeconfig, Random(0))
+        self.left = writes
+
+    def _fault(self, request: web.Request, watching: bool) -> str:
+        if not self.away and request.method == "PATCH" and _of_a_claim(request.path):
+            self.left -= 1
+            self.away = self.left == 0
+            return "lost" if self.away else ""
+        return super()._fault(request, watching)
+
+
+def _of_a_claim(path: str) -> bool:
+    """/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME[/status]"""
+    words = path.split("/")
+    return len(words) > 6 and words[6] in (MACHINES.plural, CLAIMS.plural)
+
+
+async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, ours: Path, tmp_path: Path) -> None:
+    """On a machine that runs: it is taken; the claim is bound and Ready; the machine is in use."""
+    async with controllers(ours):
+        await desk.filled(3)
+    await desk.change(paused=True)
+    for writes, states in enumerate([("PENDING_POD_PROVISIONING", ""), ("PENDING_POD_PROVISIONING", "Ready")], 1):
+        name, line = f"c{writes}", Cut(ours, writes)
+        made = await desk.claim(name, poolName="web")
+        async with line.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig"):
+            await until(lambda line=line: asyncio.sleep(0, line.away), True)  # type: ignore[misc]
+        (taken,) = [m for m in await desk.machines() if m.claim_uid == made["metadata"]["uid"]]
+        assert (taken.state, await desk.phase(name)) == states
+        async with controllers(ours) as running:
+            await until(lambda uid=taken.uid: state_of(desk, uid), "InUse")  # type: ignore[misc]
+            status = await desk.becomes(name, "Ready")
+            assert (status["vmRef"]["uid"], status["attempts"]) == (taken.uid, 1)
+            assert counted(running, "warmpool_invariant_violations_total") == 0
+    assert await desk.ready() == 1
+
+
+async def state_of(desk: Counter, uid: str) -> str:
+    return next((str(m.state) for m in await desk.machines() if m.uid == uid), "")
 
 
 async def uids(desk: Counter) -> list[str]:

@@ -170,6 +170,7 @@ class Apply:
             else:
                 note(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
                 memory.note(given, self.clock())
+                memory.marks = replace(memory.marks, taken=self.now(), bound=None, awake=None)
                 return
         self.floor.holders.free(s.claim.uid)
         self._put_back(m.uid, m.key)

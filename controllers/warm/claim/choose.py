@@ -16,11 +16,17 @@ def chosen(claim: Claim, pools: Collection[Pool | Misfit]) -> Pool | Failure:
         if default is not None:
             return default
         return Failure(
-            "NoDefaultPool", f"it names no pool, and none of the namespace's is the default: {_names(pools)}"
+            "NoDefaultPool",
+            f"it names no pool, and namespace {claim.namespace} has no default one: name one in spec.poolName, of:"
+            f" {_names(pools)}",
         )
     found = next((p for p in pools if p.name == name), None)
     if found is None:
-        return Failure("PoolNotFound", f"there is no warm pool {name} in the namespace, which has: {_names(pools)}")
+        return Failure(
+            "PoolNotFound",
+            f"there is no warm pool {name} in namespace {claim.namespace}, which has: {_names(pools)}; a pool serves"
+            " claims of its own namespace only",
+        )
     if isinstance(found, Misfit):
         return Failure("PoolInvalid", f"warm pool {name} is not valid: {found.problem}")
     if found.deleting:

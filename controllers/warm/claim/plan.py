@@ -1,7 +1,8 @@
 """The next step of a claim. One at a time: each is decided from what the one before has made true.
 
 Nothing here depends on which process has taken the steps before, or whether it was killed on the way: a machine with
-the claim's UID says that the first compare-and-swap was won, the claim's status that the second was.
+the claim's UID says that the first compare-and-swap was won, the claim's status that the second was. A claim that says
+that it is Ready has been served, whatever its machine's label says yet.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from kinds.warm import Warm
 MOST_ATTEMPTS = 2
 HELD_SECONDS = 5.0
 """how often it is looked whether what holds a claim up has passed, where no event says so"""
+LENIENCE = timedelta(seconds=30)
+"""That nobody led when its time ended is not the claimant's fault, and who has lost interest deletes the claim: what is
+ready is given so much later too, but nothing is made and nothing waited for. A change of leaders takes half of it."""
 AGAIN_SECONDS = 1.0
 """A machine that was told to wake up is told again when it has not by then."""
 PATIENCE = {"Warm": 15.0, "Resumed": 60.0}
@@ -90,15 +94,20 @@ def _unbound(s: State, now: datetime) -> Step:
     if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
         # Of several, of which a race has left all but one behind, whoever looks takes the same one. The others go when
         # that is written down: who reads the claim late does not know that it has one of them already.
-        return _bind(s, min(usable, key=lambda m: (m.born, m.uid)), now)
+        return _serve(s, min(usable, key=lambda m: (m.born, m.uid)), now)
     if taken:
         return End(taken[0], "it carries a claim in a state in which no machine has one")
     if s.claim.status.attempts >= MOST_ATTEMPTS:
         return _fail(s, Failure("ActivationFailed", status.last_failure(s)), now)
     if not s.certain:
         return Look()
-    if now >= s.bind_by:
-        return _fail(s, _late(s), now)
+    step = _wanted(s, now)
+    if now < s.bind_by or (isinstance(step, Take) and now < s.bind_by + LENIENCE):
+        return step
+    return _fail(s, _late(s), now)
+
+
+def _wanted(s: State, now: datetime) -> Step:
     if s.claim.problem:
         return _fail(s, Failure("InvalidSpec", s.claim.problem), now)
     if s.absent is not None:
@@ -185,6 +194,25 @@ def _fail(s: State, why: Failure, now: datetime) -> Step:
 # It has one
 
 
+def _serve(s: State, m: Machine, now: datetime) -> Step:
+    """What runs and is well is the claim's and Ready in one write. To be asked how it is changes nothing in a machine,
+    so it may happen before; whatever is done to one, or inside it, has to wait until it is bound."""
+    if not _at_hand(s, m):
+        return _bind(s, m, now)
+    if s.health is None:
+        return Check(m)
+    if s.health.verdict != "Healthy":  # it may take a while: whose it is, is said before
+        return _bind(s, m, now)
+    fresh = status.served(s, m, now)
+    return Say(fresh, status.news(s, fresh, m, now))
+
+
+def _at_hand(s: State, m: Machine) -> bool:
+    """Whether there is nothing to be done to it. To check an instance of EC2 launches its claim's application."""
+    warm = status.launch(s, m)[0] == "Warm"
+    return warm and s.pool is not None and s.pool.spec.ec2 is None and s.claim.spec.personalization is None
+
+
 def _bind(s: State, m: Machine, now: datetime) -> Step:
     """The second compare-and-swap."""
     launch, reason = status.launch(s, m)
@@ -202,6 +230,8 @@ def _bound(s: State, now: datetime) -> Step:
         return _lost(s, now)
     if m.state is Warm.IN_USE:
         return _in_use(s, m, now)
+    if m.state is Warm.ALLOCATING and s.claim.status.ready_at:
+        return HandOver(m)  # its user may be in it already: how it is, is theirs to judge
     if m.state is not Warm.ALLOCATING:
         return End(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
     if s.health is not None and s.health.verdict != "Healthy":

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from kinds.claim import ClaimSpec, ClaimStatus
 from pydantic import ValidationError
 
 from controllers.warm.claim.overrides import Wanted, wanted
@@ -16,6 +15,7 @@ from controllers.warm.machine import CLAIM_KIND, Machine, Owner
 from controllers.warm.machines import Health
 from controllers.warm.pools import Pool
 from kinds import meta
+from kinds.claim import ClaimSpec, ClaimStatus
 from runtime.resource import Resource
 
 Json = dict[str, Any]
@@ -124,7 +124,10 @@ class Marks:
 
     seen: datetime | None = None
     popped: datetime | None = None
+    taken: datetime | None = None
+    """the first compare-and-swap was won"""
     bound: datetime | None = None
+    """the second one too, where more was to be done after it"""
     awake: datetime | None = None
     """its machine was told to wake up"""
     placed: datetime | None = None

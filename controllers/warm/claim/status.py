@@ -60,6 +60,12 @@ def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) 
     )
 
 
+def served(s: State, m: Machine, now: datetime) -> ClaimStatus:
+    """Bound and Ready in one: the second compare-and-swap of a machine that is well and needs nothing."""
+    said = bound(s, m, *launch(s, m), now)
+    return in_use(_said(s, said), m, now)
+
+
 def launch(s: State, m: Machine) -> tuple[LaunchType, str]:
     """How the claim comes to its machine, and why so. One that nobody had before its claim was made for it."""
     if not m.activated:
@@ -166,20 +172,20 @@ def _with(s: State, now: datetime, conditions: Iterable[Condition], **change: An
 
 
 def _timings(s: State, now: datetime, *, ready: bool) -> Timings:
-    """Of what this process has seen with its own clock. A claim that it found half done is measured from its creation,
-    of which the API server writes whole seconds only."""
+    """Of what this process has seen with its own clock, until the write that says it. A claim that it found half done
+    is measured from its creation, of which the API server writes whole seconds only."""
     marks = s.marks
     seen = marks.seen or moment(s.claim.born)
-    taken = Timings(queued_ms=_ms(seen, marks.popped), bind_ms=_ms(marks.popped, marks.bound))
     if not ready:
-        return taken
-    awake = marks.awake or marks.bound
-    return taken.model_copy(
-        update={
-            "activate_ms": _ms(marks.bound, awake),
-            "check_ms": _ms(awake, now),
-            "total_ms": _ms(seen, now),
-        }
+        return Timings(queued_ms=_ms(seen, marks.popped))
+    bound = marks.bound or marks.taken
+    awake = marks.awake or bound
+    return Timings(
+        queued_ms=_ms(seen, marks.popped),
+        bind_ms=_ms(marks.popped, bound),
+        activate_ms=_ms(bound, awake),
+        check_ms=_ms(awake, now),
+        total_ms=_ms(seen, now),
     )
 
 

@@ -32,7 +32,8 @@ OLD = ago(3600)
         pytest.param([taken("a"), taken("b")], [WAITING], [("TwoMachines", False)], id="two, and none chosen"),
         pytest.param([taken("m", Warm.READY)], [WAITING], [("Drift", True)], id="ready and claimed"),
         pytest.param([], [READY], [("Drift", False)], id="ready without a machine"),
-        pytest.param([taken("m")], [READY], [("Drift", False)], id="ready, and its machine does not say so"),
+        pytest.param([taken("m", since=OLD)], [READY], [("Drift", False)], id="ready, and its machine does not say so"),
+        pytest.param([taken("m", since=ago(2))], [READY], [], id="ready, and its machine's label follows"),
         pytest.param(
             [replace(WELL, owner=machine("a").owner)], [READY], [("Drift", False)], id="another owner than its label's"
         ),

@@ -23,6 +23,9 @@ BLIND = Health("Unable", "NodeNotReady", "nobody answers")
 PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_US)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
+SERVED = bound("m", phase="Ready", readyAt=ago(1))
+SERVED["conditions"] = [{"type": "Bound", "status": "True", "reason": "MachineBound", "message": ""}]
+"""the status of a claim that was handed its machine in one write"""
 
 
 def said(step: Step) -> tuple[str, str]:
@@ -124,7 +127,20 @@ def kind(step: Step) -> Any:
             id="one is ready in the placement",
         ),
         # Too late
-        pytest.param(state(a_claim(creationTimestamp=ago(301)), candidate=READY), ("Failed", "BindTimeout"), id="late"),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(320)), candidate=READY),
+            (Take, "m"),
+            id="late, and one is ready all the same",
+        ),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(331)), candidate=READY), ("Failed", "BindTimeout"), id="far too late"
+        ),
+        pytest.param(state(a_claim(creationTimestamp=ago(301))), ("Failed", "BindTimeout"), id="late: none is made"),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(301), overrides={"instancetype": "large"}), candidate=READY),
+            ("Failed", "BindTimeout"),
+            id="late, and what is ready is not what is wanted",
+        ),
         pytest.param(
             state(a_claim(creationTimestamp=ago(20), bindTimeoutSeconds=10), pool=QUEUE, place=2),
             ("Failed", "BindTimeout"),
@@ -136,11 +152,38 @@ def kind(step: Step) -> Any:
             id="late, and why",
         ),
         # The first compare-and-swap was won
-        pytest.param(state(None, taken()), ("Bound", "MachineBound"), id="it is written down"),
-        pytest.param(state(None, taken(), certain=False), ("Bound", "MachineBound"), id="after a crash too"),
+        pytest.param(state(None, taken()), (Check, "m"), id="it runs: it is checked before anything is said"),
+        pytest.param(
+            state(None, taken(), health=HEALTHY), ("Ready", "MachineBound"), id="well: bound and Ready in one"
+        ),
+        pytest.param(
+            state(None, taken(), certain=False, health=HEALTHY), ("Ready", "MachineBound"), id="after a crash too"
+        ),
+        pytest.param(state(None, taken(), health=SICK), ("Bound", "MachineBound"), id="not well yet: it is its own"),
+        pytest.param(state(None, taken(), health=BLIND), ("Bound", "MachineBound"), id="nor seen to be well"),
+        pytest.param(
+            state(None, taken(guest=PAUSED, standby="Paused")),
+            ("Bound", "MachineBound"),
+            id="what must be woken is written down before",
+        ),
+        pytest.param(
+            state(None, taken(standby="Running", activated=True)),
+            ("Bound", "MachineBound"),
+            id="what was made for it too",
+        ),
+        pytest.param(
+            state(a_claim(personalization={"labels": {"team": "blue"}}), taken()),
+            ("Bound", "MachineBound"),
+            id="what is made its claimant's own too",
+        ),
+        pytest.param(
+            state(None, taken(), pool=a_pool(template=None, ec2={"imageID": "ami-1"})),
+            ("Bound", "MachineBound"),
+            id="and an instance, of which the check launches something",
+        ),
         pytest.param(
             state(None, taken("young", born=ago(1)), taken("old", born=ago(9)), health=HEALTHY),
-            ("Bound", "MachineBound"),
+            ("Ready", "MachineBound"),
             id="two: one is written down before the other goes",
         ),
         pytest.param(
@@ -205,6 +248,22 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(status=bound("m")), taken("m"), taken("other")), (End, "other"), id="one too many is ended"
+        ),
+        # It is Ready, and its machine does not say so yet: killed between the two writes
+        pytest.param(state(a_claim(status=SERVED), taken()), (HandOver, "m"), id="served: the label follows"),
+        pytest.param(
+            state(a_claim(status=SERVED), taken(guest=None), health=SICK, certain=False),
+            (HandOver, "m"),
+            id="also where it fails now: its user may be in it",
+        ),
+        pytest.param(
+            state(a_claim(status=SERVED), taken("m"), taken("other")), (End, "other"), id="served with one of two"
+        ),
+        pytest.param(
+            state(a_claim(status=SERVED), certain=True), ("Failed", "MachineLost"), id="served, and it is gone"
+        ),
+        pytest.param(
+            state(a_claim(status=SERVED, release=True), taken()), ("Releasing", "MachineBound"), id="served, and over"
         ),
         # Its machine is lost before it is handed over
         pytest.param(state(a_claim(status=bound("m")), certain=False), Look, id="not seen: it is looked for"),
@@ -283,6 +342,38 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     assert isinstance(plan(moved, NOW + timedelta(seconds=27)), Say)
     still = state(c, pool=QUEUE, place=30, marks=Marks(placed=NOW - timedelta(seconds=60)))
     assert plan(still, NOW) == Rest(30), "and nothing at rest, nor is it looked at all the time"
+
+
+def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and_one_after() -> None:
+    """And whoever is killed between any two of them leaves what the next one goes on from: each step is decided from
+    what is written down, and nothing else."""
+    found = state(candidate=READY)
+    assert kind(plan(found, NOW)) == (Take, "m")
+    found = replace(found, candidate=None, machines=(taken(),))
+    assert kind(plan(found, NOW)) == (Check, "m")
+    step = plan(replace(found, health=HEALTHY), NOW)
+    assert kind(step) == ("Ready", "MachineBound")
+    assert isinstance(step, Say)
+    assert step.status.vm_ref is not None
+    assert {c.type: c.status for c in step.status.conditions} == {"Bound": "True", "Ready": "True"}
+    assert (step.status.addresses, step.status.attempts, step.status.launch_type) == (("10.0.0.1",), 1, "Warm")
+    found = replace(found, claim=replace(found.claim, status=step.status))
+    assert kind(plan(found, NOW)) == (HandOver, "m")
+    found = replace(found, machines=(taken("m", Warm.IN_USE),))
+    assert plan(found, NOW + timedelta(seconds=1)) == Rest(None), "nothing more is written"
+
+
+def test_timings_add_up() -> None:
+    marks = Marks(
+        seen=NOW, popped=NOW + timedelta(milliseconds=2), taken=NOW + timedelta(milliseconds=9), bound=None, awake=None
+    )
+    step = plan(state(None, taken(), health=HEALTHY, marks=marks), NOW + timedelta(milliseconds=10))
+    assert isinstance(step, Say)
+    timings = step.status.timings
+    assert timings is not None
+    said = (timings.queued_ms, timings.bind_ms, timings.activate_ms, timings.check_ms)
+    assert said == (2, 7, 0, 1)
+    assert timings.total_ms == 10
 
 
 def test_what_is_said_twice_is_written_once() -> None:

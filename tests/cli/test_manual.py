@@ -1,0 +1,34 @@
+"""The manual page says what the parser takes, and roff can read it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from cli.main import COMMANDS
+from cli.manual import PLACE, generated
+
+
+def test_the_manual_is_that_of_the_present_commands() -> None:
+    found = {path.name: path.read_text() for path in PLACE.iterdir()}
+    assert found == generated(), "stale: python -m cli.manual"
+
+
+def test_every_command_is_in_it() -> None:
+    text = generated()["poolhouse.1"]
+    shown = [name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")]
+    assert [name for name in shown if f'.SS "{name.replace("-", chr(92) + "-")} ' not in text] == []
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff on this machine")
+def test_roff_has_nothing_to_complain_of() -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tutf8", "-z", str(PLACE / "poolhouse.1")],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stderr == ""

@@ -307,6 +307,7 @@ class Apply:
     async def _hand_over(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
         change = Change(
             state=Warm.IN_USE,
+            owner=None if m.owned_by(s.claim.uid) else s.claim.owner,
             labels=labels(s.claim.spec.personalization),
             annotations={meta.STATE_REASON: f"handed over to claim {s.claim.name}"},
         )

@@ -14,7 +14,7 @@ from controllers.warm.claim.observe import Floor, Observe, Stores
 from controllers.warm.claim.plan import plan
 from controllers.warm.claim.state import CLAIMS, Claim, claim
 from controllers.warm.guest import Guest
-from controllers.warm.machine import CLAIM_KIND, Machine
+from controllers.warm.machine import Machine
 from controllers.warm.nodes import Node
 from controllers.warm.pools import Misfit, Pool
 from runtime.api import Api
@@ -141,8 +141,8 @@ class ClaimController:
     def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         more = self.floor.shelves.changed(old, new)
         for m in (old, new):
-            if m is not None and m.claim_uid and m.owner.kind == CLAIM_KIND:
-                self.enqueue((m.namespace, m.owner.name), 0.0)
+            if m is not None:
+                self._tell(m)
         gone = old is not None and (new is None or new.uid != old.uid)
         if old is not None and gone and (memory := self._memories.get(old.claim_uid)):
             memory.gone(old.uid)
@@ -156,10 +156,15 @@ class ClaimController:
             m = self.stores.queues.machines.get(g.key) if g is not None else None
             if m is None:
                 continue
-            if m.claim_uid and m.owner.kind == CLAIM_KIND:
-                self.enqueue((m.namespace, m.owner.name), 0.0)
+            if m.claim_uid:
+                self._tell(m)
             elif m.pool_uid in self.floor.lines:
                 self.next_in_line(m.pool_uid)
+
+    def _tell(self, m: Machine) -> None:
+        """Its claim, by the label that only we write: owner references are anybody's."""
+        for c in self.stores.claims.by("uid", m.claim_uid) if m.claim_uid else ():
+            self.enqueue(c.key, 0.0)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         for pool_uid in list(self.floor.lines):

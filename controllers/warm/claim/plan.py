@@ -228,8 +228,10 @@ def _bound(s: State, now: datetime) -> Step:
     m = s.mine
     if m is None:
         return _lost(s, now)
-    if m.state is Warm.IN_USE:
+    if m.state is Warm.IN_USE and m.owned_by(s.claim.uid):
         return _in_use(s, m, now)
+    if m.state is Warm.IN_USE:  # somebody has written its owner references
+        return HandOver(m)
     if m.state is Warm.ALLOCATING and s.claim.status.ready_at:
         return HandOver(m)  # its user may be in it already: how it is, is theirs to judge
     if m.state is not Warm.ALLOCATING:

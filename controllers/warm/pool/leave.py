@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from controllers.warm.machine import Machine
+from controllers.warm.machine import NOBODY, Machine
 from controllers.warm.pool.actions import Action, Hold, Orphan, Terminate
 from controllers.warm.pool.state import State
 from kinds import meta
+from kinds.warm import Warm
 
 FINALIZER = f"{meta.DOMAIN}/orphan-machines"
 """On pools whose machines are to outlive them: the garbage collector would not ask."""
@@ -39,12 +40,22 @@ def machines_were_marked(state: State, now: datetime) -> Iterator[Action]:
 
 
 def labels_contradict(state: State, now: datetime) -> Iterator[Action]:
-    """Ours, with the claim or the state of a machine that is a claim's: no write of ours leaves that behind."""
+    """Ours, with the claim or the state of a machine that is a claim's: no write of ours leaves that behind. One that
+    says it was given away, and to whom, is its claim's to judge: labels are written by us alone, owner references by
+    anybody."""
     for m in state.impossible:
-        if m.owned_by(state.pool.uid):
+        given = bool(m.claim_uid) and m.state in (Warm.ALLOCATING, Warm.IN_USE)
+        if m.owned_by(state.pool.uid) and not given:
             yield Terminate(
                 m, "Contradiction", f"its labels contradict each other (state {m.state}, claim {m.claim_uid})"
             )
+
+
+def machines_were_disowned(state: State, now: datetime) -> Iterator[Action]:
+    """Somebody took the pool's owner reference away. It is no longer given to claims, and says so."""
+    for m in state.impossible:
+        if m.unclaimed and m.owner == NOBODY:
+            yield Orphan(m, "Disowned", "its owner reference to the pool was removed")
 
 
 def left_alone(machines: Iterable[Machine], pool_uid: str) -> Iterator[Orphan]:

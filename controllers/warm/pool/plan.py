@@ -13,7 +13,13 @@ from controllers.warm.pool import fill, heal, ripen, roll
 from controllers.warm.pool.actions import Action, Create, Hold, Terminate
 from controllers.warm.pool.fill import too_few_machines
 from controllers.warm.pool.heal import machines_fail_their_checks, machines_never_get_ready, machines_stay_unhealthy
-from controllers.warm.pool.leave import labels_contradict, machines_were_marked, pool_goes, pool_holds_on
+from controllers.warm.pool.leave import (
+    labels_contradict,
+    machines_were_disowned,
+    machines_were_marked,
+    pool_goes,
+    pool_holds_on,
+)
 from controllers.warm.pool.ripen import machines_are_healthy, machines_lie_down
 from controllers.warm.pool.roll import machines_are_displaced, machines_are_outdated
 from controllers.warm.pool.state import State
@@ -24,6 +30,7 @@ Step = Callable[[State, datetime], Iterator[Action]]
 
 KEEPING: tuple[Step, ...] = (
     labels_contradict,
+    machines_were_disowned,
     machines_were_marked,
     machines_fail_their_checks,
     machines_stay_unhealthy,

@@ -15,7 +15,7 @@ from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.state import State
-from controllers.warm.machine import Machine
+from controllers.warm.machine import Machine, Owner
 from controllers.warm.machines import Change
 from controllers.warm.queues import INDEXES, Queues
 from runtime.api import Api
@@ -34,10 +34,13 @@ class Holder:
     """Machines that can't be written, each for its reason."""
 
     refuses: dict[str, ApiError] = field(default_factory=dict)
+    owners: dict[str, Owner | None] = field(default_factory=dict)
+    """as they were written"""
 
     async def change(self, m: Machine, change: Change) -> Machine:
         if m.uid in self.refuses:
             raise self.refuses[m.uid]
+        self.owners[m.uid] = change.owner
         return m
 
 
@@ -122,3 +125,11 @@ async def test_the_label_of_a_machine_that_somebody_uses_can_wait() -> None:
     desk = Desk([m], Holder({"m": Invalid("labels: no")}))
     with pytest.raises(Invalid):
         await desk(state(a_claim(status=bound("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), m), HandOver(m))
+
+
+async def test_a_machine_that_is_handed_over_is_its_claims_also_where_somebody_wrote_its_owners() -> None:
+    lost, kept = taken("lost", owner=a_pool().owner), taken("kept")
+    desk = Desk([lost, kept], Holder())
+    for m in (lost, kept):
+        await desk(state(a_claim(status=bound(m.uid)), m), HandOver(m))
+    assert desk.holder.owners == {"lost": a_claim().owner, "kept": None}

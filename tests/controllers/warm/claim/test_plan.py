@@ -247,6 +247,11 @@ def kind(step: Step) -> Any:
             id="one that boots has as long as the pool gives it",
         ),
         pytest.param(
+            state(a_claim(status=SERVED), taken("m", Warm.IN_USE, owner=a_pool().owner)),
+            (HandOver, "m"),
+            id="somebody wrote its owner references",
+        ),
+        pytest.param(
             state(a_claim(status=bound("m")), taken("m"), taken("other")), (End, "other"), id="one too many is ended"
         ),
         # It is Ready, and its machine does not say so yet: killed between the two writes

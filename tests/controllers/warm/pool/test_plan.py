@@ -53,7 +53,11 @@ def ready(count: int) -> list[Any]:
         ),
         pytest.param(state(1, machine("a", deleting=True)), [MAKE], id="nor what is being deleted"),
         pytest.param(state(1, machine("a", orphaned="TemplateChanged", owner=NOBODY)), [MAKE], id="nor an orphan"),
-        pytest.param(state(1, machine("a", owner=NOBODY)), [MAKE], id="nor one that says it is ours and is not"),
+        pytest.param(
+            state(1, machine("a", owner=a_pool(uid="other").owner)),
+            [MAKE],
+            id="nor one that says it is ours and is not",
+        ),
         pytest.param(state(0, demand=2), [MAKE] * 2, id="queued claims are filled for, even by a pool of none"),
         pytest.param(state(a_pool(5, maxTotal=4), machine("a", Warm.IN_USE)), [MAKE] * 3, id="never above maxTotal"),
         pytest.param(
@@ -292,6 +296,14 @@ TIRED = {"a": failing(9)}
             state(1, machine("a", claim_uid="c")),
             [("terminate", "a", "Contradiction")],
             id="Ready with a claim is impossible",
+        ),
+        pytest.param(
+            state(0, machine("a", Warm.IN_USE, owner=a_pool().owner)),
+            [],
+            id="whoever writes owner references takes nobody's machine",
+        ),
+        pytest.param(
+            state(1, machine("a", owner=NOBODY)), [("orphan", "a", "Disowned")], id="a machine that was taken from us"
         ),
         pytest.param(
             state(0, machine("a", Warm.TERMINATING)), [("terminate", "a", "Marked")], id="what was marked goes"

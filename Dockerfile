@@ -53,8 +53,10 @@ LABEL org.opencontainers.image.title="Poolhouse" \
       org.opencontainers.image.description="Admission and controllers of Poolhouse, an add-on for KubeVirt" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# The root may be read-only; certificates go where POOLHOUSE_TLS_DIR says.
+# The root may be read-only; certificates go where POOLHOUSE_TLS_DIR says. The user has no entry and so no home, which the
+# Kubernetes client insists on.
 ENV PATH=/opt/poolhouse/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     POOLHOUSE_LOG_FORMAT=json

@@ -4,6 +4,9 @@ token that the pod would have, and writes into the objects' status how that went
 
 A Service is a port on loopback that leads to its ready pods. `-n poolhouse-system` is not looked at closely: it knows
 what our chart uses, and fails loudly on anything else.
+
+With $POOLHOUSE_IMAGES, a directory of images that `tests.image.clean_root` has kept, pods run in those, confined as the
+chart says, and talk to the API server as pods do; nobody then remembers which rights they took.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import aiohttp
 
 from runtime.api import Api, ApiError, NotFound, Resource
 from runtime.errors import AlreadyExists
+from tests.charts.container import CREDENTIALS, Image, credentials, tell_to_end
 from tests.charts.recorder import Recorder
 
 Json = dict[str, Any]
@@ -78,6 +82,7 @@ class Kubelet:
         self._namespace = namespace
         self.logs = logs
         self.recorder = Recorder(kubeconfig)
+        self.images = Path(kept) if (kept := os.environ.get("POOLHOUSE_IMAGES")) else None
         self._balancers: dict[str, Balancer] = {}
         self._pods: dict[str, list[Pod]] = {}
         self._jobs: dict[str, asyncio.Task[None]] = {}
@@ -99,6 +104,10 @@ class Kubelet:
 
     def pods(self, deployment: str) -> list[Pod]:
         return [pod for pod in self._pods.get(deployment, []) if pod.ending is None]
+
+    def ending(self, deployment: str) -> list[Pod]:
+        """Told to end, and still there."""
+        return [pod for pod in self._pods.get(deployment, []) if pod.ending is not None and not pod.ending.done()]
 
     def __enter__(self) -> Kubelet:
         self._stop = threading.Event()
@@ -271,39 +280,52 @@ class Kubelet:
         program, *arguments = container["command"]
         assert program == "poolhouse", container["command"]
         name = f"{spec['serviceAccountName']}-{next(self._names)}"
-        environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
-        environment |= self._environment(spec, container, self._disk / name)
+        volumes = self._volumes(spec, container, self._disk / name)
+        environment = self._environment(container)
         environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
         environment["POOLHOUSE_DIR"] = str(self.logs)  # by which the defaulter's workers know whose they are
-        if spec["automountServiceAccountToken"]:
-            environment["KUBECONFIG"] = str(await self._credentials(spec["serviceAccountName"], name))
+        token = await self._token(spec["serviceAccountName"]) if spec["automountServiceAccountToken"] else ""
+        if self.images is not None:
+            image = Image.kept(self.images, container["image"])
+            if token:
+                volumes[CREDENTIALS] = self._disk / name / "credentials"
+                environment |= credentials(volumes[CREDENTIALS], self._kubeconfig, self._namespace, token)
+            environment, command = (
+                {**image.environment, **environment},
+                image.command(spec, volumes, container["command"]),
+            )
+        else:
+            there = {path: str(directory) for path, directory in volumes.items()}
+            environment = {key: there.get(value, value) for key, value in environment.items()}
+            environment |= {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+            if token:
+                environment["KUBECONFIG"] = str(await self._recorded(spec["serviceAccountName"], name, token))
+            command = [*ENTRYPOINT, *arguments]
         with (self.logs / f"{name}.log").open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *ENTRYPOINT,
-                *arguments,
-                cwd=ROOT,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                *command, cwd=ROOT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def _environment(self, spec: Json, container: Json, disk: Path) -> dict[str, str]:
-        mounts = {}
+    def _volumes(self, spec: Json, container: Json, disk: Path) -> dict[str, Path]:
+        """A directory for each path of the container."""
+        found = {}
         for mount in container["volumeMounts"]:
             assert any(v["name"] == mount["name"] and "emptyDir" in v for v in spec["volumes"]), mount
             there = disk / mount["name"]
             there.mkdir(parents=True, exist_ok=True)
             disk.chmod(0o711)
             there.chmod(0o777)
-            mounts[mount["mountPath"]] = str(there)
+            found[mount["mountPath"]] = there
+        return found
+
+    def _environment(self, container: Json) -> dict[str, str]:
         found = {}
         for each in container["env"]:
             value = each.get("value", "")
             if source := each.get("valueFrom"):
                 assert source["fieldRef"]["fieldPath"] == "metadata.namespace", source
                 value = self._namespace
-            found[each["name"]] = self._reached(mounts.get(value, value))
+            found[each["name"]] = self._reached(value)
         return found
 
     def _reached(self, value: str) -> str:
@@ -316,10 +338,14 @@ class Kubelet:
                 return f"{value.split('://')[0]}://{self.address(f'poolhouse-{service}')}"
         return value
 
-    async def _credentials(self, account: str, name: str) -> Path:
+    async def _token(self, account: str) -> str:
         path = f"{ACCOUNTS.path(self._namespace, account)}/token"
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        token = (await self._api.request("POST", path, body=asked))["status"]["token"]
+        token: str = (await self._api.request("POST", path, body=asked))["status"]["token"]
+        return token
+
+    async def _recorded(self, account: str, name: str, token: str) -> Path:
+        """A kubeconfig that leads by the recorder."""
         server = await self.recorder.server(account)
         config = {
             "apiVersion": "v1",
@@ -356,8 +382,7 @@ class Kubelet:
 
     async def _ended(self, pod: Pod) -> None:
         await asyncio.sleep(pod.container["lifecycle"]["preStop"]["sleep"]["seconds"])
-        with contextlib.suppress(ProcessLookupError):
-            pod.process.terminate()
+        tell_to_end(pod.process, contained=self.images is not None)
         try:
             async with asyncio.timeout(pod.spec["terminationGracePeriodSeconds"]):
                 await pod.process.wait()

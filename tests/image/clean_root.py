@@ -5,8 +5,13 @@
 The steps are the Dockerfile's own, read from it: each stage a directory, each RUN in a chroot with mounts of its own.
 DIR is a root of the base's distribution, such as debootstrap's minimal one. The result is started as another user, with
 a read-only root but for its volumes, no capability, no device but the harmless ones, and no network but its own
-loopback; there it must get ready, complete a VM, say its version and pass its health check. Layers, entry points in
-shell form, and whatever else this file has no line for are refused, not passed over.
+loopback. There the defaulter must get ready, complete a VM, say its version and pass its health check; an image with no
+health check must do what it does when it is told nothing. Layers, entry points in shell form, and whatever else this
+file has no line for are refused, not passed over.
+
+What is kept can be lent to the chart's own tests, which then run every pod of theirs in it, as the chart says:
+
+    sudo POOLHOUSE_IMAGES=DIR python -m pytest tests/charts/test_release.py    # DIR/poolhouse, DIR/poolhouse-defaulter
 """
 
 from __future__ import annotations
@@ -22,13 +27,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PASSED_ON = ("http_proxy", "https_proxy", "no_proxy")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 IGNORED = ("EXPOSE", "LABEL")
+CONFIG = "config.json"
+"""beside the stages: whose the processes are, and their environment"""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([+-])([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\$(\w+)")
 
 
@@ -41,6 +48,7 @@ class Stage:
     user: str = "0"
     volumes: list[str] = field(default_factory=list)
     entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
     healthcheck: list[str] = field(default_factory=list)
 
 
@@ -75,8 +83,11 @@ def build(dockerfile: Path, base: Path, arguments: Mapping[str, str], work: Path
         elif name == "FROM":
             image, _, alias = expand(rest, shared).partition(" AS ")
             stage = Stage(work / (alias or "final"))
-            print(f"== FROM {image} (here {base})", flush=True)
-            subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(stage.root)], check=True)
+            if image == "scratch":
+                stage.root.mkdir()
+            else:
+                print(f"== FROM {image} (here {base})", flush=True)
+                subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(stage.root)], check=True)
             stages[alias or "final"] = stage
         elif stage is None:
             raise SystemExit(f"{name} before FROM")
@@ -106,6 +117,8 @@ def _step(name: str, rest: str, stage: Stage, stages: Mapping[str, Stage], conte
             stage.volumes.append(rest)
         case "ENTRYPOINT":
             stage.entrypoint = json.loads(rest)
+        case "CMD":
+            stage.command = json.loads(rest)
         case "HEALTHCHECK":
             stage.healthcheck = json.loads(rest.partition(" CMD ")[2])
         case _ if name not in IGNORED:
@@ -199,18 +212,31 @@ print("read-only root, no capability, no device, health check: all hold")
 
 def check(stage: Stage) -> None:
     """Starts it, its entry point the first process of its own, and looks at it from beside."""
-    user = ["setpriv", "--no-new-privs", "chroot", f"--userspec={stage.user}", "--groups=", str(stage.root)]
-    isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+    volumes = dict.fromkeys(stage.volumes, "")
     environment = dict(stage.environment)
-    script = ["sh", "-ec", _mounts(stage), "sh", *user, *stage.entrypoint]
-    container = subprocess.Popen([*isolated, *script], env=environment)
+    container = subprocess.Popen(
+        confined(stage.root, stage.user, volumes, [*stage.entrypoint, *stage.command], network=False), env=environment
+    )
     try:
+        if not stage.healthcheck:
+            if container.wait(60) != 0:
+                raise SystemExit(f"{stage.entrypoint} {stage.command} ends with {container.returncode}")
+            return
         time.sleep(1)
-        children = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
-        beside = ["nsenter", "--target", children[0], "--net", "--mount", "--pid", "--", *user]
+        first = first_process(container.pid)
+        beside = [
+            "nsenter",
+            "--target",
+            str(first),
+            "--net",
+            "--mount",
+            "--pid",
+            "--",
+            *as_user(stage.root, stage.user),
+        ]
         python = [stage.entrypoint[0].rpartition("/")[0] + "/python", "-c", CHECK, json.dumps(stage.healthcheck)]
         subprocess.run([*beside, *python], env=environment, check=True, timeout=180)
-        os.kill(int(children[0]), signal.SIGTERM)
+        os.kill(first, signal.SIGTERM)
         if container.wait(30) != 0:
             raise SystemExit(f"it ends with {container.returncode}")
         print("it ends well")
@@ -218,20 +244,42 @@ def check(stage: Stage) -> None:
         container.kill()
 
 
-def _mounts(stage: Stage) -> str:
-    root, uid = stage.root, stage.user.partition(":")[0]
-    volumes = "\n".join(f"mount -t tmpfs -o mode=0700,uid={uid} tmpfs {root}{volume}" for volume in stage.volumes)
-    return f"""
-      ip link set lo up
+def as_user(root: Path, user: str) -> list[str]:
+    """In front of a command: another user, in this root, and no way to become more."""
+    chroot = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
+    return ["setpriv", "--no-new-privs", chroot, f"--userspec={user}", "--groups=", str(root)]
+
+
+def confined(
+    root: Path, user: str, volumes: Mapping[str, str], command: Sequence[str], *, network: bool = True
+) -> list[str]:
+    """The command as a container would have it: the first process, a root that only its volumes make writable (each a
+    directory of this machine, or one in memory), no device but the harmless ones. Without `network`, loopback only."""
+    uid = user.partition(":")[0]
+    for path in volumes:
+        (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    bound = "\n".join(
+        f"mount --bind {source} {root}{path}" if source else f"mount -t tmpfs -o mode=0700,uid={uid} tmpfs {root}{path}"
+        for path, source in volumes.items()
+    )
+    mounts = f"""
+      {"" if network else "ip link set lo up"}
       mount --bind {root} {root}; mount -o remount,bind,ro {root}
       mount -t proc proc {root}/proc
       mount -t tmpfs -o mode=0755 tmpfs {root}/dev
       for device in null zero urandom random; do
         touch {root}/dev/$device; mount --bind /dev/$device {root}/dev/$device
       done
-      {volumes}
+      {bound}
       exec "$@"
     """
+    isolated = ["unshare", *([] if network else ["--net"]), "--mount", "--pid", "--fork", "--kill-child"]
+    return [*isolated, "sh", "-ec", mounts, "sh", *as_user(root, user), *command]
+
+
+def first_process(container: int) -> int:
+    """The process that a signal to the container is meant for."""
+    return int(Path(f"/proc/{container}/task/{container}/children").read_text().split()[0])
 
 
 def main() -> int:
@@ -250,6 +298,7 @@ def main() -> int:
         stage = build(options.dockerfile, options.base.resolve(), arguments, work)
         size = subprocess.run(["du", "-sxm", str(stage.root)], capture_output=True, text=True, check=True).stdout
         print(f"== built: {size.split()[0]} MB with its base", flush=True)
+        (work / CONFIG).write_text(json.dumps({"User": stage.user, "Env": stage.environment}))
         check(stage)
     finally:
         if options.keep is None:

@@ -1,0 +1,83 @@
+"""What cert-manager does with the objects that our chart gives it, in the least that it takes: a Secret for each
+Certificate, signed by whom its issuer says, and the authority injected into the webhook configurations that ask for it.
+
+The fields are read as cert-manager reads them: `dnsNames` become names and never addresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from controllers.certificates.observe import SECRETS, resource
+from runtime.api import Api
+from runtime.certificates import Pair, new_authority, new_server
+from runtime.errors import NotFound
+
+Json = dict[str, Any]
+
+INJECT = "cert-manager.io/inject-ca-from"
+
+
+class CertManager:
+    def __init__(self, api: Api, documents: Sequence[Json]) -> None:
+        self._api = api
+        self._certificates = {e["metadata"]["name"]: e for e in documents if e["kind"] == "Certificate"}
+        self._issuers = {e["metadata"]["name"]: e["spec"] for e in documents if e["kind"] == "Issuer"}
+        self._configurations = [e for e in documents if e["kind"].endswith("WebhookConfiguration")]
+        self._authorities: dict[str, Pair] = {}
+
+    async def issue(self, name: str) -> None:
+        """This Certificate's Secret, anew."""
+        certificate = self._certificates[name]
+        spec = certificate["spec"]
+        now, life = datetime.now(UTC), timedelta(hours=int(spec["duration"].removesuffix("h")))
+        if spec.get("isCA"):
+            assert self._issuers[spec["issuerRef"]["name"]] == {"selfSigned": {}}
+            self._authorities[spec["secretName"]] = pair = new_authority(spec["commonName"], now, life)
+            authority = pair
+        else:
+            authority = self._authorities[self._issuers[spec["issuerRef"]["name"]]["ca"]["secretName"]]
+            assert not any(_address(name) for name in spec["dnsNames"])
+            pair = new_server(authority, "poolhouse", [*spec["dnsNames"], *spec.get("ipAddresses", ())], now, life)
+        await self._write(certificate["metadata"]["namespace"], spec["secretName"], pair, authority)
+
+    async def _write(self, namespace: str, name: str, pair: Pair, authority: Pair) -> None:
+        await keep(self._api, namespace, name, pair, authority.certificate)
+
+    async def inject(self) -> None:
+        for configuration in self._configurations:
+            namespace, _, name = configuration["metadata"]["annotations"][INJECT].partition("/")
+            secret = await self._api.get(SECRETS, namespace, self._certificates[name]["spec"]["secretName"])
+            plural = configuration["kind"].lower() + "s"
+            patch = [
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": secret["data"]["ca.crt"]}
+                for index in range(len(configuration["webhooks"]))
+            ]
+            await self._api.patch(resource(plural), None, configuration["metadata"]["name"], patch, kind="json")
+
+
+async def keep(api: Api, namespace: str, name: str, pair: Pair, bundle: bytes) -> None:
+    """A kubernetes.io/tls Secret, made or replaced as a whole."""
+    data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": bundle}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "kubernetes.io/tls",
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+    with suppress(NotFound):
+        await api.replace(SECRETS, secret)
+        return
+    await api.create(SECRETS, secret)
+
+
+def _address(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False

@@ -51,6 +51,21 @@ async def test_a_key_is_in_work_once_at_a_time_and_workers_share_the_others() ->
     assert most == 3
 
 
+async def test_a_key_that_always_comes_back_at_once_lets_others_run() -> None:
+    looks = 0
+
+    async def reconcile(key: str) -> float | None:
+        nonlocal looks
+        looks += 1
+        return 0.0 if looks < 100 else None
+
+    async with running(reconcile) as controller:
+        controller.enqueue("a")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert 0 < looks < 100, "nobody else has run since it began"
+
+
 async def test_it_comes_back_when_the_reconcile_wants_to() -> None:
     log: list[float] = []
 

@@ -34,6 +34,8 @@ class _Memory:
     resting: Health = NOTHING_KNOWN
     well_since: float | None = None
     failing: int = 0
+    counts: bool = False
+    """it failed at the last look, so a look in the next period counts"""
     counted_at: float = 0.0
     held_at: float = -math.inf
 
@@ -52,10 +54,10 @@ class Checks:
         return {m.uid: self._vital(pool, m) for m in machines}
 
     def seconds_until_period_ends(self, pool: Pool, machines: Iterable[Machine]) -> float | None:
-        """When the next look counts, of those that fail."""
+        """When the next look counts, of those that fail. Of what can't be checked no look does."""
         now, period = self.clock(), pool.spec.health.period_seconds
         found = (self._memory.get(m.uid) for m in machines)
-        ends = [each.counted_at + period - now for each in found if each is not None and each.failing]
+        ends = [each.counted_at + period - now for each in found if each is not None and each.counts]
         return max(0.0, min(ends)) if ends else None
 
     async def ask(self, pool: Pool, machines: Iterable[Machine], held_by: Machines) -> bool:
@@ -101,6 +103,7 @@ class Checks:
 
     def _count(self, memory: _Memory, waiting: Health, period: float, now: float) -> bool:
         """What could not be checked neither advances the count nor forgives."""
+        memory.counts = waiting.verdict == "Failed"
         if waiting.verdict == "Healthy":
             memory.failing = 0
         elif waiting.verdict == "Failed" and (not memory.failing or now - memory.counted_at >= period):

@@ -96,6 +96,14 @@ def test_who_fails_is_looked_at_again_when_its_period_ends(looking: Looking) -> 
     assert looking.checks.seconds_until_period_ends(looking.pool, [ILL]) == 6
 
 
+def test_what_failed_and_can_t_be_checked_now_is_not_looked_at_again_and_again(looking: Looking) -> None:
+    looking.at(ILL, 0)
+    looking.at(UNSEEN, 10, 10)
+    assert looking.checks.seconds_until_period_ends(looking.pool, [UNSEEN]) is None
+    looking.at(ILL, 10)
+    assert looking.checks.seconds_until_period_ends(looking.pool, [ILL]) == 10
+
+
 class Answering:
     def __init__(self, health: Health) -> None:
         self.health, self.asked = health, 0

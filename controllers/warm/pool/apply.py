@@ -20,6 +20,7 @@ from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.plan import Plan
 from controllers.warm.pool.state import State
 from controllers.warm.pools import POOLS, Misfit, Pool
+from controllers.warm.vm import MACHINES
 from defaulter.contract import Refused
 from kinds import meta
 from kinds.warm import Warm
@@ -158,8 +159,11 @@ class Apply:
                     self._moved(pool, action)
             case Orphan():
                 note(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
-                if pool is not None:
-                    self.say(pool, "Warning", "Orphaned", f"{m.name} is left to itself: {action.reason}", "Orphan")
+                self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
+                said = f"{m.name} is left to itself: {action.reason}"
+                # Where there is no pool any more, the machine itself is where people look.
+                about = _reference(pool) if pool is not None else _of_machine(m)
+                self.events.emit(about, "Warning", "Orphaned", said, action="Orphan")
             case Rest():
                 said = f"{m.name} is asked to be {action.mode.lower()}"
                 note(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
@@ -322,6 +326,16 @@ def refused(error: Exception) -> Refusal:
     if isinstance(error, Forbidden) and "quota" in said:
         return Refusal("CapacityExhausted", said)
     return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)
+
+
+def _of_machine(m: Machine) -> dict[str, str]:
+    return {
+        "apiVersion": MACHINES.api_version,
+        "kind": MACHINES.kind,
+        "namespace": m.namespace,
+        "name": m.name,
+        "uid": m.uid,
+    }
 
 
 def _reference(pool: Pool | Misfit) -> dict[str, str]:

@@ -36,6 +36,9 @@ class WarmPoolMetrics:
             "breaker_open", "1 while so many machines fail that no more are made but one now and then."
         )
         self.orphans = gauge("orphans", "Machines that the pool has left to themselves.")
+        self.orphaned = counter(
+            "orphaned_total", "Machines that were left to themselves, also of pools that are gone, by reason.", "reason"
+        )
         self.stalled = gauge("rollout_stalled", "1 while a rollout is stopped because it did not get on.")
         self.refill = Histogram(
             f"{PREFIX}warmpool_refill_duration_seconds",

@@ -88,6 +88,8 @@ def _available(state: State) -> Condition:
         return _say("Available", False, "InsufficientCapacity", f"{said}; {_why_held(state)}")
     if state.breaker_open:
         return _say("Available", False, "BreakerOpen", f"{said}; {_why_failing(state)}")
+    if unknown := _why_unknown(state):
+        return _say("Available", False, "MachinesUnknown", f"{said}; {unknown}")
     return _say("Available", False, "Filling", said)
 
 
@@ -103,13 +105,15 @@ def _progressing(state: State, now: datetime) -> Condition:
     if state.failures.consecutive:
         return _say("Progressing", False, state.failures.reason, state.failures.message)
     if old := outdated(state):
-        return _say("Progressing", True, "RollingOut", f"{old} machines are of an old template")
+        return _say("Progressing", True, "RollingOut", f"{_machines(old)} of an old template to replace")
     under_way = state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)
     if under_way or missing(state, now) or len(state.depth) > state.target:
         there = f"{len(state.depth)} of {state.target} machines are there"
         return _say("Progressing", True, "Filling", f"{there}; {state.hindrance}" if state.hindrance else there)
     if state.hindrance:
         return _say("Progressing", True, "Filling", state.hindrance)
+    if unknown := _why_unknown(state):
+        return _say("Progressing", True, "MachinesUnknown", f"{unknown}; they are neither replaced nor deleted yet")
     return _say("Progressing", True, "Complete", "all machines are as they should be")
 
 
@@ -126,6 +130,8 @@ def _degraded(state: State) -> Condition:
         return _say("Degraded", True, "MachinesFailing", _why_failing(state))
     if state.held:
         return _say("Degraded", True, "InsufficientCapacity", _why_held(state))
+    if unknown := _why_unknown(state):
+        return _say("Degraded", True, "MachinesUnknown", unknown)
     if state.impossible:
         names = _names(m.name for m in state.impossible)
         return _say("Degraded", True, "LabelsContradict", f"labels that contradict each other or the owner: {names}")
@@ -137,8 +143,8 @@ def _rollout(state: State, now: datetime) -> Condition:
         return _say("RolloutComplete", False, "ProgressDeadlineExceeded", reason)
     if old := sum(state.outdated(m) for m in state.members):
         waits = state.pool.spec.update_strategy.type == "OnReplenish"
-        said = "they are replaced when they are claimed" if waits else "they are being replaced"
-        return _say("RolloutComplete", False, "RollingOut", f"{old} machines are of an old template: {said}")
+        said = "replaced when claimed" if waits else "being replaced"
+        return _say("RolloutComplete", False, "RollingOut", f"{_machines(old)} of an old template: {said}")
     return _say("RolloutComplete", True, "Complete", "all machines are of today's template")
 
 
@@ -189,6 +195,10 @@ def _last_progress(state: State, fresh: WarmPoolStatus, now: datetime) -> str | 
 def _why_failing(state: State) -> str:
     if not state.failing:
         return f"{state.failures.consecutive} failures in a row: {state.failures.message}"
+    if len(state.failing) == 1:
+        (m,) = state.failing
+        said = f"{m.name} fails to start: {(m.guest.trouble if m.guest else '') or m.word or 'Failing'}"
+        return f"{said}: {m.guest.message}" if m.guest and m.guest.message else said
     words = Counter((m.guest.trouble if m.guest else "") or m.word or "Failing" for m in state.failing)
     common, count = words.most_common(1)[0]
     message = next((m.guest.message for m in state.failing if m.guest and m.guest.message), "")
@@ -196,11 +206,24 @@ def _why_failing(state: State) -> str:
     return f"{said}: {message}" if message else said
 
 
+def _why_unknown(state: State) -> str:
+    unknown = state.in_state(Warm.UNKNOWN)
+    if not unknown:
+        return ""
+    messages = (state.vital(m).waiting for m in unknown)
+    why = next((each.message for each in messages if each.verdict == "Unable"), "they answer again, and are looked at")
+    return f"{_machines(len(unknown))} can't be checked: {why}"
+
+
 def _why_held(state: State) -> str:
     if not state.held:
         return state.failures.message
     message = next((m.guest.message for m in state.held if m.guest and m.guest.message), "the cluster has no room")
-    return f"{len(state.held)} machines can't be scheduled: {message}"
+    return f"{_machines(len(state.held))} can't be scheduled: {message}"
+
+
+def _machines(count: int) -> str:
+    return "1 machine" if count == 1 else f"{count} machines"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -85,7 +85,8 @@ class World:
         self.registry = CollectorRegistry()
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
         fleet = Fleet(self.shelf, self.queues.all, self.queues.named, (self.sight,))
-        apply = Apply(cast(Api, self.api), cast(Events, Said()), expectations, metrics, self.clock)
+        self.said = Said()
+        apply = Apply(cast(Api, self.api), cast(Events, self.said), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
             stores=Stores(self.pools, Demand()),
             queues=self.queues,
@@ -240,6 +241,9 @@ async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> N
     world.pools.drop(KEY)
     await world.look()
     assert world.shelf.done == [("change", "web-a")]
+    assert world.said.reasons == ["Orphaned"], "of the machine: there is no pool to say it of"
+    labels = {"namespace": "ns", "warmpool": "web", "reason": "PoolGone"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_orphaned_total", labels) == 1
 
 
 async def test_a_write_that_was_lost_is_tried_again() -> None:

@@ -107,6 +107,15 @@ FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
             ("True", "MassFailure"),
             id="more are ill than well",
         ),
+        *(
+            pytest.param(
+                state(1, machine("a", Warm.UNKNOWN, node=SILENT)),
+                kind,
+                (said, "MachinesUnknown"),
+                id=f"unknown: {kind}",
+            )
+            for kind, said in (("Available", "False"), ("Progressing", "True"), ("Degraded", "True"))
+        ),
         pytest.param(state(1, machine("a", owner=NOBODY)), "Degraded", ("True", "LabelsContradict"), id="a forgery"),
         pytest.param(state(1, machine("a", of=OLD)), "RolloutComplete", ("False", "RollingOut"), id="not rolled out"),
         pytest.param(state(1, machine("a")), "RolloutComplete", ("True", "Complete"), id="rolled out"),
@@ -122,6 +131,36 @@ FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
 )
 def test_conditions(observed: State, kind: str, expected: tuple[str, str]) -> None:
     assert conditions(observed)[kind] == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "kind", "message"),
+    [
+        pytest.param(
+            state(2, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")),
+            "Degraded",
+            "1 machine can't be checked: node node-1 does not answer",
+            id="which node",
+        ),
+        pytest.param(
+            state(2, machine("a", NEW, **BROKEN)), "Degraded", "web-a fails to start: ErrImagePull: not found", id="one"
+        ),
+        pytest.param(
+            state(3, machine("a", NEW, **BROKEN), machine("b", NEW, **BROKEN)),
+            "Degraded",
+            "2 machines fail to start, 2 of them with ErrImagePull: not found",
+            id="several",
+        ),
+        pytest.param(
+            state(1, hindrance="EC2 answered RequestLimitExceeded"),
+            "Progressing",
+            "0 of 1 machines are there; EC2 answered RequestLimitExceeded",
+            id="what is in the way",
+        ),
+    ],
+)
+def test_a_condition_says_who_and_why(observed: State, kind: str, message: str) -> None:
+    assert next(c.message for c in status(observed, NOW).conditions if c.type == kind) == message
 
 
 def test_what_was_never_wrong_is_not_mentioned() -> None:

@@ -12,6 +12,7 @@ import click
 
 from cli.changes import changes
 from cli.cluster import Cluster, cluster_options
+from cli.duration import Duration
 from cli.names import names
 from cli.output import Failed, Unreachable, answer, counted, output_option, print_as, structured
 from cli.pooled import machines_of, pool_named, present_revision, revisions_of
@@ -32,7 +33,9 @@ def rollout() -> None:
 @rollout.command()
 @click.argument("pool", shell_complete=names("virtualmachinepools"))
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
-@click.option("--timeout", "seconds", type=float, default=3600.0, show_default=True, help="Seconds to stay at most.")
+@click.option(
+    "--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="How long to stay at most."
+)
 @output_option("text")
 @cluster_options
 def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str) -> None:
@@ -77,10 +80,19 @@ def progress(document: Json) -> tuple[str, str]:
         return "going", f"{name}: {updated} of {wanted} VMs have the new template"
     if total > wanted or now.get("terminatingReplicas", 0):
         leaving = max(total - wanted, 0) + now.get("terminatingReplicas", 0)
-        return "going", f"{name}: {leaving} VMs are still to go"
+        return "going", f"{name}: {counted(leaving, 'VM')} {'is' if leaving == 1 else 'are'} still to go"
     if available < wanted:
         return "going", f"{name}: {available} of {wanted} VMs are available"
-    return "done", f"{name}: all {wanted} VMs have the template, {have} are ready"
+    return "done", f"{name}: {_all(wanted, have)}"
+
+
+def _all(wanted: int, ready: int) -> str:
+    match wanted:
+        case 0:
+            return "it has no VMs, and should have none"
+        case 1:
+            return f"its VM has the template, and is {'ready' if ready else 'not ready'}"
+    return f"all {wanted} VMs have the template, {ready} are ready"
 
 
 @rollout.command()

@@ -49,6 +49,8 @@ class Apply:
             return [action for action in plan.actions if isinstance(action, kind)]
 
         pool, api = state.pool, self.api
+        # Before anything is waited for: other pools look meanwhile, and must know whose disks are about to be made.
+        self.batches.expect(pool, planned(Create))
         outcomes = [
             await self.release(pool.namespace, planned(ReleaseDisks), pool),
             await self.batches.make(pool, planned(ReturnDisk), partial(disks.give_back, api, pool.namespace)),
@@ -84,6 +86,7 @@ class Apply:
         try:
             documents = await self.prepare([template.vm(pool, a.ordinal, state.revision) for a in actions])
         except (Refused, ApiError) as error:
+            self.batches.give_up(pool, actions)
             return self.batches.refused(pool, actions[0], error)
         prepared = dict(zip(actions, documents, strict=True))
 

@@ -63,7 +63,7 @@ class Batches:
         """Makes the calls in growing batches, says what was done unless that is of no interest, and remembers what is
         still to be seen in the store. Without a pool for VMs whose pool is gone."""
         # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
-        self._expect(pool, actions)
+        self.expect(pool, actions)
         if not actions:
             return Outcome()
         trust = (pool.uid if pool else "", actions[0].verb)
@@ -78,7 +78,7 @@ class Batches:
                     self.news.done(pool, action)
                 continue
             if _surely_not_done(result):
-                self._give_up(pool, action)
+                self.give_up(pool, [action])
                 undone.append(action)
             if not isinstance(result, PASSING):
                 refusals.append((action, result))
@@ -97,14 +97,16 @@ class Batches:
         """The pool is gone."""
         self._trusted -= {each for each in self._trusted if each[0] == uid}
 
-    def _expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
+    def expect(self, pool: Pool | None, actions: Sequence[Action]) -> None:
         appear = [token for a in actions for token in _appears(a)]
         go = [token for a in actions for token in _goes(a)]
         if pool is not None and (appear or go):
             self.expectations.expect(pool.uid, creates=appear, deletes=go, now=self.clock())
 
-    def _give_up(self, pool: Pool | None, action: Action) -> None:
-        if pool is not None:
+    def give_up(self, pool: Pool | None, actions: Sequence[Action]) -> None:
+        if pool is None:
+            return
+        for action in actions:
             self.expectations.gave_up(pool.uid, creates=_appears(action), deletes=_goes(action))
 
 

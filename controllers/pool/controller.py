@@ -33,6 +33,8 @@ every look costs a pass over the pool."""
 GONE_SECONDS = 300.0
 """For so long after a VM went away, its disks are looked for before one of its name is made. The garbage collector may
 take its time, and would take the disks from under the new VM."""
+SAID_SECONDS = 30.0
+"""News that is older when we come to lead was told by who led before."""
 STATUS_SECONDS = 1.0
 """Counts are written at most so often."""
 
@@ -53,6 +55,8 @@ class PoolController:
     _written: dict[str, float] = field(default_factory=dict)
     _misread: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     """wishes about scale-in that are none, and were said to be so, by pool"""
+    _moved: dict[str, dict[str, tuple[bool, float]]] = field(default_factory=dict)
+    """VMs whose owner reference came back or went, and when, by pool, until that was said"""
     _gone: dict[str, dict[str, float]] = field(default_factory=dict)
     """names of VMs that went away, and when, by pool"""
     _healing: dict[str, Healing | None] = field(default_factory=dict)
@@ -72,10 +76,17 @@ class PoolController:
                 return None
 
     def _observe(self, key: Key) -> State | Misfit | None:
-        uid = pool.uid if (pool := self.stores.pools.get(key)) else ""
-        settled = self.expectations.satisfied(uid, self.clock())
+        uid, *others = self._writers(key)
+        settled = all(self.expectations.satisfied(each, self.clock()) for each in (uid, *others))
         state = observe(self.stores, key, settled=settled, failure=self._failures.get(uid), burst=self.burst)
         return self._with_memory(state) if isinstance(state, State) else state
+
+    def _writers(self, key: Key) -> list[str]:
+        """UIDs of those whose writes a plan must have seen: the pool's, and of pools whose VMs have disks of the same
+        names. Two of them that are made at once would each find the names free."""
+        pool = self.stores.pools.get(key)
+        others = self.stores.sharing(pool) if isinstance(pool, Pool) else ()
+        return [pool.uid if pool else "", *{other.uid for _, other in others}]
 
     def _with_memory(self, state: State) -> State:
         went = self._gone.get(state.pool.uid)
@@ -97,6 +108,7 @@ class PoolController:
             await self.apply.write_status(pool, promised)
             self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
         self._say_misread(state)
+        self._say_moved(pool)
         outcome = await self.apply(state, decided)
         if outcome.failure:
             self._failures[pool.uid] = outcome.failure
@@ -113,7 +125,8 @@ class PoolController:
         self.metrics.pool(pool, fresh)
         wait = None if pool.deleting else await self._say_status(pool, fresh)
         self._finished(outcome)
-        waits = (wait, decided.again_seconds, self.expectations.wait_seconds(pool.uid, self.clock()))
+        seen = (self.expectations.wait_seconds(each, self.clock()) for each in self._writers(pool.key))
+        waits = (wait, decided.again_seconds, *seen)
         return min((w for w in waits if w is not None), default=None)
 
     async def _say_status(self, pool: Pool | Misfit, fresh: PoolStatus) -> float | None:
@@ -138,6 +151,12 @@ class PoolController:
         if found or said:
             self._misread[state.pool.uid] = frozenset(found)
 
+    def _say_moved(self, pool: Pool) -> None:
+        # What another replica has said while it led is not said again.
+        for name, (here, at) in self._moved.pop(pool.uid, {}).items():
+            if self.clock() - at < SAID_SECONDS:
+                self.news.moved(pool, name, here=here)
+
     def _left(self, key: Key) -> list[ReleaseDisks]:
         return [release(m, "its pool is gone") for m in self.stores.waiting(key)]
 
@@ -157,6 +176,7 @@ class PoolController:
             self._healing.pop(old.uid, None)
             self._gone.pop(old.uid, None)
             self._misread.pop(old.uid, None)
+            self._moved.pop(old.uid, None)
         for pool in (old, new):
             if isinstance(pool, Pool):
                 for other in (each for _, each in self.stores.sharing(pool)):
@@ -176,6 +196,10 @@ class PoolController:
             self.stores.forget(old.key)
         if new is None and old is not None and old.owner_name:
             self._gone.setdefault(old.owner, {})[old.name] = self.clock()
+        if old is not None and new is not None and old.uid == new.uid and old.owner != new.owner:
+            for m, here in ((old, False), (new, True)):
+                if m.owner_name:
+                    self._moved.setdefault(m.owner, {})[m.name] = here, self.clock()
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
             self.expectations.saw_delete(leaving.owner, leaving.uid)
@@ -183,12 +207,12 @@ class PoolController:
         pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
         for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
             enqueue(key, pause)
-        if old is not None and (new is None or new.disks != old.disks):
-            for key in self._waiting_for_disks(old):
+        if old is None or new is None or new.disks != old.disks:
+            for key in {key for m in (old, new) if m is not None for key in self._near(m)}:
                 enqueue(key, GATHER_SECONDS)
 
-    def _waiting_for_disks(self, m: Machine) -> set[Key]:
-        """Other pools that can have a disk of this name now."""
+    def _near(self, m: Machine) -> set[Key]:
+        """Other pools that would give their VMs disks of the same names."""
         stems = {stem for stem, ordinal in map(split, m.disks) if ordinal is not None}
         pools = (pool for stem in stems for pool in self.stores.pools.by("disk", (m.namespace, stem)))
         return {pool.key for pool in pools if pool.uid != m.owner}

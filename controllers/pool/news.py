@@ -31,6 +31,13 @@ class News:
         note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
         self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
 
+    def moved(self, pool: Pool, vm: str, *, here: bool) -> None:
+        if here:
+            self._say(pool, "Normal", "Attached", f"VM {vm} is the pool's again, by its owner reference", "Attach")
+        else:
+            note = f"VM {vm} is not the pool's any more: its owner reference is gone. Its name is given to no other VM"
+            self._say(pool, "Normal", "Detached", note, "Detach")
+
     def misfit(self, pool: Misfit) -> None:
         self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
 

@@ -13,6 +13,7 @@ from controllers.pool.actions import Heal
 from controllers.pool.apply import Apply
 from controllers.pool.batch import Outcome
 from controllers.pool.controller import PoolController
+from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.news import News
 from controllers.pool.plan import Plan
@@ -23,6 +24,7 @@ from runtime.controller import Unfinished
 from runtime.expectations import Expectations
 from tests.controllers.pool.builders import NOW, a_pool, machine
 
+LONE = machine(2, owner="", owner_name="")
 FAILING = machine(1, ready=False, exists=False, failures=3, state="CrashLoopBackOff")
 
 
@@ -58,6 +60,39 @@ def controlled(apply: Carrying, registry: CollectorRegistry) -> PoolController:
         clock=lambda: 0.0,
         now=lambda: NOW,
     )
+
+
+class Telling:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bool]] = []
+
+    def moved(self, pool: Pool, vm: str, *, here: bool) -> None:
+        self.told.append((vm, here))
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "told"),
+    [
+        pytest.param([(machine(2), LONE)], 1, [("web-2", False)], id="a VM is detached"),
+        pytest.param([(LONE, machine(2))], 1, [("web-2", True)], id="a VM is put back"),
+        pytest.param([(machine(2), LONE), (LONE, machine(2))], 1, [("web-2", True)], id="what holds now is told"),
+        pytest.param([(None, machine(2)), (machine(3), None)], 1, [], id="VMs that are made and deleted are no such"),
+        pytest.param([(machine(2), LONE)], 60, [], id="whoever led then has told it"),
+    ],
+)
+async def test_that_a_vm_left_or_came_back_is_told_once(
+    changes: list[tuple[Machine | None, Machine | None]], seconds: float, told: list[tuple[str, bool]]
+) -> None:
+    telling, now = Telling(), 0.0
+    controller = controlled(Carrying(lambda plan: Outcome()), CollectorRegistry())
+    controller.news, controller.clock = cast(News, telling), lambda: now
+    for old, new in changes:
+        controller.machine_changed(lambda key, pause: None, old, new)
+    now = seconds
+    for _ in range(2):
+        with contextlib.suppress(Unfinished):
+            await controller.reconcile(("default", "web"))
+    assert telling.told == told
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:

@@ -1,0 +1,35 @@
+"""Pools of one namespace that name their disks alike, on the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.cluster.pooling import Place, controller, until
+
+
+@pytest.mark.parametrize("names", [("ace", "bay"), ("bay", "ace")], ids=" then ".join)
+async def test_of_pools_made_at_once_no_two_vms_have_one_disk(
+    control_plane: Any, place: Place, names: tuple[str, str]
+) -> None:
+    """Both were asked for before the controllers could see what became of the other: the order of their names decides,
+    or who was first; never both."""
+    vms = 30
+
+    async with controller(control_plane.kubeconfig):
+        await asyncio.gather(*(place.pool(vms, name) for name in names))
+        await until(lambda: enough(place, vms), True)
+        await asyncio.sleep(1)
+        disks = Counter(
+            template["metadata"]["name"]
+            for vm in (await place.machines()).values()
+            for template in vm["spec"]["dataVolumeTemplates"]
+        )
+        assert [disk for disk, count in disks.items() if count > 1] == []
+
+
+async def enough(place: Place, vms: int) -> bool:
+    return len(await place.machines()) >= vms

@@ -17,7 +17,7 @@ PROMETHEUS := $(VENV)/.prometheus
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test lint bench docs setup lock clean
+.PHONY: run test lint bench docs manifests setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -37,6 +37,10 @@ lint: setup
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"
+
+# For clusters without Helm.
+manifests: setup $(HELM)
+	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
 
 bench: setup
 	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \

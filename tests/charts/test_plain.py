@@ -1,0 +1,129 @@
+"""The chart without Helm, and its priority in the API server, on a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kinds import meta
+from local.helm.plain import HELMS, main
+from runtime.api import Api, Resource
+from tests.charts.helm import template
+from tests.cluster.pooling import until
+
+Json = dict[str, Any]
+Flow = tuple[str | None, str | None]
+
+NAMES = ("poolhouse-controllers", "poolhouse-webhook", "default")
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
+LEVELS = Resource(
+    "flowcontrol.apiserver.k8s.io",
+    "v1",
+    "prioritylevelconfigurations",
+    "PriorityLevelConfiguration",
+    namespaced=False,
+)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("plain")
+    main(directory)
+    return directory
+
+
+def test_nothing_of_helm_is_left(plain: Path) -> None:
+    text = (plain / "install.yaml").read_text()
+    assert "helm.sh/" not in text
+    documents = [each for each in yaml.safe_load_all(text) if each]
+    assert not [each for each in documents if set(HELMS) & set(each["metadata"].get("labels", {}))]
+    assert [each["kind"] for each in documents].count("Job") == 0, "a hook's work is nobody's here"
+    assert documents[0]["kind"] == "Namespace"
+    names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}
+    assert "virtualmachinepools.kubevirt.io" in names
+    assert "virtualmachineinstancereplicasets.kubevirt.io" not in names, "that is KubeVirt's own"
+
+
+def test_kubectl_applies_it_with_kustomize(plain: Path, control_plane: Any) -> None:
+    """All but what the test's API server has of ours under other owners is taken as it is."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-k", str(plain)],
+        env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("serverside-applied") > 25
+
+
+async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any) -> None:
+    documents = [
+        each
+        for each in template({"apiPriorityAndFairness": {"enabled": True}})
+        if each["apiVersion"].startswith("flowcontrol.apiserver.k8s.io/")
+    ]
+    assert len(documents) == 3
+    resources = {each.kind: each for each in (SCHEMAS, LEVELS)}
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests") as api:
+        uids = {}
+        for each in documents:
+            where, name = resources[each["kind"]], each["metadata"]["name"]
+            made = await api.patch(where, None, name, each, kind="apply", field_manager="tests", force=True)
+            uids[f"{each['kind']}/{name}"] = made["metadata"]["uid"]
+        try:
+            for name in NAMES:
+                await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
+            tokens = {
+                name: await _token(api, name) for name in ("poolhouse-controllers", "poolhouse-webhook", "default")
+            }
+            pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
+            leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
+
+            async def flow(name: str, path: str) -> Flow:
+                return await asyncio.to_thread(classified, control_plane.kubeconfig, tokens[name], path)
+
+            ours = uids["FlowSchema/poolhouse"], uids["PriorityLevelConfiguration/poolhouse"]
+            await until(lambda: flow("poolhouse-controllers", pools), ours)
+            assert await flow("poolhouse-webhook", pools) == ours
+            assert (await flow("poolhouse-controllers", leases))[0] == uids["FlowSchema/poolhouse-leases"]
+            assert (await flow("default", pools))[0] not in uids.values(), "others are left where they were"
+        finally:
+            for each in documents:
+                await api.delete(resources[each["kind"]], None, each["metadata"]["name"])
+
+
+def classified(kubeconfig: Path, token: str, path: str) -> Flow:
+    """UIDs of the FlowSchema and the level that a request got, whatever the answer."""
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    trust = ssl.create_default_context(cafile=cluster["certificate-authority"])
+    asked = urllib.request.Request(f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(asked, timeout=10, context=trust) as answer:
+            headers = answer.headers
+    except urllib.error.HTTPError as error:
+        headers = error.headers
+    return headers.get("X-Kubernetes-PF-FlowSchema-UID"), headers.get("X-Kubernetes-PF-PriorityLevel-UID")
+
+
+def _account(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": meta.NAMESPACE}}
+
+
+async def _token(api: Api, name: str) -> str:
+    path = ACCOUNTS.path(meta.NAMESPACE, name, "token")
+    made = await api.request("POST", path, body={"spec": {"expirationSeconds": 600}})
+    return str(made["status"]["token"])

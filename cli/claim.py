@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from uuid import uuid4
 import click
 
 from cli.cluster import Cluster, cluster_options
+from cli.duration import Duration
 from cli.names import names
 from cli.output import Failed, Unreachable, answer, output_option, print_as, structured
 
@@ -28,13 +30,15 @@ OVER = ("Released", "Expired", "Failed")
 @click.command()
 @click.argument("name", required=False)
 @click.option("--pool", shell_complete=names("virtualmachinewarmpools"), help="Else the default pool of the namespace.")
-@click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="Give it back after so long.")
+@click.option("--ttl", type=Duration(), help="Give it back after so long, as 600, 10m or 2h.")
 @click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Else as the pool says.")
 @click.option("--instancetype", help="Else the pool's.")
 @click.option("--image", help="Else the pool's.")
 @click.option("--placement", help="Else any of the pool's.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until it is Ready or has failed.")
-@click.option("--timeout", "seconds", type=float, default=600.0, show_default=True, help="Seconds to wait at most.")
+@click.option(
+    "--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="How long to wait at most."
+)
 @click.option("--ssh", metavar="USER", help="Log in when it is ready.")
 @output_option("text")
 @cluster_options
@@ -42,7 +46,7 @@ def claim(
     cluster: Cluster,
     name: str | None,
     pool: str | None,
-    ttl: int | None,
+    ttl: float | None,
     on_empty: str | None,
     instancetype: str | None,
     image: str | None,
@@ -61,7 +65,12 @@ def claim(
         raise click.UsageError("--ssh needs --wait")
     name = name or f"claim-{uuid4().hex[:8]}"
     overrides = {"instancetype": instancetype, "image": image, "placement": placement}
-    spec: Json = {"poolName": pool, "ttlSeconds": ttl, "onEmpty": on_empty, "overrides": _given(overrides) or None}
+    spec: Json = {
+        "poolName": pool,
+        "ttlSeconds": None if ttl is None else int(ttl),
+        "onEmpty": on_empty,
+        "overrides": _given(overrides) or None,
+    }
 
     async def take(api: Api) -> Json:
         from controllers.warm.claim.state import CLAIMS
@@ -76,12 +85,12 @@ def claim(
     phase = status.get("phase") or "Pending"
     if structured(output):
         print_as(output, {"name": name, **status, "phase": phase})
-    else:
-        click.echo(said(name, status))
     if phase in OVER:
-        raise Failed(f"claim {name} is {phase}: {reason(status)}")
+        raise Failed(said(name, status))
     if wait and phase != "Ready":
-        raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s: {reason(status)}")
+        raise Unreachable(f"{said(name, status)}; not Ready after {seconds:g} s, `release {name}` takes it back")
+    if not structured(output):
+        click.echo(said(name, status))
     if ssh:
         _log_in(ssh, status)
 
@@ -89,7 +98,9 @@ def claim(
 @click.command()
 @click.argument("name", shell_complete=names("virtualmachineclaims"))
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
-@click.option("--timeout", "seconds", type=float, default=120.0, show_default=True, help="Seconds to wait at most.")
+@click.option(
+    "--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="How long to wait at most."
+)
 @output_option("text")
 @cluster_options
 def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str) -> None:
@@ -126,8 +137,13 @@ def said(name: str, status: Json) -> str:
     took = f" after {timings['totalMs']} ms ({steps})" if timings.get("totalMs") is not None else ""
     machine = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
-    until = f", until {status['expiresAt']}" if status.get("expiresAt") else ""
+    until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
     return f"{name}: {machine} is yours{where}: {status.get('launchType')}{took}{until}"
+
+
+def to_the_second(time: str) -> str:
+    """Claims have their times in microseconds."""
+    return re.sub(r"\.\d+Z$", "Z", time)
 
 
 def reason(status: Json) -> str:

@@ -57,17 +57,21 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
     if instance is not None and replica.stands_alone(instance):
         return await _of_a_set(api, namespace, vm, instance)
     pool = _pool(document, vm)
-    past = await _past(api, namespace, vm, pool)
+    controller = (controller_of(document) if document is not None else None) or {}
+    past = await _past(api, namespace, vm, pool or controller.get("name", ""))
+    if document is None:
+        await _refuse_pool(api, namespace, vm)
     if document is None and not past:
         told = await _of_a_set(api, namespace, vm, None)
         if not told["past"]:
             raise Failed(f"there is no VM {vm}, and no event speaks of one")
         return told
-    owned = document is not None and (controller_of(document) or {}).get("kind") == KIND
-    now, then = await _present(api, namespace, vm, pool) if owned else ([], [])
+    owned = controller.get("kind") == KIND
+    now, then = await _present(api, namespace, vm, pool) if owned else (list(_warmth(document)), [])
     return {
         "vm": vm,
         "pool": pool,
+        "controller": f"{controller['kind']} {controller['name']}" if controller else None,
         "exists": document is not None,
         "member": owned,
         "past": past,
@@ -91,6 +95,29 @@ async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) 
         "present": now,
         "next": then,
     }
+
+
+async def _refuse_pool(api: Api, namespace: str, name: str) -> None:
+    """Asked about a pool: its events speak of its VMs, and none of them is about one of that name."""
+    from controllers.pool.stores import POOLS
+    from runtime.api import NotFound
+
+    try:
+        await api.get(POOLS, namespace, name)
+    except NotFound:
+        return
+    raise Failed(f"{name} is a pool and no VM; `rollout status {name}` and `tree vmpool/{name}` tell of it")
+
+
+def _warmth(document: Json | None) -> Iterator[str]:
+    """How a VM of a warm pool or of a claim is, as its label says."""
+    from kinds import meta
+
+    metadata = (document or {}).get("metadata") or {}
+    notes = metadata.get("annotations") or {}
+    if state := (metadata.get("labels") or {}).get(meta.WARM_STATE):
+        since = f" since {notes[meta.STATE_SINCE]}" if notes.get(meta.STATE_SINCE) else ""
+        yield f"it is {state}{since}" + (f": {notes[meta.STATE_REASON]}" if notes.get(meta.STATE_REASON) else "")
 
 
 def _pool(document: Json | None, vm: str) -> str:
@@ -181,8 +208,10 @@ def _lines(found: Json) -> Iterator[str]:
     if not found["exists"]:
         yield f"{vm} does not exist"
     elif not found["member"]:
-        was = f"; it was in {owner}" if owner else ""
-        yield f"{vm} is in no {noun}{was}"
+        if found.get("controller"):
+            yield f"{vm} is in no {noun}: {found['controller']} controls it"
+        else:
+            yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
     else:
         yield f"{vm} is in {owner}"
     for fact in found["present"]:

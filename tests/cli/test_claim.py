@@ -30,8 +30,8 @@ HELD = {"type": "Bound", "status": "False", "reason": "PoolNotFound", "message":
             id="ready, and what each step took",
         ),
         pytest.param(
-            {**READY, "timings": {}, "addresses": ["10.0.0.1"], "expiresAt": "noon"},
-            "mine: web-1 is yours at 10.0.0.1: Warm, until noon",
+            {**READY, "timings": {}, "addresses": ["10.0.0.1"], "expiresAt": "2026-11-21T12:00:00.123456Z"},
+            "mine: web-1 is yours at 10.0.0.1: Warm, until 2026-11-21T12:00:00Z",
             id="where and for how long",
         ),
     ],

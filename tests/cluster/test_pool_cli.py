@@ -133,6 +133,8 @@ async def test_why_tells_the_past_the_present_and_the_future(shell: Shell) -> No
     await until(place.names, [])
     assert not (await shell.json("why", "web-1"))["exists"]
     assert (await shell.run("why", "db-7")).exit_code == 1
+    asked_of_a_pool = await shell.run("why", "web")
+    assert (asked_of_a_pool.exit_code, "web is a pool and no VM" in asked_of_a_pool.stderr) == (1, True)
 
 
 async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell, tmp_path: Path) -> None:

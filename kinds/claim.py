@@ -46,9 +46,10 @@ class Personalization(Model):
     """What of the machine is made the claimant's own."""
 
     ssh_public_key_secret: _Name | None = None
-    """Secret of the same namespace with the public keys that may log in."""
+    """Secret of the same namespace with the public keys that may log in, and nothing else. A machine that was waiting
+    gets them where its pool's template names the Secret `poolhouse-claim-key` in an access credential."""
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16, default_factory=dict)]
-    """Labels that the VM gets."""
+    """Labels that the VM and its instances get."""
     hostname: (
         Annotated[
             str,
@@ -88,8 +89,8 @@ class ClaimSpec(Model):
     """When no machine is ready: make one (ColdStart), wait for the next (Queue), or fail at once (Fail). As the pool
     says when left out."""
     bind_timeout_seconds: Seconds | None = None
-    """Seconds after which the claim fails if it got no machine; one that is ready when it is looked at may still be given
-    half a minute later. As the pool says when left out."""
+    """Seconds after which the claim fails if it got no machine. One that is ready may still be given half a minute
+    later. As the pool says when left out."""
     ttl_seconds: Seconds | None = None
     """Seconds for which the machine is kept, from the moment that it was bound. Then it is destroyed and the claim
     Expired. May be changed. As the pool says when left out."""

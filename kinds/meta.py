@@ -42,6 +42,9 @@ ORPHANED = f"{DOMAIN}/orphaned"
 INSTANCE_TYPE = f"{DOMAIN}/instance-type"
 IMAGE_ID = f"{DOMAIN}/image-id"
 REQUESTER = f"{DOMAIN}/requester"
+# The Secret that a warm pool's template names in an access credential for each VM to get one of its own, which ends as
+# the VM's name does: empty while it waits, and with the claimant's keys from the hand-over on.
+CLAIM_KEY = "poolhouse-claim-key"
 # Annotations of a warm VM: who has it, since when, and what must not be forgotten when a controller restarts.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
 ACTIVATED_AT = f"{DOMAIN}/activated-at"

@@ -190,7 +190,6 @@ MEANINGS: Mapping[str, str] = {
     "TakeRefused": "A VM that is ready could not be given to the claim: a webhook or policy refused it, say; the"
     " message is the API server's. Another one is tried after a pause.",
     "NoCapacity": "No VM is ready, and the claim or its pool says to fail then.",
-    "Personalized": "All that the claim wished of its VM was granted.",
     "BootedBefore": "The VM had booted before it was claimed; what is told at boot came too late.",
     "NoSecretOfItsOwn": "The VM has no Secret into which the claimant's keys could be put.",
     "NoPublicKey": "The Secret that the claim names is not there, or holds something else than public keys.",

@@ -18,6 +18,7 @@ Standby = Literal["Running", "Paused", "Stopped"]
 STANDBYS: tuple[Standby, ...] = ("Running", "Paused", "Stopped")
 """how a machine waits, the soonest to be handed over first"""
 
+MACHINE_KIND = "VirtualMachine"
 POOL_KIND = "VirtualMachineWarmPool"
 CLAIM_KIND = "VirtualMachineClaim"
 API_VERSION = f"{meta.DOMAIN}/v1alpha1"

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from controllers.warm.keys import own_key
 from controllers.warm.machines import Order
 from kinds import meta
 
@@ -20,6 +21,7 @@ def vm(order: Order) -> Json:
     # On the run as well, so that instances and launcher pods match the pool's selector.
     inner["metadata"] = _labelled(inner.get("metadata") or {}, {meta.WARM_POOL: order.pool} if order.pool else {})
     _place(spec, inner.setdefault("spec", {}), order.placement)
+    own_key(inner["spec"], order.name)
     _postfix(spec, order.name.rpartition("-")[2])
     annotations = {**(metadata.get("annotations") or {}), **order.annotations}
     return {

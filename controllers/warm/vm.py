@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from controllers.warm import health, template
+from controllers.warm import health, keys, template
 from controllers.warm.journal import note
 from controllers.warm.machine import Machine, Owner, Standby
 from controllers.warm.machine import machine as view
@@ -16,7 +16,7 @@ from controllers.warm.machines import Change, Health, Lost, Order, Unsure, is_no
 from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import AlreadyExists, Conflict, NotFound, Unavailable, Unreachable
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, Unreachable
 from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,12 @@ class Virtual:
         self._api, self._prepare, self._now = api, prepare, now
 
     async def create(self, order: Order) -> Machine:
+        made = await self._create(order)
+        if keys.wants_key(order.template):
+            await self._create_secret(made)
+        return made
+
+    async def _create(self, order: Order) -> Machine:
         (document,) = await self._prepare([template.vm(order)])
         try:
             return view(await self._prepare.create(document))
@@ -55,6 +61,18 @@ class Virtual:
             raise
         except (Unreachable, Unavailable, TimeoutError) as error:
             raise Unsure(str(error)) from error
+
+    async def _create_secret(self, m: Machine) -> None:
+        try:
+            # One that is there is of a call whose answer was lost; before anything is put into it, it is looked at.
+            with suppress(AlreadyExists):
+                await self._api.create(keys.SECRETS, keys.secret(m))
+        except (Unreachable, Unavailable, TimeoutError) as error:
+            raise Unsure(str(error)) from error
+        except ApiError:
+            with suppress(ApiError):  # it would wait for its Secret for ever
+                await self._api.delete(MACHINES, m.namespace, m.name, uid=m.uid, propagation="Background")
+            raise
 
     async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
         found, _ = await self._api.list(MACHINES, namespace, label_selector=f"{meta.CLAIM_UID}={claim_uid}")

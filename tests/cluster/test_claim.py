@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import re
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack
@@ -15,24 +17,28 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 from aiohttp import web
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
 from controllers.warm.claim.state import CLAIMS
+from controllers.warm.keys import SECRETS, secret_name
 from controllers.warm.pools import POOLS
 from controllers.warm.vm import GUESTS, MACHINES, NODES
 from kinds import meta
 from local.places import Places
-from runtime.api import Invalid
+from runtime.api import Invalid, Resource
 from tests.cluster.claiming import Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.test_engine import ALONE, stack
-from tests.cluster.warming import Running, controllers
+from tests.cluster.warming import Running, controllers, template
 
 Json = dict[str, Any]
 
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 """of the test that kills controllers"""
 
@@ -164,6 +170,60 @@ async def until_status(desk: Counter, field: str, value: Any) -> Any:
 
     await until(ask, value)
     return value
+
+
+async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_keys(desk: Counter, ours: Path) -> None:
+    """In a namespace where the controllers may read Secrets; where they may not, it is said, and the VM is given."""
+    credential = {
+        "sshPublicKey": {
+            "source": {"secret": {"secretName": meta.CLAIM_KEY}},
+            "propagationMethod": {"qemuGuestAgent": {"users": ["alpine"]}},
+        }
+    }
+    keyed = template()
+    keyed["spec"]["template"]["spec"]["accessCredentials"] = [credential]
+    async with controllers(ours) as running:
+        await desk.filled(1)
+        wish = {"labels": {"team": "blue"}, "sshPublicKeySecret": "mine"}
+        await desk.claim("plain", poolName="web", personalization=wish)
+        status = await desk.becomes("plain", "Ready")
+        assert await desk.reason("plain", "Personalized") == "NoSecretOfItsOwn"
+        name = status["vmRef"]["name"]
+        vm, guest = await desk.vm(name), await desk.api.get(GUESTS, desk.namespace, name)
+        assert vm is not None
+        runs = vm["spec"]["template"]["metadata"]["labels"]
+        assert vm["metadata"]["labels"]["team"] == guest["metadata"]["labels"]["team"] == runs["team"] == "blue"
+
+        await desk.pool(1, "keyed", template=keyed, refill={"backoffSeconds": 1, "maxBackoffSeconds": 1})
+        await until(lambda: said_of_secrets(desk), True)
+        assert await desk.ready("keyed") == 0
+        await allow_secrets(desk)
+        await until(lambda: desk.ready("keyed"), 1, 60)
+        (waiting,) = [m for m in await desk.machines() if m.pool == "keyed" and m.state == "Ready"]
+        own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
+        assert (own.get("data"), own["metadata"]["ownerReferences"][0]["uid"]) == (None, waiting.uid)
+
+        data = {"me": base64.b64encode(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 me").decode()}
+        await desk.api.create(SECRETS, {"metadata": {"namespace": desk.namespace, "name": "mine"}, "data": data})
+        await desk.claim("mine", poolName="keyed", personalization=wish)
+        assert (await desk.becomes("mine", "Ready"))["vmRef"]["uid"] == waiting.uid
+        own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
+        assert own["data"] == data
+        assert await desk.reason("mine", "Personalized") == "GuestNotTold", "nobody is in the guest to be told"
+        assert counted(running, "warmpool_invariant_violations_total") == 0
+
+
+async def said_of_secrets(desk: Counter) -> bool:
+    return "secrets" in str((await desk.status("keyed")).get("failures"))
+
+
+async def allow_secrets(desk: Counter) -> None:
+    """As the documentation says."""
+    shown = Path(__file__).parents[2].joinpath("docs/warm-pools.md").read_text()
+    (section,) = (each for each in re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL) if "kind: RoleBinding" in each)
+    for document in yaml.safe_load_all(section):
+        document["metadata"]["namespace"] = desk.namespace
+        await desk.api.create(ROLES if document["kind"] == "Role" else BINDINGS, document)
 
 
 async def test_what_is_wanted_otherwise_is_made(desk: Counter, running: Running) -> None:
@@ -311,10 +371,13 @@ async def test_by_command(simulated: Places, desk: Counter, running: Running) ->
         options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
         return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
 
-    taken = await run("claim", "mine", "--pool", "web", "--ttl", "600", "-o", "json")
+    taken = await run("claim", "mine", "--pool", "web", "--ttl", "10m", "-o", "json")
     assert taken.exit_code == 0, taken.output
     status = json.loads(taken.stdout)
     assert (status["phase"], status["launchType"]) == ("Ready", "Warm")
+    why = await run("why", status["vmRef"]["name"])
+    assert "VirtualMachineClaim mine controls it" in why.output
+    assert "now   it is " in why.output
     refused = await run("claim", "other", "--pool", "nowhere", "--timeout", "30")
     assert (refused.exit_code, "PoolNotFound" in refused.output) == (1, True)
     said = await run("warmpool", "status", "web")

@@ -75,6 +75,8 @@ class People:
         self.made += 1
         spec: Json = {"poolName": "web", "bindTimeoutSeconds": self.chance.choice([3, 8])}
         spec |= self.chance.choice([{}, {}, {"onEmpty": "Queue"}, {"onEmpty": "Fail"}, {"ttlSeconds": 3}])
+        if self.chance.random() < 0.2:
+            spec["personalization"] = {"labels": {"team": "blue"}, "hostname": "mine"}
         if self.chance.random() < 0.1:
             spec["overrides"] = {"instancetype": "large"}
         await self.desk.claim(f"c{self.made}", **spec)

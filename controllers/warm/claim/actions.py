@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kinds.claim import ClaimStatus
-
 from controllers.warm.machine import Machine
 from controllers.warm.pools import Pool
+from kinds.claim import ClaimStatus
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,13 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Grant:
+    """Make it the claimant's own, as far as it can be."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
 class HandOver:
     """It is in use from now on."""
 
@@ -98,4 +104,4 @@ class Rest:
     seconds: float | None = None
 
 
-Step = Look | Take | Make | Say | Mark | Wake | Check | HandOver | End | Wait | Rest
+Step = Look | Take | Make | Say | Mark | Wake | Check | Grant | HandOver | End | Wait | Rest

@@ -15,6 +15,7 @@ from typing import Any
 from controllers.warm.claim.actions import (
     Check,
     End,
+    Grant,
     HandOver,
     Look,
     Make,
@@ -34,7 +35,9 @@ from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.overrides import applied
 from controllers.warm.claim.personal import labels, personal_template
 from controllers.warm.claim.state import CLAIMS, Claim, Failure, State, claim, text
+from controllers.warm.claim.wishes import Wishes
 from controllers.warm.journal import note
+from controllers.warm.keys import wants_key
 from controllers.warm.machine import Machine
 from controllers.warm.machines import Change, Health, Lost, Machines, Order, Unsure
 from controllers.warm.pool.naming import drawn
@@ -100,6 +103,9 @@ class Apply:
             case Check(m):
                 asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthTerms())
                 memory.health = await holder.check(m, asks[0], asks[1].timeout_seconds)
+            case Grant(m):
+                memory.health = health
+                await self._grant(s, m, holder, memory)
             case HandOver(m):
                 await self._hand_over(s, m, holder, memory)
                 memory.health = memory.health or health
@@ -303,6 +309,17 @@ class Apply:
             await holder.activate(m)
         except (Lost, Unsure):
             memory.certain = False
+
+    async def _grant(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+        keyed = s.pool is None or wants_key(s.pool.template)
+        try:
+            changed, refused = await Wishes(self.api).grant(s.claim, m, keyed=keyed)
+        except (Lost, Unsure):
+            memory.certain = False
+            await self._look(s, holder, memory)
+            return
+        memory.denied = m.uid, refused
+        memory.note(changed, self.clock())
 
     async def _hand_over(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
         change = Change(

@@ -41,6 +41,8 @@ class Memory:
     trouble_until: float = 0.0
     """until when what was refused is not tried again"""
     refusals: int = 0
+    denied: tuple[str, tuple[Failure, ...]] | None = None
+    """the UID of its machine, and what it wishes of it and did not get"""
     ended: Failure | None = None
     """why we ended the machine that it had"""
     marks: Marks = field(default_factory=Marks)

@@ -61,6 +61,7 @@ class Observe:
             certain=memory.certain,
             health=memory.health,
             trouble=trouble,
+            refused=memory.denied[1] if memory.denied is not None and memory.denied[0] == claim.vm_uid else None,
             ended=memory.ended,
             marks=memory.marks,
         )

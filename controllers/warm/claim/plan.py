@@ -14,6 +14,7 @@ from controllers.warm.claim import status
 from controllers.warm.claim.actions import (
     Check,
     End,
+    Grant,
     HandOver,
     Look,
     Make,
@@ -28,6 +29,7 @@ from controllers.warm.claim.actions import (
 )
 from controllers.warm.claim.lifetime import expires_at, next_moment
 from controllers.warm.claim.overrides import mismatch, refused
+from controllers.warm.claim.personal import wished
 from controllers.warm.claim.state import Failure, State, moment
 from controllers.warm.guest import PAUSED_BY_US
 from controllers.warm.machine import Machine
@@ -210,7 +212,7 @@ def _serve(s: State, m: Machine, now: datetime) -> Step:
 def _at_hand(s: State, m: Machine) -> bool:
     """Whether there is nothing to be done to it. To check an instance of EC2 launches its claim's application."""
     warm = status.launch(s, m)[0] == "Warm"
-    return warm and s.pool is not None and s.pool.spec.ec2 is None and s.claim.spec.personalization is None
+    return warm and s.pool is not None and s.pool.spec.ec2 is None and not wished(s.claim.spec.personalization)
 
 
 def _bind(s: State, m: Machine, now: datetime) -> Step:
@@ -243,7 +245,9 @@ def _bound(s: State, now: datetime) -> Step:
         return Mark(m)
     if asleep and (s.marks.awake is None or (now - s.marks.awake).total_seconds() >= AGAIN_SECONDS):
         return Wake(m)
-    return HandOver(m) if s.health is not None else Check(m)
+    if s.health is None:
+        return Check(m)
+    return Grant(m) if _to_grant(s) else HandOver(m)
 
 
 def _unwell(s: State, m: Machine, now: datetime) -> Step:
@@ -275,7 +279,13 @@ def _lost(s: State, now: datetime) -> Step:
     return Say(status.again(s, why, now), News(why.reason, f"{why.message}; one more try", "Warning"))
 
 
+def _to_grant(s: State) -> bool:
+    return wished(s.claim.spec.personalization) and s.refused is None
+
+
 def _in_use(s: State, m: Machine, now: datetime) -> Step:
+    if not s.claim.status.ready_at and _to_grant(s):  # who did it was killed before it could be said
+        return Grant(m)
     fresh = status.in_use(s, m, now)
     if fresh != s.claim.status:
         return Say(fresh, status.news(s, fresh, m, now))

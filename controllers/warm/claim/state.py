@@ -157,6 +157,8 @@ class State:
     """what a check of its machine has just found"""
     trouble: Failure | None = None
     """why no machine could be made for it just now"""
+    refused: tuple[Failure, ...] | None = None
+    """what the claim wishes of its machine and did not get; None where that was not tried, or by another process"""
     ended: Failure | None = None
     """why the machine that it had was ended, where we did it"""
     marks: Marks = Marks()

@@ -88,7 +88,7 @@ def in_use(s: State, m: Machine, now: datetime) -> ClaimStatus:
         state = "it does not run" if guest is None else guest.message or f"it is {guest.phase or 'starting'}"
         ready = _no("Ready", Failure("MachineNotReady", f"{m.name}: {state}"))
     expiring = _expiring(s, now)
-    personal = personalized(s.claim.spec.personalization, said.launch_type or "")
+    personal = personalized(s.claim.spec.personalization, s.refused) if not said.ready_at else []
     ends = expires_at(s)
     first = not said.ready_at
     return _with(

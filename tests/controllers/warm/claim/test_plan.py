@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from controllers.warm.claim.actions import Check, End, HandOver, Look, Make, Mark, Rest, Say, Step, Take, Wait, Wake
+from controllers.warm.claim.actions import (
+    Check,
+    End,
+    Grant,
+    HandOver,
+    Look,
+    Make,
+    Mark,
+    Rest,
+    Say,
+    Step,
+    Take,
+    Wait,
+    Wake,
+)
 from controllers.warm.claim.plan import machine_name, plan
 from controllers.warm.claim.state import Failure, Marks, State, text
 from controllers.warm.guest import PAUSED_BY_US
@@ -23,6 +37,7 @@ BLIND = Health("Unable", "NodeNotReady", "nobody answers")
 PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_US)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
+WISH = {"labels": {"team": "blue"}}
 SERVED = bound("m", phase="Ready", readyAt=ago(1))
 SERVED["conditions"] = [{"type": "Bound", "status": "True", "reason": "MachineBound", "message": ""}]
 """the status of a claim that was handed its machine in one write"""
@@ -38,7 +53,7 @@ def kind(step: Step) -> Any:
     match step:
         case Say():
             return said(step)
-        case Take(m) | Mark(m) | Wake(m) | Check(m) | HandOver(m):
+        case Take(m) | Mark(m) | Wake(m) | Check(m) | Grant(m) | HandOver(m):
             return type(step), m.uid
         case End(m, _):
             return End, m.uid
@@ -201,6 +216,36 @@ def kind(step: Step) -> Any:
         # The second one too
         pytest.param(state(a_claim(status=bound("m")), taken()), (Check, "m"), id="it runs: it is checked"),
         pytest.param(state(a_claim(status=bound("m")), taken(), health=HEALTHY), (HandOver, "m"), id="it is well"),
+        pytest.param(
+            state(a_claim(status=bound("m"), personalization=WISH), taken(), health=HEALTHY),
+            (Grant, "m"),
+            id="well, and to be made its claimant's own before it is handed over",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m"), personalization=WISH), taken(), health=HEALTHY, refused=()),
+            (HandOver, "m"),
+            id="which was done",
+        ),
+        pytest.param(
+            state(
+                a_claim(status=bound("m"), personalization=WISH),
+                taken(),
+                health=HEALTHY,
+                refused=(Failure("GuestNotTold", "it has no agent"),),
+            ),
+            (HandOver, "m"),
+            id="or could not be done",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m"), personalization=WISH), taken("m", Warm.IN_USE)),
+            (Grant, "m"),
+            id="killed between the hand-over and the word of it: granted again, to know what to say",
+        ),
+        pytest.param(
+            state(a_claim(status=bound("m"), personalization=WISH), taken("m", Warm.IN_USE), refused=()),
+            ("Ready", ""),
+            id="and said",
+        ),
         pytest.param(state(a_claim(status=bound("m")), taken(), health=SICK), Rest, id="not well yet"),
         pytest.param(
             state(a_claim(status=bound("m", seconds=20)), taken(), health=SICK), (End, "m"), id="not well in time"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from typing import Any, Literal, TypeVar
 
 from controllers.prepare import Prepare
@@ -19,10 +18,9 @@ from controllers.replicaset.stores import INSTANCES, SETS
 from defaulter.contract import Refused
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
-from runtime.batches import slow_start
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
 from runtime.events import Events
-from runtime.expectations import Expectations
+from runtime.writes import NotSent, Trace, Writes
 
 Json = dict[str, Any]
 A = TypeVar("A", bound=Action)
@@ -39,10 +37,6 @@ class Outcome:
     done: int = 0
 
 
-class NotSent(Exception):
-    """An earlier batch failed."""
-
-
 PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
 """Nobody's fault: somebody was first, it has changed since it was chosen, the server is busy or away. The next plan
 knows more."""
@@ -52,12 +46,8 @@ knows more."""
 class Apply:
     api: Api
     events: Events
-    expectations: Expectations[str]
-    """by UID of the set"""
+    writes: Writes
     prepare: Prepare
-    clock: Callable[[], float]
-    _trusted: set[tuple[str, str]] = field(default_factory=set)
-    """sets and verbs whose last calls were all accepted: the next ones need not begin one by one"""
 
     async def __call__(self, state: State, plan: Plan) -> dict[type[Action], Outcome]:
         def planned(kind: type[A]) -> list[A]:
@@ -74,7 +64,7 @@ class Apply:
 
     def forget(self, uid: str) -> None:
         """The set is gone."""
-        self._trusted -= {each for each in self._trusted if each[0] == uid}
+        self.writes.forget(uid)
 
     async def _adopt(self, state: State, actions: Sequence[Adopt]) -> Outcome:
         # Asked once more, and not of the store: a set that is being deleted with its instances to stay must not take in
@@ -135,37 +125,18 @@ class Apply:
         return await self._all(state, actions, create)
 
     async def _all(self, state: State, actions: Sequence[A], call: Callable[[A], Awaitable[None]]) -> Outcome:
-        """Makes the calls in growing batches, says what was done, and remembers what is still to be seen in the
-        store."""
+        """Makes the calls, says what was done, and remembers what is still to be seen in the store."""
         if not actions:
             return Outcome()
-        found = state.replica_set
-        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
-        self.expectations.expect(
-            found.uid,
-            creates=[name for action in actions for name in _appears(action)],
-            deletes=[uid for action in actions for uid in _goes(action)],
-            now=self.clock(),
-        )
-        trust = (found.uid, actions[0].verb)
-        first = state.burst if trust in self._trusted else 1
-        self._trusted.discard(trust)
-        results = await slow_start([partial(call, action) for action in actions], first=first, most=state.burst)
-        refusals, done = [], 0
-        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
-            assert not isinstance(action, NotSent)
-            if not isinstance(result, Exception):
+        found, refusals, done = state.replica_set, [], 0
+        for action, error in await self.writes.make(found.uid, actions[0].verb, actions, call, most=state.burst):
+            if error is None:
                 done += 1
                 self._say(found, "Normal", action.done, f"{action.past} {action.name}: {action.reason}", action.verb)
-                continue
-            if _surely_not_done(result):
-                self.expectations.gave_up(found.uid, creates=_appears(action), deletes=_goes(action))
-            if not isinstance(result, PASSING):
-                refusals.append((action, result))
+            elif not isinstance(error, PASSING):
+                refusals.append((action, error))
         if refusals:
             return self._refused(found, *refusals[0], done=done)
-        if done == len(actions):
-            self._trusted.add(trust)
         return Outcome(again=done < len(actions), done=done)
 
     def _refused(self, found: ReplicaSet, action: Action, error: Exception, done: int = 0) -> Outcome:
@@ -198,16 +169,10 @@ class Apply:
         self.events.emit({**regarding, "name": found.name, "uid": found.uid}, kind, reason, note, action=action)
 
 
-def _appears(action: Action) -> list[str]:
-    """What the store will show as the set's when it is done."""
-    return [action.name] if isinstance(action, Create | Adopt) else []
-
-
-def _goes(action: Action) -> list[str]:
-    """UIDs that the store will not show as the set's any more, or as being deleted."""
-    return [action.uid] if isinstance(action, Delete | Release) else []
-
-
-def _surely_not_done(error: Exception) -> bool:
-    """An answer that never came leaves open whether it was done; its event, or the expectation's timeout, will tell."""
-    return not isinstance(error, Unreachable | Unavailable | TimeoutError)
+def trace(action: Action) -> Trace:
+    """An instance that was let go counts as gone: the store shows it as the set's no longer."""
+    match action:
+        case Create() | Adopt():
+            return Trace(appears=(action.name,))
+        case Delete() | Release():
+            return Trace(goes=(action.uid,))

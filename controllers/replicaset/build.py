@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from controllers.part import Part
 from controllers.prepare import Prepare
 from controllers.replicaset import ask
-from controllers.replicaset.apply import Apply
+from controllers.replicaset.apply import Apply, trace
 from controllers.replicaset.aside import LOOK_SECONDS, Aside
 from controllers.replicaset.ask import Ask
 from controllers.replicaset.controller import ReplicaSetController
@@ -25,6 +25,7 @@ from runtime.controller import Controller
 from runtime.events import Events
 from runtime.expectations import Expectations
 from runtime.resource import Key
+from runtime.writes import Writes
 
 EXPECTATIONS_SECONDS = 30.0
 """How long a set waits to see what it wrote. Names that follow from the set and deletes with a UID bound what a plan
@@ -50,7 +51,12 @@ def build(
         expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         replicating = ReplicaSetController(
             stores=Stores(sets.store, instances.store),
-            apply=Apply(api, events, expectations, Prepare(api, INSTANCES, defaulter, seed, monotonic), monotonic),
+            apply=Apply(
+                api,
+                events,
+                Writes(expectations, monotonic, trace),
+                Prepare(api, INSTANCES, defaulter, seed, monotonic),
+            ),
             expectations=expectations,
             metrics=metrics,
             burst=burst,

@@ -6,9 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import zip_longest
+from dataclasses import dataclass
 from typing import Literal
 
 from controllers.warm.journal import note
@@ -26,20 +24,15 @@ from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
-from runtime.batches import slow_start
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
 from runtime.events import Events
 from runtime.expectations import Expectations
+from runtime.writes import NotSent, Trace, Writes
 
 log = logging.getLogger(__name__)
 
-BURST = 250
 LABELS_AT_ONCE = 16
 """of the calls that may be under way, so many are for labels; the others are left to claims"""
-
-
-class NotSent(Exception):
-    """An earlier batch failed."""
 
 
 OVERTAKEN = (AlreadyExists, Conflict, NotFound, Lost, NotSent)
@@ -80,16 +73,16 @@ class Apply:
     """by UID of the pool"""
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
-    _trusted: set[str] = field(default_factory=set)
-    """pools whose last creations were all accepted: the next ones need not begin one by one"""
+
+    def __post_init__(self) -> None:
+        self._writes = Writes(self.expectations, self.clock, trace, unsure=(Unsure,))
 
     async def __call__(self, state: State, plan: Plan, machines: Machines) -> Outcome:
         pool = state.pool
         labels = [a for a in plan.actions if isinstance(a, Move | Rest | Count | Orphan)]
         making = [a for a in plan.actions if isinstance(a, Create)]
-        if making:
-            # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
-            self.expectations.expect(pool.uid, creates=[a.name for a in making], now=self.clock())
+        # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
+        self._writes.expect(pool.uid, making)
         kept = await self._keep(pool, labels, machines)
         removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
         created = await self._create(pool, making, machines)
@@ -107,7 +100,7 @@ class Apply:
 
     def forget(self, uid: str) -> None:
         """The pool is gone."""
-        self._trusted.discard(uid)
+        self._writes.forget(uid)
 
     async def orphan(self, orphans: Sequence[Orphan], machines: Machines) -> bool:
         """Machines without a pool; whether all of it was done."""
@@ -183,28 +176,19 @@ class Apply:
     # Number
 
     async def _remove(self, pool: Pool, actions: Sequence[Terminate], of: Machines) -> Outcome:
-        if not actions:
-            return Outcome()
-        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
-        self.expectations.expect(pool.uid, deletes=[a.machine.uid for a in actions], now=self.clock())
-
         async def one(action: Terminate) -> None:
             if not await of.terminate(action.machine, action.reason):
                 raise Lost(f"{action.machine.name} has changed")
 
-        results = await slow_start([partial(one, action) for action in actions], first=BURST, most=BURST)
-        late, again = [], False
-        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
-            assert not isinstance(action, NotSent)
+        made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
+        late = []
+        for action, error in made:
             m = action.machine
-            if isinstance(result, Exception):
-                again = True
-                if not isinstance(result, Unsure):
-                    self.expectations.gave_up(pool.uid, deletes=[m.uid])
-                if isinstance(result, PASSING):
-                    self._again(result, f"deleting {m.name}", pool, m)
-                else:
-                    note(log, "Failure", f"deleting {m.name}: {result}", machine=m, level=logging.ERROR)
+            if isinstance(error, PASSING):
+                self._again(error, f"deleting {m.name}", pool, m)
+            elif error is not None:
+                note(log, "Failure", f"deleting {m.name}: {error}", machine=m, level=logging.ERROR)
+            if error is not None:
                 continue
             self.metrics.terminations.labels(*pool.key, action.cause).inc()
             if action.cause == "ReadinessTimeout":
@@ -213,38 +197,29 @@ class Apply:
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
             self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
-        return Outcome(late=tuple(late), again=again, hindrance=_hindrance(results))
+        errors = [error for _, error in made]
+        return Outcome(late=tuple(late), again=any(errors), hindrance=_hindrance(errors))
 
     async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
-        if not actions:
-            return Outcome()
-        names = [a.name for a in actions]
-        self.expectations.expect(pool.uid, creates=names, now=self.clock())
-        calls = [partial(of.create, order(pool, a)) for a in actions]
-        results = await slow_start(calls, first=BURST if pool.uid in self._trusted else 1, most=BURST)
-        created, refusal, again = 0, None, False
-        for action, result in zip_longest(actions, results, fillvalue=NotSent()):
-            assert not isinstance(action, NotSent)
-            if not isinstance(result, Exception):
+        async def one(action: Create) -> None:
+            await of.create(order(pool, action))
+
+        made = await self._writes.make(pool.uid, "Create", actions, one)
+        created, refusal = 0, None
+        for action, error in made:
+            if error is None:
                 created += 1
                 self._created(pool, action)
-                continue
-            again = True
-            # One that got no answer may have been made: its event, or the expectation's timeout, will tell.
-            if not isinstance(result, Unsure):
-                self.expectations.gave_up(pool.uid, creates=[action.name])
-            if isinstance(result, PASSING):
-                self._again(result, f"creating {action.name}", pool)
+            elif isinstance(error, PASSING):
+                self._again(error, f"creating {action.name}", pool)
             elif refusal is None:
-                refusal = refused(result)
+                refusal = refused(error)
                 said = f"creating {action.name}: {refusal.message}"
                 note(log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason)
                 self.say(pool, "Warning", refusal.reason, said, "Fill")
-        self._trusted.discard(pool.uid)
-        if not again:
-            self._trusted.add(pool.uid)
-        again = again and refusal is None
-        return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(results) if again else None)
+        errors = [error for _, error in made]
+        again = any(errors) and refusal is None
+        return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(errors) if again else None)
 
     def _created(self, pool: Pool, action: Create) -> None:
         said = f"created {action.name}: {action.reason}"
@@ -281,6 +256,10 @@ class Apply:
         note(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
         if pool is not None:
             self.say(pool, "Warning", "InvariantViolated", said, "Check")
+
+
+def trace(action: Create | Terminate) -> Trace:
+    return Trace(appears=(action.name,)) if isinstance(action, Create) else Trace(goes=(action.machine.uid,))
 
 
 QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})

@@ -1,0 +1,94 @@
+"""Many writes for one owner: expected before they are made, begun carefully, and given up where they were not done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from runtime.batches import slow_start
+from runtime.errors import Unavailable, Unreachable
+from runtime.expectations import Expectations
+
+A = TypeVar("A")
+
+MOST = 250
+
+UNSURE: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
+"""An answer that never came leaves open whether it was done; its event, or the expectation's timeout, will tell."""
+
+
+class NotSent(Exception):
+    """An earlier batch failed."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a store will show when a write is done."""
+
+    appears: tuple[str, ...] = ()
+    """names"""
+    goes: tuple[str, ...] = ()
+    """UIDs, gone or on their way"""
+
+
+class Writes:
+    def __init__(
+        self,
+        expectations: Expectations[str],
+        clock: Callable[[], float],
+        trace: Callable[[Any], Trace],
+        *,
+        unsure: tuple[type[Exception], ...] = UNSURE,
+    ) -> None:
+        """`expectations` by UID of the owner. `unsure` are the errors after which it may have been done."""
+        self._expectations = expectations
+        self._clock = clock
+        self._trace = trace
+        self._unsure = unsure
+        # Owners and verbs whose last writes were all accepted: the next ones need not begin one by one.
+        self._trusted: set[tuple[str, str]] = set()
+
+    async def make(
+        self,
+        owner: str,
+        verb: str,
+        actions: Sequence[A],
+        call: Callable[[A], Awaitable[object]],
+        *,
+        most: int = MOST,
+        careful: bool = True,
+    ) -> list[tuple[A, Exception | None]]:
+        """What became of each: None where it was done. Those of the same `verb` begin with one if `careful`, until all
+        of them were accepted once; after a failure the rest is not sent."""
+        if not actions:
+            return []
+        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
+        self.expect(owner, actions)
+        first = most if not careful or (owner, verb) in self._trusted else 1
+        self._trusted.discard((owner, verb))
+        results = await slow_start([partial(call, action) for action in actions], first=first, most=most)
+        answers = [result if isinstance(result, Exception) else None for result in results]
+        answers += [NotSent()] * (len(actions) - len(answers))
+        made = list(zip(actions, answers, strict=True))
+        self.give_up(owner, [a for a, error in made if error is not None and not isinstance(error, self._unsure)])
+        if all(error is None for error in answers):
+            self._trusted.add((owner, verb))
+        return made
+
+    def expect(self, owner: str, actions: Sequence[Any]) -> None:
+        """May be said before, where others must not be surprised meanwhile."""
+        traces = [self._trace(action) for action in actions]
+        appear, go = [name for each in traces for name in each.appears], [uid for each in traces for uid in each.goes]
+        if owner and (appear or go):
+            self._expectations.expect(owner, creates=appear, deletes=go, now=self._clock())
+
+    def give_up(self, owner: str, actions: Sequence[Any]) -> None:
+        """They were certainly not done."""
+        for each in map(self._trace, actions):
+            self._expectations.gave_up(owner, creates=each.appears, deletes=each.goes)
+
+    def forget(self, owner: str) -> None:
+        """The owner is gone."""
+        self._trusted -= {each for each in self._trusted if each[0] == owner}

@@ -1,0 +1,106 @@
+"""Writes for one owner: what is expected of them, and what is given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from runtime.errors import Conflict, Unreachable
+from runtime.expectations import Expectations
+from runtime.writes import NotSent, Trace, Writes
+
+
+def trace(action: str) -> Trace:
+    return Trace(goes=(action,)) if action.startswith("-") else Trace(appears=(action,))
+
+
+REFUSED, UNANSWERED = Conflict("no", status=409), Unreachable("nothing", call="create")
+
+
+@dataclass
+class Server:
+    """Answers as it is told, and notes what was asked while what was expected."""
+
+    expectations: Expectations[str]
+    answers: dict[str, Exception] = field(default_factory=dict)
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    async def __call__(self, action: str) -> None:
+        self.asked.append((action, sum(map(len, self.expectations.open("owner")))))
+        if action in self.answers:
+            raise self.answers[action]
+
+
+@pytest.fixture
+def expectations() -> Expectations[str]:
+    return Expectations()
+
+
+@pytest.fixture
+def server(expectations: Expectations[str]) -> Server:
+    return Server(expectations)
+
+
+@pytest.fixture
+def writes(expectations: Expectations[str]) -> Writes:
+    return Writes(expectations, lambda: 0.0, trace)
+
+
+async def test_all_are_expected_before_the_first_is_made(writes: Writes, server: Server) -> None:
+    made = await writes.make("owner", "Create", ["a", "b", "-c"], server)
+    assert made == [("a", None), ("b", None), ("-c", None)]
+    assert server.asked[0] == ("a", 3)
+    assert [set(each) for each in server.expectations.open("owner")] == [{"a", "b"}, {"-c"}]
+
+
+@pytest.mark.parametrize(
+    ("answers", "became", "left"),
+    [
+        pytest.param({"b": REFUSED}, [None, Conflict, None], {"a", "c"}, id="what was refused is not waited for"),
+        pytest.param({"b": UNANSWERED}, [None, Unreachable, None], {"a", "b", "c"}, id="without an answer it may be"),
+        pytest.param({"a": REFUSED}, [Conflict, NotSent, NotSent], set(), id="what was not sent is not waited for"),
+    ],
+)
+async def test_what_was_certainly_not_done_is_given_up(
+    writes: Writes, server: Server, answers: dict[str, Exception], became: list[type | None], left: set[str]
+) -> None:
+    server.answers = answers
+    made = await writes.make("owner", "Create", ["a", "b", "c"], server)
+    assert [type(error) if error else None for _, error in made] == became
+    assert server.expectations.open("owner")[0] == left
+
+
+async def test_what_leaves_it_open_is_the_callers_to_say(expectations: Expectations[str], server: Server) -> None:
+    writes = Writes(expectations, lambda: 0.0, trace, unsure=(Conflict,))
+    server.answers = {"a": REFUSED, "b": UNANSWERED}
+    await writes.make("owner", "Create", ["a", "b"], server, careful=False)
+    assert expectations.open("owner")[0] == {"a"}
+
+
+async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: Writes, server: Server) -> None:
+    async def sent(verb: str = "Create", *, careful: bool = True) -> int:
+        """How many, when the first of them is refused."""
+        server.asked, server.answers = [], {"x": REFUSED}
+        await writes.make("owner", verb, ["x", "y", "z"], server, careful=careful)
+        return len(server.asked)
+
+    assert await sent() == 1
+    await writes.make("owner", "Create", ["a", "b"], server)
+    assert await sent("Delete") == 1, "of each verb by itself"
+    assert await sent() == 3
+    assert await sent() == 1, "a failure ends the trust"
+    assert await sent(careful=False) == 3
+    await writes.make("owner", "Create", ["a"], server)
+    writes.forget("owner")
+    assert await sent() == 1
+
+
+async def test_nothing_is_no_write(writes: Writes, server: Server) -> None:
+    assert await writes.make("owner", "Create", [], server) == []
+    assert server.expectations.satisfied("owner", 0.0)
+
+
+async def test_without_an_owner_nothing_is_expected(writes: Writes, server: Server) -> None:
+    assert await writes.make("", "Release", ["a"], server) == [("a", None)]
+    assert server.expectations.satisfied("", 0.0)

@@ -72,14 +72,14 @@ def unseen_status(pool: Pool, why: str, now: datetime) -> WarmPoolStatus:
 
 def _conditions(state: State, now: datetime) -> Iterator[Condition]:
     yield _say("Valid", True, "Valid", "the spec can be carried out")
-    yield _available(state)
+    yield _available(state, now)
     yield _progressing(state, now)
     yield _degraded(state)
     yield _rollout(state, now)
     yield from _default(state)
 
 
-def _available(state: State) -> Condition:
+def _available(state: State, now: datetime) -> Condition:
     pool, there = state.pool, len(state.available)
     said = f"{there} of {pool.spec.replicas} machines are ready to be claimed"
     if there >= pool.spec.replicas - leeway(state).down and (there or not pool.spec.replicas):
@@ -90,6 +90,8 @@ def _available(state: State) -> Condition:
         return _say("Available", False, "BreakerOpen", f"{said}; {_why_failing(state)}")
     if unknown := _why_unknown(state):
         return _say("Available", False, "MachinesUnknown", f"{said}; {unknown}")
+    if full := _why_full(state, now):
+        return _say("Available", False, "PoolFull", f"{said}; {full}")
     return _say("Available", False, "Filling", said)
 
 
@@ -104,6 +106,8 @@ def _progressing(state: State, now: datetime) -> Condition:
         return _say("Progressing", False, "InsufficientCapacity", _why_held(state))
     if state.failures.consecutive:
         return _say("Progressing", False, state.failures.reason, state.failures.message)
+    if full := _why_full(state, now):
+        return _say("Progressing", False, "PoolFull", full)
     if old := outdated(state):
         return _say("Progressing", True, "RollingOut", f"{_machines(old)} of an old template to replace")
     under_way = state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)
@@ -204,6 +208,13 @@ def _why_failing(state: State) -> str:
     message = next((m.guest.message for m in state.failing if m.guest and m.guest.message), "")
     said = f"{len(state.failing)} machines fail to start, {count} of them with {common}"
     return f"{said}: {message}" if message else said
+
+
+def _why_full(state: State, now: datetime) -> str:
+    most = state.pool.spec.max_total
+    if most is None or state.room or not missing(state, now) or state.in_state(Warm.PROVISIONING, Warm.STANDING_BY):
+        return ""
+    return f"maxTotal is {most}, and {len(state.claimed)} of them are claimed: no more is made until one goes"
 
 
 def _why_unknown(state: State) -> str:

@@ -84,6 +84,21 @@ FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
         pytest.param(state(2, machine("a")), "Progressing", ("True", "Filling"), id="filling"),
         pytest.param(state(1, machine("a", of=OLD)), "Progressing", ("True", "RollingOut"), id="rolling"),
         pytest.param(state(a_pool(2, paused=True)), "Progressing", ("False", "Paused"), id="paused"),
+        *(
+            pytest.param(
+                state(a_pool(3, maxTotal=3), machine("a"), machine("b", Warm.IN_USE), machine("c", Warm.IN_USE)),
+                kind,
+                ("False", "PoolFull"),
+                id=f"as many as it may have: {kind}",
+            )
+            for kind in ("Available", "Progressing")
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), machine("a"), machine("b", NEW)),
+            "Progressing",
+            ("True", "Filling"),
+            id="full and still on its way",
+        ),
         pytest.param(state(2, failures=FAILED), "Progressing", ("False", "FailedCreate"), id="refused"),
         pytest.param(
             state(a_pool(2, status=OVERDUE), machine("a", of=OLD), machine("b", NEW, **BROKEN)),

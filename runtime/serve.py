@@ -17,7 +17,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from runtime.protocol import Guarded
+from runtime.protocol import IDLE_SECONDS, Guarded
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +152,7 @@ async def serve(
         http=http,
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
+        timeout_keep_alive=round(IDLE_SECONDS),
         ssl_context_factory=(lambda config, default: certificate.context) if certificate else None,
         **{"limit_concurrency": CONNECTIONS_LIMIT} | settings,
     )

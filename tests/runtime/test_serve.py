@@ -196,7 +196,7 @@ async def closed(port: int, *pieces: bytes, every_seconds: float = 1.0) -> tuple
 @pytest.mark.parametrize(
     "pieces",
     [
-        pytest.param([], id="nothing"),
+        pytest.param([b"G"], id="a letter"),
         pytest.param([b"GET / HT"], id="half a line"),
         pytest.param([b"GET / HTTP/1.1\r\nHost: x\r\n", *[b"a: b\r\n"] * 100], id="a header every second"),
     ],
@@ -206,6 +206,21 @@ async def test_a_head_that_does_not_end_is_cut_off(pieces: list[bytes]) -> None:
         seconds, said = await closed(port, *pieces)
     assert 4.9 < seconds < 6
     assert said == b""
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([], id="not used yet"),
+        pytest.param([b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"], id="used before"),
+    ],
+)
+async def test_a_connection_is_kept_for_longer_than_clients_keep_it(pieces: list[bytes]) -> None:
+    """Go's keep it for 90 s, and lose the request that they send when we close it first."""
+    async with serving(hello) as (port, _):
+        seconds, said = await closed(port, *pieces)
+    assert 100 < seconds < 130
+    assert said.endswith(b"hello\r\n0\r\n\r\n") == bool(pieces)
 
 
 async def test_a_second_request_is_held_to_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -24,6 +25,20 @@ class Condition(Model):
     """When `status` last changed."""
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
     """The generation of the object that the condition is about."""
+
+
+def stamped(
+    said: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: str, announced: Container[str] = ()
+) -> Iterator[Condition]:
+    """With the times of their last transitions: those that didn't change keep theirs, so that an unchanged status stays
+    equal and is not written again. Conditions of the `announced` types are left out while they were never True."""
+    known = {c.type: c for c in before}
+    for c in said:
+        old = known.get(c.type)
+        if old is None and c.status == "False" and c.type in announced:
+            continue
+        since = old.last_transition_time if old and old.status == c.status else now
+        yield c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
 Conditions = Annotated[tuple[Condition, ...], Field(json_schema_extra=keyed("type"))]

@@ -12,7 +12,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.progress import NAMES_SAID, STALLED, behind, last_progress, stuck, under_way
 from controllers.pool.state import Misfit, Pool, State
 from kinds import meta
-from kinds.condition import Condition
+from kinds.condition import Condition, stamped
 from kinds.pool import KeptDisk, PoolStatus
 
 KEPT_SAID = 100
@@ -141,15 +141,8 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
 
 
 def _stamped(conditions: Iterable[Condition], pool: Pool | Misfit, now: datetime) -> Iterator[Condition]:
-    """With the times of their last transitions: those that didn't change keep theirs, so that an unchanged status stays
-    equal and is not written again."""
-    before = {c.type: c for c in pool.status.conditions}
-    for c in conditions:
-        old = before.get(c.type)
-        if old is None and c.status == "False" and c.type in ANNOUNCED:
-            continue
-        since = old.last_transition_time if old and old.status == c.status else _text(now)
-        yield c.model_copy(update={"last_transition_time": since, "observed_generation": pool.generation})
+    before, time = pool.status.conditions, _text(now)
+    return stamped(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
 
 
 def _text(now: datetime) -> str:

@@ -48,13 +48,13 @@ def hardware() -> None:
 @output_option("text")
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
-    """Print a VM's devices: what, where, decided by whom and since when."""
+    """Print a VM's devices: what, where, decided by whom, and since when where that is known."""
     found = told(_document(cluster, vm))
     if structured(output):
         print_as(output, found)
         return
     table: list[tuple[str, ...]] = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
-    table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "") for d in found["devices"]]
+    table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "-") for d in found["devices"]]
     for line in align(table):
         click.echo(line)
     if found["record"] is None:
@@ -120,7 +120,7 @@ def told(document: Json) -> Json:
     authors = Authors(document)
     rows = []
     for device in with_record(devices, record) if record is not None else devices:
-        by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.created)
+        by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.since())
         rows.append({"device": device.name, "kind": device.kind, "place": device.place, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
     return {
@@ -137,11 +137,15 @@ class Authors:
 
     The API server notes who owns a field before webhooks change the object, so what they fill is owned by nobody. But
     it keeps lists as a whole; inside them, what `kubectl apply` sent says more. Where neither tells, nor do we.
+
+    Since when is known of what is as it was created: of all of a spec that never changed, and of what somebody wrote
+    who has changed nothing since. A later time would be that of any change of his, of a label or a run strategy.
     """
 
     def __init__(self, document: Json) -> None:
         metadata = document["metadata"]
-        self.created = metadata.get("creationTimestamp")
+        self._created = metadata.get("creationTimestamp")
+        self._unchanged = metadata.get("generation") == 1
         self._owned = [
             (str(entry.get("manager")), entry.get("time"), entry.get("fieldsV1") or {})
             for entry in metadata.get("managedFields") or ()
@@ -150,17 +154,21 @@ class Authors:
         self._applied = _applied(metadata.get("annotations") or {})
 
     def of(self, field: str) -> tuple[str, str | None]:
-        """Of a field, as `decided` names it: who, and since when at the latest."""
+        """Of a field, as `decided` names it: who, and since when, where that is known."""
         steps = ["spec", "template", "spec", *field.partition("[")[0].split(".")]
         in_list = "[" in field
         for manager, time, fields in self._owned:
             if _owns(fields, steps):
                 if self._applied is not None:
-                    return (manager if field in self._applied else LIBVIRT), time
-                return (UNKNOWN if in_list else manager), time
+                    return (manager if field in self._applied else LIBVIRT), self.since(time)
+                return (UNKNOWN if in_list else manager), self.since(time)
         if self._applied is not None and field in self._applied:
-            return "kubectl apply", self.created
-        return LIBVIRT, self.created
+            return "kubectl apply", self.since()
+        return LIBVIRT, self.since()
+
+    def since(self, time: str | None = None) -> str | None:
+        """`time` is when the field's owner last changed anything."""
+        return self._created if self._unchanged or (time is not None and time == self._created) else None
 
 
 def _applied(annotations: Json) -> set[str] | None:

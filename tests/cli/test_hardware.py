@@ -28,12 +28,20 @@ Json = dict[str, Any]
 CREATED, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
-def stored(content: Json, manager: str = "kubectl-create", applied: Json | None = None, **fields: Any) -> Json:
+def stored(
+    content: Json,
+    manager: str = "kubectl-create",
+    applied: Json | None = None,
+    *,
+    generation: int = 1,
+    at: str = LATER,
+    **fields: Any,
+) -> Json:
     """As the API server stores it: lists are owned as a whole."""
     document = vm(content)
     owned = {"f:spec": {"f:template": {"f:spec": {"f:domain": {"f:devices": {"f:disks": {}}, **fields}}}}}
-    managed = {"manager": manager, "time": LATER, "fieldsType": "FieldsV1", "fieldsV1": owned}
-    document["metadata"] |= {"creationTimestamp": CREATED, "managedFields": [managed]}
+    managed = {"manager": manager, "time": at, "fieldsType": "FieldsV1", "fieldsV1": owned}
+    document["metadata"] |= {"creationTimestamp": CREATED, "generation": generation, "managedFields": [managed]}
     if applied is not None:
         text = json.dumps(vm(applied))
         document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": text}
@@ -48,20 +56,28 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
     ("document", "field", "author"),
     [
         pytest.param(stored(PLACED), NIC, (LIBVIRT, CREATED), id="what nobody owns was filled at admission"),
-        pytest.param(stored(PLACED), ROOT, (UNKNOWN, LATER), id="inside a list that is kept whole nobody can tell"),
+        pytest.param(stored(PLACED), ROOT, (UNKNOWN, CREATED), id="inside a list that is kept whole nobody can tell"),
         pytest.param(
-            stored(PLACED, applied=spec(disk("root"))), ROOT, (LIBVIRT, LATER), id="but kubectl apply sent no address"
+            stored(PLACED, applied=spec(disk("root"))), ROOT, (LIBVIRT, CREATED), id="but kubectl apply sent no address"
         ),
         pytest.param(
-            stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", LATER), id="or it did, and its manager is known"
+            stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", CREATED), id="or it did, and its manager is known"
         ),
         pytest.param(
             stored(PLACED, **{"f:machine": {"f:type": {}}}),
             "domain.machine.type",
-            ("kubectl-create", LATER),
+            ("kubectl-create", CREATED),
             id="a field of its own has its owner",
         ),
         pytest.param({"metadata": {}}, ROOT, (LIBVIRT, None), id="an object without a history"),
+        pytest.param(stored(PLACED, generation=2), NIC, (LIBVIRT, None), id="in a spec that changed it may be new"),
+        pytest.param(stored(PLACED, generation=2), ROOT, (UNKNOWN, None), id="and so may what its owner wrote"),
+        pytest.param(
+            stored(PLACED, generation=2, at=CREATED),
+            ROOT,
+            (UNKNOWN, CREATED),
+            id="who wrote it has changed nothing since",
+        ),
     ],
 )
 def test_who_said_so(document: Json, field: str, author: tuple[str, str | None]) -> None:

@@ -104,6 +104,13 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.up.set()
 
+    def part(self) -> None:
+        """From now on each answer is the last of its connection. What is idle may be closed only after that: a request
+        that is on its way to a connection that we close is lost, and Go's clients send no POST again."""
+        last = (b"connection", b"close")
+        self.config.encoded_headers.append(last)  # of which uvicorn makes the other list every second
+        self.server_state.default_headers = [*self.server_state.default_headers, last]
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are `stop`'s: uvicorn would take them from everything else that runs in the process."""
@@ -137,7 +144,8 @@ async def serve(
     **settings: Any,
 ) -> None:
     """Serves until it is cancelled; then it accepts for `linger_seconds` more (on a cluster, until nobody is sent here
-    any longer), then nothing new, and what is under way is answered within `drain_seconds`.
+    any longer), each answer the last of its connection; then nothing new, and what is under way is answered within
+    `drain_seconds`.
 
     With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. With
     `clients`, those whom that authority has certified are asked to show it. `settings` are uvicorn's.
@@ -166,6 +174,7 @@ async def serve(
                 started(listener.getsockname()[1])
             await asyncio.shield(serving)
         except asyncio.CancelledError:
+            server.part()
             if linger_seconds:
                 await asyncio.sleep(linger_seconds)
             server.should_exit = True

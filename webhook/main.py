@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
+LINGER_SECONDS = 3.0
+"""on a cluster, for API servers that keep connections: their next request is answered, and ends its connection"""
 DRAIN_SECONDS = 15.0
 """longer than any webhook's timeout: no API server still waits for an answer after that"""
 
@@ -142,6 +144,7 @@ async def run(settings: Settings) -> None:
                 settings.host,
                 settings.port,
                 settings.tls,
+                linger_seconds=LINGER_SECONDS if settings.tls_secret else 0.0,
                 drain_seconds=DRAIN_SECONDS,
                 ends=api.metrics.certificate_ends.labels("tls.crt").set,
             )

@@ -157,6 +157,16 @@ async def test_it_accepts_for_as_long_as_it_lingers() -> None:
         assert task.done()
 
 
+async def test_who_keeps_a_connection_is_told_before_it_ends() -> None:
+    async with serving(hello, linger_seconds=5) as (port, task), aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/") as answer:
+            assert "Connection" not in answer.headers
+        task.cancel()
+        await asyncio.sleep(2)
+        async with session.get(f"http://127.0.0.1:{port}/") as answer:
+            assert answer.headers.getall("Connection") == ["close"]
+
+
 async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def stuck(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":

@@ -18,12 +18,13 @@ from cli.names import contexts, names
 from cli.output import Failed, Unreachable
 
 if TYPE_CHECKING:
-    from runtime.api import Api
+    from runtime.api import Api, ApiError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
+UNAUTHORIZED = 401
 ENDLESS_SECONDS = 365 * 86400.0
 """what kubectl's `--request-timeout=0` means"""
 
@@ -48,8 +49,7 @@ class Cluster:
         return asyncio.run(self._run(work))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        from runtime.api import Api, ApiError, Throttled, Unavailable
-        from runtime.api import Unreachable as NoAnswer
+        from runtime.api import Api, ApiError
 
         try:
             async with await Api.connect(
@@ -59,16 +59,39 @@ class Cluster:
                 context=self.context,
             ) as api:
                 return await work(api)
-        except (NoAnswer, Unavailable, Throttled) as error:
+        except ApiError as error:
+            raise self._ending(error) from None
+        except ExceptionGroup as group:  # of what was asked at the same time
+            refused = group.subgroup(ApiError)
+            if refused is None:
+                raise
+            raise self._ending(_first(refused)) from None
+
+    def _ending(self, error: ApiError) -> click.ClickException:
+        """How a command ends by an answer, or by none."""
+        from runtime.api import Throttled, Unavailable
+        from runtime.api import Unreachable as NoAnswer
+
+        of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
+        if isinstance(error, NoAnswer) and not error.call:
+            return Failed(error.message)  # nobody was asked: the kubeconfig does not say how
+        if isinstance(error, NoAnswer | Unavailable | Throttled):
             if (stack := _ended(self.kubeconfig)) is not None:
-                raise Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it") from None
-            of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
-            raise Unreachable(
+                return Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it")
+            return Unreachable(
                 f"no answer from the cluster of {of}: {error}; does `kubectl version` reach it? "
                 "Another is chosen by --context or --kubeconfig, an embedded stack by --dir"
-            ) from None
-        except ApiError as error:
-            raise Failed(error.message) from None
+            )
+        if error.status == UNAUTHORIZED:
+            return Failed(
+                f"{error.message}: the cluster does not accept the credentials of {of}; they may have expired"
+            )
+        return Failed(error.message)
+
+
+def _first(group: ExceptionGroup[ApiError]) -> ApiError:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, ExceptionGroup) else inner
 
 
 def _ended(kubeconfig: Path) -> Path | None:

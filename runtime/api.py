@@ -72,6 +72,8 @@ QUIET_SECONDS = 100.0
 OVERTIME_SECONDS = 10.0
 # A kubeconfig whose credentials were refused is read again, but not for every refused call.
 RELOAD_SECONDS = 10.0
+# What the Kubernetes client trips over in a file that is YAML and no kubeconfig.
+MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError)
 
 
 class Credentials:
@@ -102,7 +104,8 @@ class Credentials:
             tls, anonymous_tls = _tls(settings, certified=True), _tls(settings, certified=False)
         except Exception as error:  # whatever YAML, PEM or a plugin may fail with
             where = self._kubeconfig or "the pod's service account"
-            raise Unreachable(f"cannot read how to reach the API server from {where}: {error}") from error
+            why = "it is not as a kubeconfig should be" if isinstance(error, MISSHAPEN) else error
+            raise Unreachable(f"cannot read how to reach the API server from {where}: {why}") from error
         self._settings = settings
         self.tls: ssl.SSLContext = tls
         self.anonymous_tls: ssl.SSLContext = anonymous_tls

@@ -16,7 +16,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from cli.cluster import Cluster
 from cli.main import COMMANDS, called, main, poolhouse
+from cli.output import Failed
+from runtime.api import Api, Forbidden
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -131,6 +134,33 @@ def test_a_cluster_that_is_away_is_one_line_with_what_to_do(away: Path) -> None:
     assert "cannot connect to 127.0.0.1:" in result.stderr
     assert ": Connection refused; " in result.stderr
     assert "--context" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        pytest.param(
+            ExceptionGroup("", [ExceptionGroup("", [Forbidden("you may not")])]), "^you may not$", id="of many"
+        ),
+        pytest.param(
+            Forbidden("Unauthorized", status=401), "does not accept the credentials of .*kubeconfig", id="old"
+        ),
+    ],
+)
+def test_a_refusal_is_a_sentence(away: Path, refused: Exception, said: str) -> None:
+    async def work(api: Api) -> None:
+        raise refused
+
+    with pytest.raises(Failed, match=said):
+        Cluster(away, "default").run(work)
+
+
+def test_a_kubeconfig_that_is_none_is_said_without_talk_of_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("")
+    result = CliRunner().invoke(poolhouse, ["disks", "--kubeconfig", str(path)])
+    assert result.exit_code == 1
+    assert f"cannot read how to reach the API server from {path}: it is not as a kubeconfig should be" in result.stderr
 
 
 def test_of_an_embedded_stack_that_has_ended_only_that_is_said(away: Path) -> None:

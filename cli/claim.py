@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,6 +25,8 @@ Json = dict[str, Any]
 
 POLL_SECONDS = 0.05
 POLL_MOST_SECONDS = 1.0
+SSH_PORT = 22
+SSH_SECONDS = 15.0
 OVER = ("Released", "Expired", "Failed")
 
 
@@ -39,7 +42,7 @@ OVER = ("Released", "Expired", "Failed")
 @click.option(
     "--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="How long to wait at most."
 )
-@click.option("--ssh", metavar="USER", help="Log in when it is ready.")
+@click.option("--ssh", metavar="USER", help="Log in when it is ready: by virtctl if that is installed, else by ssh.")
 @output_option("text")
 @cluster_options
 def claim(
@@ -92,7 +95,7 @@ def claim(
     if not structured(output):
         click.echo(said(name, status))
     if ssh:
-        _log_in(ssh, status)
+        _log_in(cluster, ssh, status)
 
 
 @click.command()
@@ -164,13 +167,42 @@ async def _settled(api: Api, document: Json, end: float) -> Json:
         document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
 
 
-def _log_in(user: str, status: Json) -> None:
+def _log_in(cluster: Cluster, user: str, status: Json) -> None:
+    """By KubeVirt's own command where there is one, which reaches a VM wherever it is; else at its address."""
+    vm = (status.get("vmRef") or {}).get("name")
+    if vm and (virtctl := shutil.which("virtctl")):
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        os.execve(virtctl, by_virtctl(cluster, user, vm), environment)
     address = next(iter(status.get("addresses") or ()), None)
     if address is None:
         raise Failed("the VM has no address to log in to; try its console")
     if shutil.which("ssh") is None:
-        raise Failed(f"there is no ssh here; log in as {user} at {address}")
+        raise Failed(f"there is neither ssh nor virtctl here; log in as {user} at {address}")
+    if why := unreachable(address, SSH_PORT, SSH_SECONDS):
+        raise Failed(
+            f"{address} port {SSH_PORT}: {why}. The VM is yours all the same; an address inside a cluster is reached by"
+            " virtctl (install it, and --ssh uses it), and one of an embedded stack from nowhere but its guest"
+        )
     os.execvp("ssh", ["ssh", f"{user}@{address}"])
+
+
+def by_virtctl(cluster: Cluster, user: str, vm: str) -> list[str]:
+    context = ["--context", cluster.context] if cluster.context else []
+    return ["virtctl", "ssh", "--namespace", cluster.namespace, *context, f"{user}@vm/{vm}"]
+
+
+def unreachable(address: str, port: int, seconds: float) -> str:
+    """Why nothing answers there, or nothing. A guest that has just woken up may take a moment."""
+    end, why = time.monotonic() + seconds, ""
+    while (left := end - time.monotonic()) > 0:
+        try:
+            socket.create_connection((address, port), timeout=left).close()
+        except OSError as error:
+            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            time.sleep(min(0.5, max(0.0, end - time.monotonic())))
+        else:
+            return ""
+    return f"{why} in {seconds:g} s"
 
 
 def _given(values: Json) -> Json:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.claim import said
+from cli.claim import by_virtctl, said, unreachable
+from cli.cluster import Cluster
 from cli.warmth import said as of_pool
 
 Json = dict[str, Any]
@@ -57,3 +60,18 @@ def test_a_pool_says_what_it_lacks() -> None:
         "  Available is False: 1 of 3",
         "  Degraded is True: Breaker",
     ]
+
+
+def test_whoever_has_virtctl_logs_in_by_it() -> None:
+    cluster = Cluster(Path("config"), "team", "prod")
+    assert by_virtctl(cluster, "alpine", "web-1") == [
+        *("virtctl", "ssh", "--namespace", "team", "--context", "prod"),
+        "alpine@vm/web-1",
+    ]
+
+
+def test_a_guest_that_does_not_answer_is_said_so_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert unreachable("127.0.0.1", port, 5) == ""
+    assert unreachable("127.0.0.1", port, 0.1) == "Connection refused in 0.1 s"

@@ -225,9 +225,9 @@ async def settled(desk: Counter, running: Running, notary: Notary) -> None:
     except TimeoutError:
         raise AssertionError(f"no peace after {PEACE_SECONDS} s: {complaint}") from None
     await asyncio.sleep(2)
-    before = running.writes()
+    before = running.written()
     await asyncio.sleep(2)
-    assert running.writes() == before, "it goes on writing at rest"
+    assert running.written() == before, "it goes on writing at rest"
     machines, _ = await desk.api.list(MACHINES, desk.namespace)
     pools, _ = await desk.api.list(POOLS, desk.namespace)
     claims, _ = await desk.api.list(CLAIMS, desk.namespace)

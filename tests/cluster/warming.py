@@ -43,14 +43,18 @@ class Running:
     """from the first list to the first look"""
 
     def writes(self) -> float:
-        return sum(
-            sample.value
+        return sum(self.written().values())
+
+    def written(self) -> dict[str, float]:
+        """How often what was written, without Events."""
+        return {
+            f"{sample.labels['verb']} {sample.labels['resource']} {sample.labels['code']}": sample.value
             for metric in self.registry.collect()
             for sample in metric.samples
             if sample.name == f"{PREFIX}api_requests_total"
             and sample.labels["verb"] not in ("get", "list", "watch")
             and sample.labels["resource"] != "events"
-        )
+        }
 
     def value(self, name: str, **labels: str) -> float:
         found = self.registry.get_sample_value(f"{PREFIX}warmpool_{name}", labels)

@@ -141,6 +141,7 @@ MEANINGS: Mapping[str, str] = {
     # VMs
     "HardwareDecided": "Hardware that was left open when the VM was created was decided now.",
     "HardwareUndecided": "A VM runs, or is about to, with hardware undecided; it is completed at its next stop.",
+    "DuplicateMAC": "A VM has a MAC address that another VM has too.",
     # Warm pools
     "Valid": "The spec can be acted on.",
     "Filling": "VMs are on their way to Ready.",

@@ -9,6 +9,7 @@ from defaulter.contract import DefaultingResponse, Overreached, Refused, undefau
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api, Invalid
 from runtime.events import Events, reference
+from runtime.resource import Key
 from runtime.series import Type
 
 Json = dict[str, Any]
@@ -56,6 +57,9 @@ class Apply:
 
     async def drop_note(self, document: Json) -> None:
         await self._api.replace(MACHINES, without_note(document))
+
+    async def say_double(self, key: Key, sentence: str) -> None:
+        self._say(await self._api.get(MACHINES, *key), "Warning", "DuplicateMAC", sentence)
 
     def _undecided(self, document: Json, note: str) -> None:
         self._say(document, "Warning", "HardwareUndecided", note)

@@ -35,6 +35,8 @@ class Machine:
     created: bool
     """by its own status it has an instance; when that changes, its instance is looked at again"""
     state: str
+    macs: tuple[str, ...] = ()
+    """of its interfaces, as they are written down"""
 
     @property
     def key(self) -> Key:
@@ -67,7 +69,14 @@ def machine(document: Json, macs: Macs = "deterministic") -> Machine:
         deleting=bool(metadata.get("deletionTimestamp")),
         created=pending and bool(at(document, "status", "created")),
         state=str(at(document, "status", "printableStatus") or "") if pending else "",
+        macs=() if metadata.get("deletionTimestamp") else macs_of(document),
     )
+
+
+def macs_of(document: Json) -> tuple[str, ...]:
+    """In one spelling: two of an address are one."""
+    interfaces = at(document, "spec", "template", "spec", "domain", "devices", "interfaces") or ()
+    return tuple(str(mac).lower().replace("-", ":") for each in interfaces if (mac := each.get("macAddress")))
 
 
 async def observe(api: Api, key: Key, macs: Macs) -> tuple[State, Json] | None:

@@ -354,6 +354,25 @@ async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admissi
     assert len(warnings[0]) <= 256
 
 
+async def test_a_vm_that_takes_anothers_mac_address_is_told_so(admission: Admission, namespace: str) -> None:
+    async with completing(admission):
+        for name in ("web", "db"):
+            made = vm(namespace, name)
+            made["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = "02:00:00:00:00:01"
+            await admission.api.create(MACHINES, made)
+
+        async def told() -> bool:
+            events, _ = await admission.api.list(EVENTS, namespace)
+            found = [
+                (e["regarding"]["name"], "that of VM web:" in e["note"])
+                for e in events
+                if e["reason"] == "DuplicateMAC"
+            ]
+            return found == [("db", True)]
+
+        await eventually(told)
+
+
 async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     await admission.api.create(MACHINES, vm(namespace))

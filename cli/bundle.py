@@ -26,7 +26,17 @@ LOG_LINES = 5000
 """of each pod, and of each file of an embedded stack"""
 
 REDACTED = "(left out)"
-SECRETIVE = frozenset({"userData", "userDataBase64", "networkData", "networkDataBase64", "caBundle", "password"})
+SECRETIVE = frozenset(
+    {
+        "userData",
+        "userDataBase64",
+        "networkData",
+        "networkDataBase64",
+        "kubevirt.io/ignitiondata",
+        "caBundle",
+        "password",
+    }
+)
 """fields that may hold what nobody else should read, or that are long and say nothing"""
 NOISE = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
@@ -47,6 +57,12 @@ class Listing:
     resource: Resource
     namespace: str | None = None
     label: str | None = None
+    controller: str | None = None
+    """the kind that made them, where no label says so"""
+
+    def takes(self, document: Mapping[str, Any]) -> bool:
+        owners = document["metadata"].get("ownerReferences") or ()
+        return self.controller is None or any(o.get("controller") and o["kind"] == self.controller for o in owners)
 
 
 @click.command("support-bundle")
@@ -58,15 +74,15 @@ class Listing:
 def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     """Collect what is needed to find out what is wrong, in one file.
 
-    It holds our objects in all namespaces and the VMs that they made, events, the pods and logs of our services,
-    webhook configurations and versions. Secrets are not read; cloud-init data and certificates are left out. What your
-    rights do not reach is named in problems.txt, and the rest is collected all the same. Look through it before you
-    send it.
+    It holds our objects in all namespaces, the VMs, revisions and kept disks that they made, migrations, events, the
+    pods and logs of our services, webhook configurations and versions. Secrets are not read; cloud-init data and
+    certificates are left out. What your rights do not reach is named in problems.txt, and the rest is collected all
+    the same. Look through it before you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
     pages, problems = cluster.run(lambda api: _collected(api, lambda text: click.echo(text, err=True)))
-    pages += _stack_logs(cluster.kubeconfig.parent)
+    pages += _of_a_stack(cluster.kubeconfig.parent)
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
     if problems:
         pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
@@ -85,12 +101,13 @@ async def _collected(api: Api, say: Callable[[str], None]) -> tuple[list[Page], 
     pages: list[Page] = []
     problems: list[str] = []
     for each in _listings():
-        say(f"reading {each.resource.plural}")
+        say(f"reading {each.file.removesuffix('.yaml')}")
         try:
             items, _ = await api.list(each.resource, each.namespace, label_selector=each.label)
         except ApiError as error:
             problems.append(f"{each.file}: {error}")
             continue
+        items = [item for item in items if each.takes(item)]
         if items:
             pages.append(Page(each.file, _yaml([redacted(item) for item in items])))
         if each.resource.plural == "pods":
@@ -117,10 +134,15 @@ def _listings() -> Iterator[Listing]:
     for kind in KINDS:
         where = resource(kind.group, kind.versions[0], kind.plural, namespaced=kind.namespaced)
         yield Listing(f"{kind.plural}.yaml", where)
-    for kind in (kubevirt.MACHINE, kubevirt.INSTANCE):
+    for kind, warm in ((kubevirt.MACHINE, meta.WARM_STATE), (kubevirt.INSTANCE, meta.WARM_POOL)):
         where = resource(kind.group, kind.versions[0], kind.plural)
         yield Listing(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
-        yield Listing(f"{kind.plural}-warm.yaml", where, label=meta.WARM_STATE)
+        yield Listing(f"{kind.plural}-warm.yaml", where, label=warm)
+    instances = resource(kubevirt.INSTANCE.group, kubevirt.INSTANCE.versions[0], kubevirt.INSTANCE.plural)
+    yield Listing(f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
+    yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
+    yield Listing("kept-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
+    yield Listing("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
     for group, version_, plural in (
         ("apps", "v1", "deployments"),
         ("coordination.k8s.io", "v1", "leases"),
@@ -144,12 +166,14 @@ async def _log(api: Api, pods: Resource, name: str) -> Page:
     return Page(f"logs/{name}.log", await api.text(pods.path(meta.NAMESPACE, name, "log"), query=query))
 
 
-def _stack_logs(directory: Path) -> list[Page]:
-    """Those of an embedded stack, where the kubeconfig is one's."""
+def _of_a_stack(directory: Path) -> list[Page]:
+    """What an embedded stack says of itself, where the kubeconfig is one's."""
     logs = directory / "logs"
     if not (directory / "endpoints.json").is_file() or not logs.is_dir():
         return []
-    return [Page(f"logs/{path.name}", _end(path)) for path in sorted(logs.iterdir()) if path.is_file()]
+    told = [Page(f"logs/{path.name}", _end(path)) for path in sorted(logs.iterdir()) if path.is_file()]
+    status = directory / "status.json"
+    return [*told, Page("stack.json", status.read_text())] if status.is_file() else told
 
 
 def _end(path: Path) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.bundle import REDACTED, redacted
+from cli.bundle import REDACTED, Listing, redacted
+from runtime.resource import Resource
 
 Json = dict[str, Any]
 
@@ -25,6 +26,11 @@ Json = dict[str, Any]
             id="who wrote what is left out",
         ),
         pytest.param(
+            {"metadata": {"annotations": {"kubevirt.io/ignitiondata": "{}"}}},
+            {"metadata": {"annotations": {"kubevirt.io/ignitiondata": REDACTED}}},
+            id="so is what Ignition is given",
+        ),
+        pytest.param(
             {"webhooks": [{"clientConfig": {"caBundle": "QQ==", "url": "u"}}]},
             {"webhooks": [{"clientConfig": {"caBundle": REDACTED, "url": "u"}}]},
             id="certificates are left out",
@@ -33,6 +39,18 @@ Json = dict[str, Any]
 )
 def test_secrets_stay(before: Json, after: Json) -> None:
     assert redacted(before) == after
+
+
+def test_instances_that_no_label_tells_are_told_by_who_made_them() -> None:
+    def made_by(kind: str, controller: bool = True) -> Json:
+        return {"metadata": {"ownerReferences": [{"kind": kind, "controller": controller}]}}
+
+    instances = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+    of_sets = Listing("x.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
+    assert of_sets.takes(made_by("VirtualMachineInstanceReplicaSet"))
+    assert not of_sets.takes(made_by("VirtualMachineInstanceReplicaSet", controller=False))
+    assert not of_sets.takes(made_by("VirtualMachine"))
+    assert not of_sets.takes({"metadata": {}})
 
 
 def test_the_copy_that_kubectl_keeps_is_left_out_with_what_it_repeats() -> None:

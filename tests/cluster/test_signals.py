@@ -143,6 +143,8 @@ def test_a_support_bundle_has_what_a_helper_asks_for(running: Places, tmp_path: 
     assert {
         "virtualmachinepools.yaml",
         "virtualmachines-of-pools.yaml",
+        "revisions.yaml",
+        "stack.json",
         "events.yaml",
         "leases.yaml",
         "customresourcedefinitions.yaml",

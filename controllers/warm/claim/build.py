@@ -35,8 +35,8 @@ from runtime.store import Store
 log = logging.getLogger(__name__)
 
 BEGINNINGS = Backoff(base_seconds=0.5, cap_seconds=10)
-WORKERS = 32
-"""Claims that are worked on at once. Each makes one call at a time, so that is also how many calls there are."""
+WORKERS = 512
+"""Claims that are worked on at once, those included that only wait for a machine to answer."""
 
 
 class Claims:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.warm.claim.actions import Rest
+from controllers.warm.claim.actions import Check, Rest, Step
 from controllers.warm.claim.apply import Apply
 from controllers.warm.claim.line import Line
 from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.observe import Floor, Observe, Stores
 from controllers.warm.claim.plan import plan
-from controllers.warm.claim.state import CLAIMS, Claim, claim
+from controllers.warm.claim.state import CLAIMS, Claim, State, claim
 from controllers.warm.guest import Guest
 from controllers.warm.machine import Machine
 from controllers.warm.nodes import Node
+from controllers.warm.pool.checks import asks
 from controllers.warm.pools import Misfit, Pool
 from runtime.api import Api
 from runtime.controller import Unfinished
@@ -24,6 +26,8 @@ from runtime.resource import Key
 
 MOST_STEPS = 40
 """of one claim in a row; a claim comes to rest after ten of them"""
+TURNS = 32
+"""Claims that are gone on with at once. Each makes one call at a time, so that is also how many calls there are."""
 WOKEN = 16
 """Those whose turn is next are looked at when there is one machine more: more than one, as looking takes a while."""
 
@@ -39,6 +43,7 @@ class ClaimController:
     apply: Apply
     now: Callable[[], datetime]
     enqueue: Enqueue
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
     _memories: dict[str, Memory] = field(default_factory=dict)
     """by UID of the claim"""
     _older: set[str] = field(default_factory=set)
@@ -63,6 +68,10 @@ class ClaimController:
         self._leading = False
 
     async def reconcile(self, key: Key) -> float | None:
+        async with self.turns:
+            return await self._go_on(key)
+
+    async def _go_on(self, key: Key) -> float | None:
         shown = self.stores.claims.get(key)
         if shown is None:
             return None
@@ -77,12 +86,24 @@ class ClaimController:
                 if state.claim.over and not state.machines:
                     self._forget(shown.uid)
                 return step.seconds
-            await self.apply(state, step, memory)
+            await self._take_step(state, step, memory)
             now = self.stores.claims.get(key)
             if now is None or now.uid != shown.uid:  # its event has put it, or its successor, in the queue
                 return None
             shown = now
         raise Unfinished(f"still not at rest after {MOST_STEPS} steps; the last was {type(step).__name__}")
+
+    async def _take_step(self, state: State, step: Step, memory: Memory) -> None:
+        """A machine that is asked over the network may never answer. Whoever waits for that keeps nobody from going
+        on: one pool's silent machines must not hold up the claims of all others."""
+        if not isinstance(step, Check) or state.pool is None or not asks(state.pool):
+            await self.apply(state, step, memory)
+            return
+        self.turns.release()
+        try:
+            await self.apply(state, step, memory)
+        finally:
+            await self.turns.acquire()
 
     async def _read(self, shown: Claim, memory: Memory) -> bool:
         """The claim from the API. False if it is gone."""

@@ -1,0 +1,78 @@
+"""Which claims are gone on with, while others wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from controllers.warm.claim.actions import Check, Step
+from controllers.warm.claim.apply import Apply
+from controllers.warm.claim.controller import ClaimController
+from controllers.warm.claim.memory import Memory
+from controllers.warm.claim.observe import Floor, Observe, Stores
+from controllers.warm.claim.state import Claim, State, by_uid
+from controllers.warm.pools import Pool
+from controllers.warm.queues import Queues
+from kinds.warm import Warm
+from runtime.api import Api
+from runtime.store import Store
+from tests.controllers.warm.builders import NOW, a_pool, machine
+from tests.controllers.warm.claim.builders import a_claim, bound, state, taken
+
+SILENT = a_claim(name="silent", uid="silent", status=bound("m"))
+OTHER = a_claim(name="other", uid="other")
+PROBED = a_pool(readiness={"http": {"port": 80}})
+
+
+class Steps:
+    """Takes steps; a machine that is asked never answers."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    async def __call__(self, s: State, step: Step, memory: Memory) -> None:
+        self.taken.append(f"{type(step).__name__} {s.claim.name}")
+        if isinstance(step, Check):
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("pool", "goes_on"),
+    [
+        pytest.param(PROBED, True, id="one that is asked over the network"),
+        pytest.param(a_pool(), False, id="what is only read is read in one's turn"),
+    ],
+)
+async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: Pool, goes_on: bool) -> None:
+    claims: Store[Claim] = Store({"uid": by_uid})
+    for c in (SILENT, OTHER):
+        claims.put(c.key, c)
+    steps = Steps()
+
+    def observe(c: Claim, memory: Memory) -> State:
+        if c.uid == SILENT.uid:
+            return state(c, taken("m", Warm.ALLOCATING, activated=True), pool=pool)
+        return state(c, candidate=machine("n"))
+
+    controller = ClaimController(
+        cast(Api, None),
+        Stores(claims, Store(), Queues(Store(), Store(), Store())),
+        Floor(),
+        cast(Observe, observe),
+        cast(Apply, steps),
+        lambda: NOW,
+        lambda key, seconds: None,
+        turns=asyncio.Semaphore(1),
+    )
+    waiting = asyncio.create_task(controller.reconcile(SILENT.key))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(controller.reconcile(OTHER.key))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert steps.taken[0] == "Check silent"
+    assert ("Take other" in steps.taken) == goes_on
+    for task in (waiting, other):
+        task.cancel()
+    await asyncio.gather(waiting, other, return_exceptions=True)

@@ -17,7 +17,7 @@ PROMETHEUS := $(VENV)/.prometheus
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test lint bench docs manifests setup lock clean
+.PHONY: run test lint bench docs manifests plugin setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -41,6 +41,10 @@ docs: setup
 # For clusters without Helm.
 manifests: setup $(HELM)
 	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
+
+# What krew installs, for this machine's system.
+plugin: setup
+	@sh requirements/plugin.sh $(BIN)/python dist
 
 bench: setup
 	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
@@ -85,6 +89,7 @@ lock:
 	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
 	  pyproject.toml
+	@$(COMPILE) --extra cli -c requirements/all.lock -o requirements/cli.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import click
 
-from cli.output import STRUCTURED, print_as
+from cli.output import STRUCTURED, Failed, print_as
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,11 @@ def called(program: str) -> str:
 
 def _load(target: str) -> Any:
     module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as missing:
+        # An image, and the plugin that krew installs, have what their own commands need.
+        raise Failed(f"this is not part of this installation, which has no {missing.name}") from None
 
 
 def _structured(arguments: Sequence[str]) -> str | None:

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.cluster import Cluster
-from cli.main import COMMANDS, called, main, poolhouse
+from cli.main import COMMANDS, Entry, called, main, poolhouse
 from cli.output import Failed
 from runtime.api import Api, Forbidden
 
@@ -67,6 +67,15 @@ def test_every_command_and_option_says_what_it_is_for(command: click.Command) ->
     assert command.help
     silent = [each.opts for each in command.params if isinstance(each, click.Option) and not each.help]
     assert not silent
+
+
+def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "crds", Entry("nowhere.to.be.found:it", ""))
+    result = CliRunner().invoke(poolhouse, ["crds"])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: this is not part of this installation, which has no nowhere\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from controllers.pool.batch import Outcome, has_revision
 from controllers.pool.guest import Guest
 from controllers.pool.keep import release
 from controllers.pool.kept import Kept
+from controllers.pool.leftovers import Leftovers
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.naming import split
+from controllers.pool.naming import ordinal_of, split
 from controllers.pool.news import News
 from controllers.pool.observe import observe
 from controllers.pool.plan import Plan, plan
@@ -30,9 +31,6 @@ from runtime.resource import Key
 GATHER_SECONDS = 0.1
 """Changes of a pool's VMs within this time are looked at once: a thousand VMs that start make thousands of events, and
 every look costs a pass over the pool."""
-GONE_SECONDS = 300.0
-"""For so long after a VM went away, its disks are looked for before one of its name is made. The garbage collector may
-take its time, and would take the disks from under the new VM."""
 SAID_SECONDS = 30.0
 """News that is older when we come to lead was told by who led before."""
 STATUS_SECONDS = 1.0
@@ -57,8 +55,7 @@ class PoolController:
     """wishes about scale-in that are none, and were said to be so, by pool"""
     _moved: dict[str, dict[str, tuple[bool, float]]] = field(default_factory=dict)
     """VMs whose owner reference came back or went, and when, by pool, until that was said"""
-    _gone: dict[str, dict[str, float]] = field(default_factory=dict)
-    """names of VMs that went away, and when, by pool"""
+    _leftovers: Leftovers = field(default_factory=Leftovers)
     _healing: dict[str, Healing | None] = field(default_factory=dict)
     """what was written before VMs were replaced, which the store may not show yet"""
 
@@ -89,11 +86,10 @@ class PoolController:
         return [pool.uid if pool else "", *{other.uid for _, other in others}]
 
     def _with_memory(self, state: State) -> State:
-        went = self._gone.get(state.pool.uid)
-        if went:
-            recent = {name: at for name, at in went.items() if self.clock() - at < GONE_SECONDS}
-            self._gone[state.pool.uid] = recent
-            state = replace(state, gone=frozenset(recent))
+        if gone := self._leftovers.suspect(state.pool.uid, self.clock()):
+            passed_over = self._leftovers.passed_over(state.pool.uid, self.clock())
+            ordinals = {ordinal for name in passed_over if (ordinal := ordinal_of(state.pool.name, name)) is not None}
+            state = replace(state, gone=gone, taken=state.taken | ordinals)
         pool, known = state.pool, self._healing.get(state.pool.uid)
         if known is None or (pool.status.healing or Healing()).replaced >= known.replaced:
             return state
@@ -114,6 +110,9 @@ class PoolController:
             self._failures[pool.uid] = outcome.failure
         elif state.settled:
             self._failures.pop(pool.uid, None)
+        for each in outcome.undone:
+            if isinstance(each, Create) and each.anew:
+                self._leftovers.refused(pool.uid, each.name, self.clock())
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.undone))
         fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
         self.metrics.healed(pool.key, len(healed(done)))
@@ -174,7 +173,7 @@ class PoolController:
             self._failures.pop(old.uid, None)
             self._written.pop(old.uid, None)
             self._healing.pop(old.uid, None)
-            self._gone.pop(old.uid, None)
+            self._leftovers.forget(old.uid)
             self._misread.pop(old.uid, None)
             self._moved.pop(old.uid, None)
         for pool in (old, new):
@@ -190,12 +189,13 @@ class PoolController:
         owners = {m.owner for m in (old, new) if m is not None and m.owner_name}
         waited = self._waiting(owners)
         if new is not None and new.owner_name:
+            self._leftovers.came(new.owner, new.name)
             self.expectations.saw_create(new.owner, new.name)
             self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
         if new is None and old is not None:
             self.stores.forget(old.key)
         if new is None and old is not None and old.owner_name:
-            self._gone.setdefault(old.owner, {})[old.name] = self.clock()
+            self._leftovers.went(old.owner, old.name, self.clock())
         if old is not None and new is not None and old.uid == new.uid and old.owner != new.owner:
             for m, here in ((old, False), (new, True)):
                 if m.owner_name:

@@ -26,10 +26,13 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
         yield SaveRevision(state.revision.name, state.revision.number, "the template is new")
     reason = f"{len(state.alive)} of {wanted} VMs exist"
     kept_for = {disk.kept_for for disk in state.kept}
+    found = []
     for ordinal in free(state.taken, min(missing, state.burst)):
         name = name_of(state.pool.name, ordinal)
         anew = (healed_before(state, name) or name in state.gone) and name not in kept_for
-        yield Create(name, ordinal, state.revision.name, reason, anew)
+        found.append(Create(name, ordinal, state.revision.name, reason, anew))
+    # A first one that is refused holds up all that come after it: those that may find old disks come last.
+    yield from sorted(found, key=lambda create: create.anew)
 
 
 def seconds_until_a_name_is_given_up(state: State, now: datetime) -> float | None:

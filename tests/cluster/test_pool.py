@@ -105,6 +105,24 @@ async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_go
         assert await place.disks() == {}
 
 
+async def test_a_disk_that_does_not_go_holds_up_no_other_vm(control_plane: Any, place: Place) -> None:
+    await place.pool(3)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1, 2, 3))
+        await place.disk("root-1", (await place.machines())["web-1"])
+        await place.api.patch(
+            DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": ["tests.poolhouse.dev/stuck"]}}
+        )
+        await place.change(replicas=0)
+        await until(place.names, [])
+        await place.change(replicas=3)
+        await until(place.names, web(2, 3))
+        await asyncio.sleep(2)
+        assert await place.names() == web(2, 3), "nothing is made upon a disk that is being deleted"
+        await place.api.patch(DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": []}})
+        await until(place.names, web(1, 2, 3))
+
+
 async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any, place: Place) -> None:
     labels = {meta.KEPT_BY: "of-a-pool-before", meta.KEPT_FOR: "web-1"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

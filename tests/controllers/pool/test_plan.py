@@ -66,6 +66,9 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
             state(3, machine(1), leaving(2), taken=[3]), creates(4), id="waiting for one does not hold up the others"
         ),
         pytest.param(state(1, machine(2)), [], id="a high ordinal is as good as a low one"),
+        pytest.param(
+            state(3, gone=frozenset({"web-1"})), creates(2, 3, 1), id="one that may find old disks holds up no other"
+        ),
     ],
 )
 def test_growing(observed: State, expected: list[Any]) -> None:

@@ -29,6 +29,8 @@ class Ec2:
     endpoint: str
     client: Any
     subnets: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    """of our own: to list those of Amazon takes the stand-in seconds"""
 
     @property
     def terms(self) -> Terms:
@@ -49,13 +51,6 @@ class Ec2:
         """What the document's tag says, of those that live."""
         return sorted(each["Tags"]["WarmPool"] for each in self.instances(**{"poolhouse.dev__warm-pool": pool}))
 
-    def image(self) -> str:
-        found = self.client.describe_images(Owners=["amazon"])["Images"]
-        return str(found[0]["ImageId"])
-
-    def images(self) -> list[str]:
-        return [str(each["ImageId"]) for each in self.client.describe_images(Owners=["amazon"])["Images"][:2]]
-
 
 @contextmanager
 def ec2() -> Iterator[Ec2]:
@@ -71,7 +66,8 @@ def ec2() -> Iterator[Ec2]:
             made = client.create_subnet(VpcId=network, CidrBlock=f"127.0.{number}.0/24")
             found.subnets.append(made["Subnet"]["SubnetId"])
         for name in ("MyPreprovisionedKeypair", "MyOtherKeypair"):
-            client.create_key_pair(KeyName=name)
+            client.create_key_pair(KeyName=name, KeyType="ed25519")
+            found.images.append(client.register_image(Name=name)["ImageId"])
         yield found
     finally:
         server.stop()

@@ -10,6 +10,8 @@ import pytest
 import pytest_asyncio
 
 from controllers.warm.ec2.settings import Terms
+from controllers.warm.pool import controller as pooling
+from controllers.warm.pool.leave import FINALIZER
 from controllers.warm.pools import POOLS
 from kinds import meta
 from kinds.virtual_kubelet import Terms as Wish
@@ -57,7 +59,7 @@ async def agents() -> AsyncIterator[Agent]:
 async def made(
     desk: Counter, cloud: Ec2, replicas: int, name: str = "mac", *, ec2: Json | None = None, **spec: Any
 ) -> Json:
-    given = {"imageID": cloud.image(), "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
+    given = {"imageID": cloud.images[0], "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
     spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 2}, **spec}
     metadata = {"namespace": desk.namespace, "name": name}
     body = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": metadata, "spec": spec}
@@ -75,7 +77,7 @@ async def test_the_documents_sample_fills_to_eleven_and_then_rests(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
     # Its subnets and images are nobody's; the ones of the stand-in take their places.
-    images = dict(zip(("ami-1287634276", "ami-9876789679"), cloud.images(), strict=True))
+    images = dict(zip(("ami-1287634276", "ami-9876789679"), cloud.images, strict=True))
     pools = [
         {**each, "ImageID": images[each["ImageID"]], **({"Subnets": cloud.subnets} if "Subnets" in each else {})}
         for each in SAMPLE
@@ -94,7 +96,7 @@ async def test_the_documents_sample_fills_to_eleven_and_then_rests(
         assert len(there) == 11
         await asyncio.sleep(1)  # statuses are written a second late
         writes = running.writes()
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)
         assert cloud.ids() == there
         assert cloud.ids("terminated") == set()
         assert running.writes() == writes
@@ -129,6 +131,16 @@ async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
         await desk.unclaim("mine")
         await until(states(cloud), ["Ready", "Ready"])
         assert agents.terminated == 1
+        # The document's annotations: what waits is otherwise, so one is launched.
+        wanted = {"poolhouse.dev/instance-type": "m5.xlarge", "poolhouse.dev/image-id": cloud.images[1]}
+        await desk.claim("other", annotations=wanted)
+        said = await desk.becomes("other", "Ready")
+        assert said["launchType"] == "Cold"
+        assert said["launchReason"].startswith("OverrideMismatch")
+        (made_for_it,) = cloud.instances(WarmPool="InUse")
+        assert (made_for_it["InstanceType"], made_for_it["ImageId"]) == ("m5.xlarge", cloud.images[1])
+        await desk.unclaim("other")
+        await until(states(cloud), ["Ready", "Ready"])
         assert cloud.ids("shutting-down", "terminated") >= {used["InstanceId"]}
 
 
@@ -137,7 +149,7 @@ async def test_an_application_that_fails_costs_its_instance(
 ) -> None:
     agents.phase = "Failed"
     async with controllers(control_plane.kubeconfig, cloud.terms):
-        spec = {"readiness": {"timeoutSeconds": 4}, "default": True}
+        spec = {"readiness": {"timeoutSeconds": 2}, "default": True}
         await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, **spec)
         await until(states(cloud), ["Ready"])
         (first,) = cloud.ids()
@@ -157,6 +169,22 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         await until(states(cloud), ["PENDING_WARMPOOL_PROVISIONING"])
         agents.serving(True)
         await until(states(cloud), ["Ready"])
+        # A pool that is deleted leaves its instances, if it is to.
+        await desk.change("mac", deletionPolicy="Orphan")
+        await until(lambda: finalizers(desk), [FINALIZER])
+        await desk.api.delete(POOLS, desk.namespace, "mac")
+        await until(lambda: finalizers(desk), None)
+        (left,) = cloud.instances()
+        assert left["Tags"][meta.ORPHANED] == "PoolDeleted"
+        assert left["Tags"]["WarmPool"] == "Ready"
+
+
+async def finalizers(desk: Counter) -> list[str] | None:
+    try:
+        found = await desk.api.get(POOLS, desk.namespace, "mac")
+    except NotFound:
+        return None
+    return list(found["metadata"].get("finalizers") or ())
 
 
 async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
@@ -171,14 +199,21 @@ async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: 
         await until(lambda: desk.available("mac"), 2)
         await desk.claim("next")
         said = await desk.becomes("next", "Ready")
-        assert said["instanceRef"]["id"] in there
+        assert said["instanceRef"]["id"] in there, said
         assert (await desk.phase("mine")) == "Ready"
         await until(states(cloud), ["InUse", "InUse", "Ready", "Ready"])
         assert there <= cloud.ids()
+        # Somebody ends one that waits and one that is used.
+        waiting = next(iter(cloud.ids(WarmPool="Ready")))
+        cloud.client.terminate_instances(InstanceIds=[waiting, said["instanceRef"]["id"]])
+        lost = await desk.becomes("next", "Failed")
+        assert lost["instanceRef"] == said["instanceRef"]
+        assert await desk.reason("next") == "MachineLost"
+        await until(states(cloud), ["InUse", "Ready", "Ready"])
 
 
 async def test_what_no_longer_fits_is_left_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
-    first, second = cloud.images()
+    first, second = cloud.images
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 1, ec2={"imageID": first}, incompatiblePolicy="Orphan")
         await until(states(cloud), ["Ready"])
@@ -216,14 +251,20 @@ async def test_without_a_region_a_pool_says_what_is_missing(control_plane: Any, 
         assert cloud.ids() == set()
 
 
-async def test_while_ec2_is_away_nothing_is_ended(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+async def test_while_ec2_is_away_nothing_is_ended_and_the_pool_says_so(
+    control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 2)
         await until(states(cloud), ["Ready", "Ready"])
         there = cloud.ids()
+    monkeypatch.setattr(pooling, "BLIND_SECONDS", 1.0)
     nowhere = Terms(cloud.terms.region, "http://127.0.0.1:9", period_seconds=0.3)
-    async with controllers(control_plane.kubeconfig, nowhere):
-        await asyncio.sleep(3)
-        with pytest.raises(NotFound):
-            await desk.api.get(CLAIMS, desk.namespace, "nobody")
+    async with controllers(control_plane.kubeconfig, nowhere) as running:
+        await until(lambda: desk.condition("Degraded", "mac"), ("True", "MachinesUnseen"))
+        assert await desk.available("mac") == 2, "what was seen last stays"
+        assert "PoolEmpty" not in await desk.news()
+        writes = running.writes()
+        await asyncio.sleep(1)
+        assert running.writes() == writes
     assert cloud.ids() == there

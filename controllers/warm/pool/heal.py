@@ -11,7 +11,7 @@ from datetime import datetime
 
 from controllers.warm.machine import Machine, seconds_since
 from controllers.warm.pool.actions import Action, Count, Move, Terminate
-from controllers.warm.pool.state import State, Vital, held
+from controllers.warm.pool.state import NOTHING_KNOWN, State, Vital, held
 from kinds.warm import Warm
 
 NODE_SECONDS = 300.0
@@ -22,6 +22,8 @@ def machines_fail_their_checks(state: State, now: datetime) -> Iterator[Action]:
     for m in state.in_state(Warm.READY, Warm.STANDING_BY, Warm.UNKNOWN):
         vital = state.vital(m)
         verdict = vital.waiting if m.state is not Warm.STANDING_BY else vital.awake
+        if verdict == NOTHING_KNOWN:  # of a process that has just begun: it is about to be asked
+            continue
         if verdict.verdict == "Unable":
             if m.state is not Warm.UNKNOWN:
                 yield Move(m, Warm.UNKNOWN, verdict.message)

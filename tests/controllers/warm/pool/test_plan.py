@@ -311,6 +311,9 @@ TIRED = {"a": failing(9)}
         pytest.param(
             state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)), [], id="what is claimed is not touched"
         ),
+        pytest.param(
+            state(1, machine("a"), health={"a": Vital()}), [], id="what a process that has just begun has not asked yet"
+        ),
     ],
 )
 def test_healing(observed: State, expected: list[Any]) -> None:

@@ -65,7 +65,8 @@ class Apply:
         ]
         failures = [outcome.failure for outcome in outcomes if outcome.failure]
         undone = tuple(action for outcome in outcomes for action in outcome.undone)
-        return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes), undone)
+        held = tuple(name for outcome in outcomes for name in outcome.held)
+        return Outcome(failures[0] if failures else None, any(outcome.again for outcome in outcomes), undone, held)
 
     async def release(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
         """Without a pool for VMs whose pool is gone."""
@@ -89,13 +90,16 @@ class Apply:
             self.batches.give_up(pool, actions)
             return self.batches.refused(pool, actions[0], error)
         prepared = dict(zip(actions, documents, strict=True))
+        held: list[str] = []
 
         async def create(action: Create) -> None:
-            if action.anew:
-                await self._without_disks(prepared[action])
+            if action.anew and (disk := await self._old_disk(prepared[action])):
+                held.append(action.name)
+                raise Conflict(f"{disk} of the VM before it is still there", status=409)
             await self.prepare.create(prepared[action])
 
-        return await self.batches.make(pool, actions, create, most=state.burst)
+        outcome = await self.batches.make(pool, actions, create, most=state.burst)
+        return replace(outcome, held=tuple(held))
 
     async def _delete(self, pool: Pool, a: Delete) -> None:
         if a.keep_disks:
@@ -110,7 +114,8 @@ class Apply:
                 propagation="Background",
             )
 
-    async def _without_disks(self, vm: Json) -> None:
+    async def _old_disk(self, vm: Json) -> str:
+        """Something of the VM before it that is still there, or nothing."""
         namespace = vm["metadata"]["namespace"]
         for disk in template.disk_names(vm):
             for resource in (DATA_VOLUMES, CLAIMS):
@@ -118,7 +123,8 @@ class Apply:
                     metadata = (await self.api.get(resource, namespace, disk))["metadata"]
                     # One without an owner is nobody's leftover: it was brought, or kept, for this VM.
                     if metadata.get("ownerReferences") or "deletionTimestamp" in metadata:
-                        raise Conflict(f"{resource.kind} {disk} of the VM before it is still there", status=409)
+                        return f"{resource.kind} {disk}"
+        return ""
 
     async def _heal(self, pool: Pool, a: Heal) -> None:
         # Each of its failures is written into it, so the version that was planned from is an old one as a rule.

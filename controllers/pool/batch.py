@@ -29,6 +29,8 @@ class Outcome:
     """something was not done, whether or not that is anybody's fault"""
     undone: tuple[Action, ...] = ()
     """what was certainly not done"""
+    held: tuple[str, ...] = ()
+    """names of VMs that were not made, as disks of the ones before are still there"""
 
 
 PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)

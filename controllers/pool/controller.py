@@ -110,9 +110,8 @@ class PoolController:
             self._failures[pool.uid] = outcome.failure
         elif state.settled:
             self._failures.pop(pool.uid, None)
-        for each in outcome.undone:
-            if isinstance(each, Create) and each.anew:
-                self._leftovers.refused(pool.uid, each.name, self.clock())
+        for name in outcome.held:
+            self._leftovers.refused(pool.uid, name, self.clock())
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.undone))
         fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
         self.metrics.healed(pool.key, len(healed(done)))

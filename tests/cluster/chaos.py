@@ -11,7 +11,7 @@ from typing import Any
 
 from controllers.pool.guest import guest
 from controllers.pool.machine import machine
-from controllers.pool.stores import CLAIMS, GUESTS, MACHINES
+from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
 from kinds import meta
 from runtime.api import ApiError, Expired, NotFound, Resource
 from tests.cluster.budget import Budget
@@ -25,6 +25,15 @@ TOLERATED = 2
 QUOTA = "few"
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SELECTORS: list[list[Json]] = [
+    [],
+    [],
+    [{}],
+    [{"matchLabels": {"no": "vm"}}],
+    [{"matchLabels": {"mine": "yes"}}, {}, {"matchLabels": {meta.POOL: "web"}}],
+    [{"matchExpressions": [{"key": "mine", "operator": "DoesNotExist"}]}],
+]
+"""of ordered policies: none, all, nobody, overlapping, and those whom nobody has labelled"""
 BROKEN = {
     "sim.poolhouse.dev/fail": "CrashLoopBackOff",
     "sim.poolhouse.dev/fail-times": "2",
@@ -159,6 +168,7 @@ class People:
                 self.protect,
                 self.quota,
                 self.stick,
+                self.stick_disk,
                 self.unstick,
                 self.stranger,
             ]
@@ -189,9 +199,11 @@ class People:
     async def preserve(self) -> str:
         how = self.chance.choice(["Offline", "Disabled"])
         order = self.chance.choice(["Oldest", "Newest", "Random"])
-        policy = {"statePreservation": how, "selectionPolicy": {"basePolicy": order}}
-        await self.place.change(scaleInStrategy={"proactive": policy})
-        return f"{how}, {order}"
+        first = self.chance.choice(SELECTORS)
+        selection = {"basePolicy": order, "orderedPolicies": [{"labelSelector": each} for each in first]}
+        strategy = {"proactive": {"statePreservation": how, "selectionPolicy": selection}}
+        await self.place.change(scaleInStrategy=strategy, updateStrategy={"proactive": {"selectionPolicy": selection}})
+        return f"{how}, {first}, {order}"
 
     async def delete_one(self) -> str:
         if not (member := self._member()):
@@ -274,20 +286,35 @@ class People:
         if not (member := self._member()):
             return ""
         document = await self.place.api.get(MACHINES, self.place.namespace, member)
-        have = document["metadata"].get("finalizers") or []
-        change = {"resourceVersion": document["metadata"]["resourceVersion"], "finalizers": [*have, STUCK]}
-        await self.place.meta(member, **change)
-        return f"stick {member}"
+        return await self._finalize(MACHINES, document, stuck=True)
+
+    async def stick_disk(self) -> str:
+        if not (disks := await self._disks()):
+            return ""
+        return await self._finalize(DATA_VOLUMES, self.chance.choice(disks), stuck=True)
 
     async def unstick(self) -> str:
-        for name, document in (await self.place.machines()).items():
-            have = document["metadata"].get("finalizers") or []
-            if STUCK in have:
-                left = [each for each in have if each != STUCK]
-                version = document["metadata"]["resourceVersion"]
-                await self.place.meta(name, resourceVersion=version, finalizers=left)
-                return f"unstick {name}"
+        machines = list((await self.place.machines()).values())
+        for resource, documents in ((MACHINES, machines), (DATA_VOLUMES, await self._disks())):
+            for document in documents:
+                if STUCK in (document["metadata"].get("finalizers") or ()):
+                    return await self._finalize(resource, document, stuck=False)
         return ""
+
+    async def _disks(self) -> list[Json]:
+        return (await self.place.api.list(DATA_VOLUMES, self.place.namespace))[0]
+
+    async def _finalize(self, resource: Resource, document: Json, *, stuck: bool) -> str:
+        metadata = document["metadata"]
+        if stuck and metadata.get("deletionTimestamp"):
+            return ""
+        others = [each for each in metadata.get("finalizers") or () if each != STUCK]
+        change = {
+            "resourceVersion": metadata["resourceVersion"],
+            "finalizers": [*others, STUCK] if stuck else others,
+        }
+        await self.place.api.patch(resource, self.place.namespace, metadata["name"], {"metadata": change})
+        return f"{'stick' if stuck else 'unstick'} {metadata['name']}"
 
     async def stranger(self) -> str:
         if self.strangers >= 2:

@@ -12,7 +12,7 @@ from controllers.pool.actions import Create, Heal
 from controllers.pool.heal import remembered
 from controllers.pool.machine import Machine
 from controllers.pool.plan import plan
-from controllers.pool.state import State
+from controllers.pool.state import Failure, State
 from controllers.pool.status import status
 from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
 
@@ -54,6 +54,11 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(eight(bad(1), machine(2, ready=False), machine(3, ready=False)), [], id="others are on their way"),
         pytest.param(eight(bad(1), machine(2, ready=False)), ["web-1"], id="within what is left of the limit"),
         pytest.param(eight(bad(1), leaving(2)), ["web-1"], id="one that is gone for now is down too"),
+        pytest.param(
+            replace(eight(bad(1), leaving(2, seconds=400)), failure=Failure("FailedCreate", "exceeded quota")),
+            ["web-1"],
+            id="a full quota is no reason to leave one broken: its room is what the next one takes",
+        ),
         pytest.param(eight(bad(1), bad(2), bad(3)), [], id="when more fail than may be down, it is not the VMs"),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(60)), [], id="it stays stopped"),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),

@@ -24,6 +24,10 @@ BORN = [machine(1, born="2026-02"), machine(2, born="2026-01"), machine(3, born=
 LABELLED = [machine(1), machine(2, labels={"tier": "b"}), machine(3, labels={"tier": "a", "x": ""}), machine(4)]
 
 
+def by(key: str, value: str) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": {key: value}}}
+
+
 @pytest.mark.parametrize(
     ("machines", "policy", "expected"),
     [
@@ -62,6 +66,18 @@ LABELLED = [machine(1), machine(2, labels={"tier": "b"}), machine(3, labels={"ti
             {"basePolicy": "Oldest", "orderedPolicies": [{"labelSelector": {"matchLabels": {"no": "vm"}}}]},
             ["web-1", "web-2", "web-3", "web-4"],
             id="a policy that selects nobody leaves nobody out",
+        ),
+        pytest.param(
+            LABELLED,
+            {"basePolicy": "Oldest", "orderedPolicies": [{"labelSelector": {}}, by("tier", "a")]},
+            ["web-1", "web-2", "web-3", "web-4"],
+            id="an empty selector selects all, so that nothing is left for those behind it",
+        ),
+        pytest.param(
+            LABELLED,
+            {"basePolicy": "Oldest", "orderedPolicies": [by("tier", "b"), {"labelSelector": {}}, by("tier", "b")]},
+            ["web-2", "web-1", "web-3", "web-4"],
+            id="of two that select a VM the first counts",
         ),
     ],
 )

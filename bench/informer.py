@@ -1,5 +1,6 @@
 """What the runtime costs: a call against the same call by bare aiohttp and json, and a list into views against the same
-pages parsed and thrown away. Memory is that of a process of its own.
+pages parsed and thrown away; and three views of the same objects, with a watch each and with one for all. Memory is
+that of a process of its own.
 
     python -m bench.informer [--machines 1000 10000] [--calls 3000] [--rounds 3]
 """
@@ -14,7 +15,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,8 +25,8 @@ import aiohttp
 from aiohttp import web
 
 from runtime.api import Api, Resource
-from runtime.feed import PAGE
-from runtime.informer import Informer
+from runtime.feed import PAGE, Feed
+from runtime.informer import Informer, shared
 
 Json = dict[str, Any]
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", namespaced=False)
@@ -210,6 +211,26 @@ async def per_list(api: Api, machines: int) -> None:
     before, second = resident(), await listed()
     print(f"  {(resident() - before) / len(second.store) * 1000:.2f} MB for each 1,000 views")
     assert len(first.store) == machines
+    alone, together = await readers(api, separate), await readers(api, shared)
+    print(f"  three views of each: CPU {alone:.2f} s with a watch each, {together:.2f} s with one for all")
+
+
+def separate(informers: Iterable[Informer[Machine]]) -> list[Feed]:
+    return [informer.feed for informer in informers]
+
+
+async def readers(api: Api, feeds: Callable[[list[Informer[Machine]]], list[Feed]]) -> float:
+    """CPU seconds until three have listed, as the parts of a controller do that keep views of the same objects."""
+    informers = [Informer(api, MACHINES, view) for _ in range(3)]
+    began = time.process_time()
+    running = [asyncio.create_task(feed.run()) for feed in feeds(informers)]
+    for informer in informers:
+        await informer.synced()
+    took = time.process_time() - began
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    return took
 
 
 def measure(machines: int, calls: int, rounds: int) -> None:

@@ -301,7 +301,7 @@ def _hindrance(results: Iterable[object]) -> Exception | None:
 
 def refused(error: Exception) -> Refusal:
     """A quota that is full answers as one who may not."""
-    said = str(error)
+    said = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and "quota" in said:
         return Refusal("CapacityExhausted", said)
     return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)

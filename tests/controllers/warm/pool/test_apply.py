@@ -168,7 +168,12 @@ UNSURE, BUSY = Unsure("lost"), Throttled("later")
         pytest.param(UNSURE, Outcome(again=True, hindrance=UNSURE), True, id="no answer: it may appear yet"),
         pytest.param(AlreadyExists("there"), Outcome(again=True), False, id="the name is taken"),
         pytest.param(BUSY, Outcome(again=True, hindrance=BUSY), False, id="the server is busy"),
-        pytest.param(Invalid("bad"), Outcome(refusal=Refusal("FailedCreate", "bad")), False, id="refused"),
+        pytest.param(
+            Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
+            Outcome(refusal=Refusal("FailedCreate", "bad")),
+            False,
+            id="refused, in the server's own words",
+        ),
         pytest.param(
             Forbidden("exceeded quota: q"),
             Outcome(refusal=Refusal("CapacityExhausted", "exceeded quota: q")),

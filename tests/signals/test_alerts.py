@@ -70,11 +70,11 @@ STORIES = {
     ),
     "PoolhouseOrphanedDisks": Story(
         {
-            f'{P}orphaned_disks{{namespace="n", instance="a"}}': "0x30 3x1500",
-            f'{P}orphaned_disks{{namespace="n", instance="b"}}': "0x30 3x1500",
+            f'{P}orphaned_disks{{namespace="n", instance="a"}}': "0x30 3x400",
+            f'{P}orphaned_disks{{namespace="n", instance="b"}}': "0x30 3x400",
         },
-        quiet=1400,
-        fires=1500,
+        quiet=380,
+        fires=400,
     ),
     "PoolhouseDefaulterAway": Story(
         {

@@ -18,6 +18,7 @@ from local.engine.guest import Guest
 from local.engine.hypervisor import Aborted, Refused
 from local.engine.images import Failed, Images
 from local.engine.quantity import bytes_of
+from local.engine.simulated import failing
 from local.engine.terms import Terms, too_slow
 from local.engine.views import Claim, Instance
 from local.engine.xml import Host, Malformed, Source, domain_xml, with_record
@@ -86,7 +87,7 @@ class Qemu:
 
     def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         if not instance.node:
-            return ABSENT
+            return failing(instance, faults, identity, failures, now)
         node = self.daemons.nodes.get(instance.node)
         # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
         if node is None or node.problem is not None or instance.uid in self._moving:
@@ -96,7 +97,8 @@ class Qemu:
         elsewhere = [
             other.domains[instance.uid] for other in self.daemons.nodes.values() if instance.uid in other.domains
         ]
-        return next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
+        seen = next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
+        return failing(instance, faults, identity, failures, now) if seen == ABSENT else seen
 
     def orphans(self, known: Callable[[str], bool]) -> list[str]:
         """UIDs of domains whose VMI is no more."""

@@ -43,6 +43,15 @@ def domain_of(instance: Instance, faults: Faults, identity: str, failures: int, 
     return Domain("paused" if instance.start_paused else "running", instance.node, agent=faults.agent)
 
 
+def failing(instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+    """What becomes of a start that is to fail, for who starts real guests: it is not tried. Absent where none is."""
+    over = instance.deleted is not None or instance.final or instance.phase == "Running"
+    if over or faults.outcome(identity, failures) is None:
+        return ABSENT
+    told = domain_of(instance, faults, identity, failures, now)
+    return ABSENT if told.state in ("running", "paused") else told
+
+
 def copy_seconds(memory: int, terms: Terms, dirty: int) -> float:
     """How long its memory takes to be copied; infinite where it writes over more than the last pause has time for."""
     speed = terms.bandwidth or BANDWIDTH

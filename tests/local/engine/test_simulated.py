@@ -6,8 +6,9 @@ import pytest
 
 from local.engine.domain import ABSENT
 from local.engine.faults import KEYS, KINDS, Faults, read
-from local.engine.simulated import copy_seconds, domain_of
+from local.engine.simulated import copy_seconds, domain_of, failing
 from local.engine.terms import Terms
+from local.engine.views import Instance
 from tests.local.engine.builders import NOW, ago, instance
 
 
@@ -34,6 +35,31 @@ def test_what_a_domain_would_be(
 ) -> None:
     found = domain_of(instance(phase, created=ago(age)), faults, "x", failures, NOW)
     assert (found.state, found.trouble) == (state, trouble)
+
+
+@pytest.mark.parametrize(
+    ("seen", "faults", "failures", "state"),
+    [
+        pytest.param(
+            instance("Scheduled", created=ago(9)), Faults(), 0, "absent", id="nothing is to fail: it is tried"
+        ),
+        pytest.param(
+            instance("Scheduled", created=ago(9)), Faults(fail="CrashLoopBackOff"), 0, "crashed", id="it fails"
+        ),
+        pytest.param(instance("", created=ago(0)), Faults(fail="Stuck"), 0, "starting", id="it takes for ever"),
+        pytest.param(
+            instance("", created=ago(9)), Faults(fail="CrashLoopBackOff", fail_times=1), 1, "absent", id="often enough"
+        ),
+        pytest.param(
+            instance("", created=ago(9)), Faults(fail="ErrImagePull", fail_times=2), 0, "absent", id="tried in the end"
+        ),
+        pytest.param(instance("Running"), Faults(fail="Stuck"), 0, "absent", id="what runs and is gone is gone"),
+        pytest.param(instance("Failed"), Faults(fail="Stuck"), 0, "absent", id="what has ended stays so"),
+        pytest.param(instance("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="what never ran ends at once"),
+    ],
+)
+def test_a_real_guest_that_is_to_fail_is_not_started(seen: Instance, faults: Faults, failures: int, state: str) -> None:
+    assert failing(seen, faults, "x", failures, NOW).state == state
 
 
 def test_a_stop_takes_its_time_but_no_longer_than_its_grace() -> None:

@@ -28,7 +28,7 @@ from controllers.warm.pools import POOLS
 from controllers.warm.vm import GUESTS, MACHINES, NODES
 from kinds import meta
 from local.places import Places
-from runtime.api import Invalid, Resource
+from runtime.api import Api, Invalid, Resource
 from tests.cluster.claiming import Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
@@ -429,6 +429,30 @@ def _of_a_claim(path: str) -> bool:
     """/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME[/status]"""
     words = path.split("/")
     return len(words) > 6 and words[6] in (MACHINES.plural, CLAIMS.plural)
+
+
+async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
+    simulated: Places, desk: Counter, ours: Path
+) -> None:
+    labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
+    metadata = {"namespace": desk.namespace, "name": "left", "labels": labels}
+    body = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "metadata": metadata}
+    async with await Api.connect(ours, user_agent="tests") as api:
+        await api.create(MACHINES, {**body, "spec": {**template()["spec"], "runStrategy": "Halted"}})
+    await desk.claim("waiting", poolName="web")
+
+    async def run(*arguments: str) -> Result:
+        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, ["warmpool", "doctor", *arguments, *options])
+
+    found = await run()
+    assert (found.exit_code, "Stray" in found.output, "--fix deletes it" in found.output) == (1, True, True)
+    everywhere = json.loads((await run("-A", "-o", "json")).stdout)
+    assert {"namespace": desk.namespace, "ailment": "Stray", "name": "left"}.items() <= everywhere[0].items()
+    fixed = await run("--fix")
+    assert (fixed.exit_code, "(deleted)" in fixed.output) == (0, True), fixed.output
+    await until(lambda: desk.gone("left"), True)
+    assert (await run()).output == "all is well\n"
 
 
 async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, ours: Path, tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
             raise Failed(f"there is no VM {vm}, and no event speaks of one")
         return told
     owned = controller.get("kind") == KIND
-    now, then = await _present(api, namespace, vm, pool) if owned else (list(_warmth(document)), [])
+    now, then = (
+        await _present(api, namespace, vm, pool) if owned else ([*_warmth(document), *_left(document, pool)], [])
+    )
     return {
         "vm": vm,
         "pool": pool,
@@ -118,6 +120,12 @@ def _warmth(document: Json | None) -> Iterator[str]:
     if state := (metadata.get("labels") or {}).get(meta.WARM_STATE):
         since = f" since {notes[meta.STATE_SINCE]}" if notes.get(meta.STATE_SINCE) else ""
         yield f"it is {state}{since}" + (f": {notes[meta.STATE_REASON]}" if notes.get(meta.STATE_REASON) else "")
+
+
+def _left(document: Json | None, pool: str) -> Iterator[str]:
+    """What becomes of a VM that was in a pool, and is nobody's now."""
+    if document is not None and pool and controller_of(document) is None:
+        yield f"{pool} leaves it alone and gives its name to no other VM; attach puts it back"
 
 
 def _pool(document: Json | None, vm: str) -> str:

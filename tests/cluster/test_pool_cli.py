@@ -64,10 +64,13 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     await until(place.names, ["web-1", "web-2", "web-3"])
     again = await shell.run("detach", "web-1")
     assert (again.exit_code, again.stderr) == (1, "Error: web-1 is in no pool\n")
+    assert "attach puts it back" in (await shell.json("why", "web-1"))["present"][0]
+    await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached"])
     await place.meta("web-1", annotations={"poolhouse.dev/scale-in": "Protect"})
     assert (await shell.json("attach", "web-1"))["excess"] == 1
     await until(lambda: count(place), 2)
     assert "web-1" in await place.names()
+    await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached", "Attached"])
 
 
 async def test_a_plan_says_what_will_be_done_and_does_nothing(shell: Shell) -> None:

@@ -7,9 +7,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from local.parts import Broken
 
+ROOM = 256 << 20
+"""two of etcd's logs of 64 MiB, and what a small pool adds to them"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """where distributions put libvirtd, which an ordinary user's PATH does not name"""
 
@@ -18,6 +21,13 @@ def check(wanted: tuple[str, ...], engine: str) -> None:
     """Raises `Broken` with one line for each thing that is missing."""
     if missing := list(_missing(wanted, engine)):
         raise Broken("\n".join(missing))
+
+
+def check_room(directory: Path, free: int | None = None) -> None:
+    """Raises `Broken` where a first start would end in etcd restarting for ever: it reserves its log in advance."""
+    free = shutil.disk_usage(directory).free if free is None else free
+    if not (directory / "etcd" / "member").exists() and free < ROOM:
+        raise Broken(f"{directory} has {free >> 20} MiB of room, and a stack needs {ROOM >> 20}; give another --dir")
 
 
 def search_path() -> str:

@@ -57,6 +57,7 @@ def run(wanted: Wanted, say: Say, watch: Watching | None = None) -> None:
     with places.writing():
         places.dir.mkdir(parents=True, exist_ok=True)
         places.lock.touch(mode=0o600)
+        prerequisites.check_room(places.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with held(places.lock):
         for left in clean(places):

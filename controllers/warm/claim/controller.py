@@ -53,15 +53,19 @@ class ClaimController:
     async def begin(self) -> None:
         """To be called when we begin to lead, and before anything is given away. What was remembered of an earlier
         time is worth nothing; who waits is found in the claims."""
-        self._memories.clear()
-        self.floor.shelves.reset(self.stores.queues.machines.all())
-        self.floor.lines.clear()
         living, _ = await self.api.list(CLAIMS)
+        # Nothing is waited for from here on: pools don't see what is half forgotten.
+        for uid in list(self._memories):
+            self._forget(uid)
+        self.floor.shelves.reset(self.stores.queues.machines.all())
+        # Who waited when we led before may have been served, or have failed, by somebody else's hand.
+        waited = set(self.floor.lines)
+        self.floor.lines.clear()
         self._older = {each["metadata"]["uid"] for each in living}
         for document in living:
             self._place(claim(document))
-        for pool_uid, line in self.floor.lines.items():
-            self.floor.demand.wait(pool_uid, len(line))
+        for pool_uid in waited | set(self.floor.lines):
+            self.floor.demand.wait(pool_uid, len(self.floor.lines.get(pool_uid, Line())))
         self._leading = True
 
     def end(self) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from controllers.warm.claim.actions import Check, Step
+from controllers.warm.claim.actions import Check, Step, Wait
 from controllers.warm.claim.apply import Apply
 from controllers.warm.claim.controller import ClaimController
 from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.observe import Floor, Observe, Stores
 from controllers.warm.claim.state import Claim, State, by_uid
+from controllers.warm.machine import Machine
+from controllers.warm.machines import Order
 from controllers.warm.pools import Pool
 from controllers.warm.queues import Queues
 from kinds.warm import Warm
@@ -20,6 +22,7 @@ from runtime.api import Api
 from runtime.store import Store
 from tests.controllers.warm.builders import NOW, a_pool, machine
 from tests.controllers.warm.claim.builders import a_claim, bound, state, taken
+from tests.controllers.warm.claim.test_apply import Desk, Holder
 
 SILENT = a_claim(name="silent", uid="silent", status=bound("m"))
 OTHER = a_claim(name="other", uid="other")
@@ -76,3 +79,44 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
     for task in (waiting, other):
         task.cancel()
     await asyncio.gather(waiting, other, return_exceptions=True)
+
+
+class Slow(Holder):
+    """It is never heard of what it was asked to make."""
+
+    async def create(self, order: Order) -> Machine:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Empty:
+    """An API server without claims."""
+
+    async def list(self, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        return [], "1"
+
+
+async def test_who_leads_again_wants_nothing_for_claims_that_were_served_meanwhile() -> None:
+    """Or the pool would keep a machine more than it should for as long as this process leads."""
+    pool = a_pool()
+    desk = Desk([], Slow())
+    claims = desk.apply.stores.claims
+    claims.put(OTHER.key, OTHER)
+    controller = ClaimController(
+        cast(Api, Empty()),
+        desk.apply.stores,
+        desk.floor,
+        cast(Observe, lambda c, memory: state(c, pool=pool)),
+        desk.apply,
+        lambda: NOW,
+        lambda key, seconds: None,
+    )
+    await desk(state(SILENT, pool=pool), Wait())
+    making = asyncio.create_task(controller.reconcile(OTHER.key))
+    await asyncio.sleep(0)
+    assert (desk.floor.demand.queued(pool.uid), desk.floor.demand.making(pool.uid)) == (1, 1)
+    making.cancel()
+    await asyncio.gather(making, return_exceptions=True)
+    claims.drop(OTHER.key)
+    await controller.begin()
+    assert (desk.floor.demand.queued(pool.uid), desk.floor.demand.making(pool.uid)) == (0, 0)

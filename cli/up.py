@@ -102,7 +102,10 @@ def down(directory: Path, output: str) -> None:
     places = Places.of(directory)
     if not places.dir.is_dir():
         raise Failed(f"there is no stack in {places.dir}")
-    ended = end_stack(places)
+    try:
+        ended = end_stack(places)
+    except PermissionError as error:
+        raise Failed(f"the stack in {places.dir} is somebody else's: {error.strerror} ({error.filename})") from None
     if structured(output):
         print_as(output, {"dir": str(places.dir), "ended": ended})
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,14 +49,3 @@ def run(*arguments: str, values: Json | None = None, kubeconfig: Path | None = N
     if done.returncode:
         raise Refused(done.stderr)
     return done.stdout
-
-
-@dataclass(frozen=True)
-class Helm:
-    """On one cluster."""
-
-    kubeconfig: Path
-
-    def __call__(self, verb: str, *options: str, values: Json | None = None) -> str:
-        chart = {"install": (str(CHART),), "upgrade": (str(CHART),)}.get(verb, ())
-        return run(verb, RELEASE, *chart, "--namespace", NAMESPACE, *options, values=values, kubeconfig=self.kubeconfig)

@@ -58,6 +58,7 @@ class Pod:
     process: asyncio.subprocess.Process
     port: int
     ready: bool = False
+    unanswered: int = 0
     ending: asyncio.Task[None] | None = None
     restarts: int = 0
 
@@ -366,13 +367,16 @@ class Kubelet:
             await asyncio.sleep(min(5.0, 0.3 * pod.restarts))
             pod.process = await self._spawn(pod.spec, pod.port)
             return
+        threshold = pod.container["readinessProbe"]["failureThreshold"]
         probe = pod.container["readinessProbe"]["httpGet"]
         url = f"{probe['scheme'].lower()}://127.0.0.1:{pod.port}{probe['path']}"
         try:
             async with self._probes.get(url) as answer:
-                pod.ready = answer.status == 200
+                good = answer.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError):
-            pod.ready = False
+            good = False
+        pod.unanswered = 0 if good else pod.unanswered + 1
+        pod.ready = good or (pod.ready and pod.unanswered < threshold)
 
     def _end(self, pod: Pod) -> None:
         """Nobody is sent there any more; what its `preStop` says passes before it is told to end."""

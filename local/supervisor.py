@@ -185,7 +185,8 @@ class Supervisor:
         if not end.done():
             end.cancel()
             await child.end(0)
-        self._tell(self._parts[name], pid=None, ready=False)
+        # Its last exit code was of an earlier life: this end is no news that somebody has to look into.
+        self._tell(self._parts[name], pid=None, ready=False, exit_code=None)
 
 
 def layers(after: Mapping[str, tuple[str, ...]]) -> list[list[str]]:

@@ -102,6 +102,7 @@ async def test_what_dies_is_started_again(tmp_path: Path) -> None:
         await until(lambda: supervised.states["part"].pid not in (None, pid))
         assert supervised.states["part"].restarts == 1
         assert supervised.states["part"].exit_code == -signal.SIGKILL
+    assert supervised.states["part"].exit_code is None, "that it ended with the stack is no news of its own"
 
 
 async def test_a_part_that_never_becomes_ready_breaks_the_stack_with_its_last_words(tmp_path: Path) -> None:

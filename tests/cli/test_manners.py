@@ -190,6 +190,12 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
+def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["statsu"])
+    assert "No such command 'statsu'. Did you mean 'status'?" in capsys.readouterr().err
+
+
 def test_no_command_at_all_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

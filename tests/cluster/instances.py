@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import boto3
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
 from controllers.warm.ec2.settings import Terms
@@ -54,6 +56,14 @@ class Ec2:
 
 @contextmanager
 def ec2() -> Iterator[Ec2]:
+    # It answers many at once, and fails with 500 when one writes tags while another looks through them.
+    application, turn = DomainDispatcherApplication.__call__, Lock()
+
+    def in_turn(*given: Any) -> Any:
+        with turn:
+            return application(*given)
+
+    DomainDispatcherApplication.__call__ = in_turn
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -71,6 +81,7 @@ def ec2() -> Iterator[Ec2]:
         yield found
     finally:
         server.stop()
+        DomainDispatcherApplication.__call__ = application
 
 
 @dataclass

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 
 from controllers.warm.claim.state import CLAIMS
+from controllers.warm.machine import POOL_KIND, Owner
 from controllers.warm.pools import POOLS
 from controllers.warm.vm import MACHINES, NODES
 from kinds import meta
@@ -68,7 +69,7 @@ class People:
         often = [self.ask, self.ask, self.ask, self.ask, self.leave, self.release, self.extend]
         acts: list[Callable[[], Awaitable[str]]] = [*often, self.again, self.scale, self.change_template, self.tier]
         with suppress(ApiError):
-            if said := await self.chance.choice([*acts, self.kill, self.node])():
+            if said := await self.chance.choice([*acts, self.kill, self.node, self.usurp])():
                 self.log.append(said)
 
     async def ask(self) -> str:
@@ -128,6 +129,18 @@ class People:
         self.notary.killed.add(metadata["uid"])
         await self.desk.api.delete(MACHINES, self.desk.namespace, metadata["name"])
         return f"kill {metadata['name']}"
+
+    async def usurp(self) -> str:
+        """The owner of a machine that is somebody's, which whoever may edit machines can write."""
+        items, _ = await self.desk.api.list(MACHINES, self.desk.namespace, label_selector=meta.CLAIM_UID)
+        if not items:
+            return ""
+        pool = (await self.desk.api.get(POOLS, self.desk.namespace, "web"))["metadata"]
+        owner = Owner(POOL_KIND, "web", pool["uid"]).json()
+        metadata, owners = self.chance.choice(items)["metadata"], self.chance.choice([None, [owner]])
+        change = {"metadata": {"uid": metadata["uid"], "ownerReferences": owners}}
+        await self.desk.api.patch(MACHINES, self.desk.namespace, metadata["name"], change)
+        return f"owners of {metadata['name']}: {owners}"
 
     async def node(self) -> str:
         """Lost, or cordoned, or well again."""

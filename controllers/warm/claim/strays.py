@@ -44,7 +44,7 @@ class Strays:
         try:
             live = await holder.read(m)
             if live is None or live.deleting or live.claim_uid != m.claim_uid:
-                return None
+                return LATE_SECONDS  # the store will show it, or what was read was late
             done = await holder.terminate(live, "its claim is gone")
         except Unsure as error:
             raise Unfinished(str(error)) from error

@@ -33,6 +33,7 @@ from bench.pool import CONNECTIONS, controllers
 from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
 from controllers.warm.vm import MACHINES
 from kinds import meta
+from kinds.warm import Warm
 from runtime.api import Api, ApiError
 
 Json = dict[str, Any]
@@ -318,7 +319,7 @@ async def pool_of(api: Api, namespace: str, name: str, mode: str, replicas: int)
 
 async def one(api: Api, namespace: str, pool: str, replicas: int, number: int) -> float:
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while await available(api, namespace, pool) != replicas:  # noqa: ASYNC110
+        while await waiting(api, namespace, pool) != replicas:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     name = f"{pool}-{number}"
     async with watching(api, namespace) as watcher:
@@ -326,13 +327,18 @@ async def one(api: Api, namespace: str, pool: str, replicas: int, number: int) -
         await api.create(CLAIMS, {**claim(namespace, name), "spec": {"poolName": pool}})
         await until(lambda: name in watcher.decided)
         seconds = time.perf_counter() - begun
-    assert watcher.decided[name]["phase"] == "Ready", watcher.decided[name]
+    found = watcher.decided[name]
+    assert found["phase"] == "Ready", found
+    assert (found["launchType"] == "Cold") == (not replicas), found
     await api.delete(CLAIMS, namespace, name)
     return seconds
 
 
-async def available(api: Api, namespace: str, pool: str) -> int:
-    return int((await api.get(POOLS, namespace, pool)).get("status", {}).get("availableReplicas", -1))
+async def waiting(api: Api, namespace: str, pool: str) -> int:
+    """Machines that are Ready, by their own labels: the pool's status is written later than the next claim comes."""
+    wanted = f"{meta.WARM_POOL}={pool},{meta.WARM_STATE}={Warm.READY.value}"
+    machines, _ = await api.list(MACHINES, namespace, label_selector=wanted)
+    return len([each for each in machines if "deletionTimestamp" not in each["metadata"]])
 
 
 def main() -> None:

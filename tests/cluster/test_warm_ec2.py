@@ -257,6 +257,8 @@ async def test_while_ec2_is_away_nothing_is_ended_and_the_pool_says_so(
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 2)
         await until(states(cloud), ["Ready", "Ready"])
+        # The status is written after the tags; whoever is cut off between the two has told of none.
+        await until(lambda: desk.available("mac"), 2)
         there = cloud.ids()
     monkeypatch.setattr(pooling, "BLIND_SECONDS", 1.0)
     nowhere = Terms(cloud.terms.region, "http://127.0.0.1:9", period_seconds=0.3)

@@ -44,7 +44,8 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
     await until(lambda: _says(running, "CrashLoopBackOff"), True, 60)
     for name in await running.machines():
         await running.meta(name, annotations=dict.fromkeys(BROKEN))
-    await until(lambda: status(running, "readyReplicas"), 4, 60)
+    # The pauses between tries to start have grown meanwhile: 10, 20, 40, 80 seconds, as KubeVirt's.
+    await until(lambda: status(running, "readyReplicas"), 4, 240)
     await until(lambda: condition(running, "Healing"), ("False", "NothingToHeal"), 60)
     assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
 

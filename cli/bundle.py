@@ -132,13 +132,12 @@ def _listings() -> Iterator[Listing]:
         return Resource(group, version, plural, plural, namespaced=namespaced)
 
     for kind in KINDS:
-        where = resource(kind.group, kind.versions[0], kind.plural, namespaced=kind.namespaced)
-        yield Listing(f"{kind.plural}.yaml", where)
+        yield Listing(f"{kind.plural}.yaml", Resource.of(kind))
     for kind, warm in ((kubevirt.MACHINE, meta.WARM_STATE), (kubevirt.INSTANCE, meta.WARM_POOL)):
-        where = resource(kind.group, kind.versions[0], kind.plural)
+        where = Resource.of(kind)
         yield Listing(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
         yield Listing(f"{kind.plural}-warm.yaml", where, label=warm)
-    instances = resource(kubevirt.INSTANCE.group, kubevirt.INSTANCE.versions[0], kubevirt.INSTANCE.plural)
+    instances = Resource.of(kubevirt.INSTANCE)
     yield Listing(f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
     yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
     yield Listing("kept-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)

@@ -12,6 +12,7 @@ import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.health import Health, age, claim_health, health
+from cli.names import SHORT
 from cli.output import Failed, counted
 from cli.table import Column, field, listing_option, print_rows
 
@@ -31,22 +32,21 @@ OVER = ("Released", "Expired")
 class Look:
     """How the numbers of a kind are called."""
 
-    short: str
     ready: str = "readyReplicas"
     updated: str | None = None
     judge: Callable[[Json], Health] = health
 
 
 LOOKS = {
-    "VirtualMachinePool": Look("vmpool", updated="updatedReplicas"),
-    "VirtualMachineInstanceReplicaSet": Look("vmirs"),
-    "VirtualMachineWarmPool": Look("vmwp", ready="availableReplicas", updated="updatedReplicas"),
-    "VirtualMachineClaim": Look("vmclaim", judge=claim_health),
-    "MigrationPolicy": Look("migpol"),
+    "VirtualMachinePool": Look(updated="updatedReplicas"),
+    "VirtualMachineInstanceReplicaSet": Look(),
+    "VirtualMachineWarmPool": Look(ready="availableReplicas", updated="updatedReplicas"),
+    "VirtualMachineClaim": Look(judge=claim_health),
+    "MigrationPolicy": Look(),
 }
 
 COLUMNS = (
-    Column("NAME", lambda row: f"{LOOKS[row['kind']].short}/{row['name']}"),
+    Column("NAME", lambda row: f"{SHORT[row['kind']]}/{row['name']}"),
     field("DESIRED", "desired"),
     field("READY", "ready"),
     field("UPDATED", "updated"),
@@ -164,9 +164,8 @@ async def _listed(api: Api, kind: Kind, namespace: str | None) -> list[Json] | N
     from runtime.api import Forbidden, NotFound
     from runtime.resource import Resource
 
-    where = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
     try:
-        return (await api.list(where, namespace if kind.namespaced else None))[0]
+        return (await api.list(Resource.of(kind), namespace if kind.namespaced else None))[0]
     except NotFound:
         return []
     except Forbidden:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import names
+from cli.names import SHORT, names
 from cli.output import Failed, output_option, print_as, structured
 from cli.table import align
 
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SHORT = {
-    "VirtualMachinePool": "vmpool",
-    "VirtualMachineInstanceReplicaSet": "vmirs",
-    "VirtualMachineWarmPool": "vmwp",
-    "VirtualMachineClaim": "vmclaim",
-    "VirtualMachine": "vm",
-    "VirtualMachineInstance": "vmi",
-    "DataVolume": "dv",
-    "PersistentVolumeClaim": "pvc",
-}
 LONG = {short: kind for kind, short in SHORT.items()}
 ASKED = {
     "vm": "virtualmachines",
@@ -165,7 +155,7 @@ async def _objects(api: Api, namespace: str) -> list[Json]:
     from runtime.api import NotFound
     from runtime.resource import Resource
 
-    ours = [Resource(kind.group, kind.versions[0], kind.plural, kind.kind) for kind in KINDS if kind.namespaced]
+    ours = [Resource.of(kind) for kind in KINDS if kind.namespaced]
 
     async def listed(resource: Resource) -> list[Json]:
         try:

@@ -83,6 +83,9 @@ class Unavailable(ApiError): ...
 class Unreachable(ApiError): ...
 
 
+UNSURE: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
+"""An answer that never came, or is none: what was asked for may have been done."""
+
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
     401: Forbidden,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from runtime.api import Api, Resource
 from runtime.backoff import Backoff
@@ -132,6 +132,30 @@ def reference(document: Mapping[str, Any]) -> dict[str, str]:
         "namespace": metadata.get("namespace", ""),
         "name": metadata["name"],
         "uid": metadata.get("uid", ""),
+    }
+
+
+class Named(Protocol):
+    """What a view keeps of an object's identity."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+
+def about(resource: Resource, named: Named) -> dict[str, str]:
+    """What `regarding` wants, of a view."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "namespace": named.namespace,
+        "name": named.name,
+        "uid": named.uid,
     }
 
 

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, Self
 from urllib.parse import quote
 
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped objects) and name: who, never what happened."""
+
+
+class Served(Protocol):
+    """A kind, as far as it says where its objects are."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The first is the one that is stored."""
+
+    @property
+    def plural(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def namespaced(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -16,6 +37,10 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+
+    @classmethod
+    def of(cls, kind: Served) -> Self:
+        return cls(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
 
     @property
     def api_version(self) -> str:

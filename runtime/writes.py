@@ -8,15 +8,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from runtime.batches import slow_start
-from runtime.errors import Unavailable, Unreachable
+from runtime.errors import UNSURE
 from runtime.expectations import Expectations
 
 A = TypeVar("A")
 
 MOST = 250
-
-UNSURE: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
-"""An answer that never came leaves open whether it was done; its event, or the expectation's timeout, will tell."""
 
 
 class NotSent(Exception):
@@ -42,7 +39,8 @@ class Writes:
         *,
         unsure: tuple[type[Exception], ...] = UNSURE,
     ) -> None:
-        """`expectations` by UID of the owner. `unsure` are the errors after which it may have been done."""
+        """`expectations` by UID of the owner. `unsure` are the errors after which it may have been done:
+        its event, or the expectation's timeout, will tell."""
         self._expectations = expectations
         self._clock = clock
         self._trace = trace

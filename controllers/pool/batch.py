@@ -12,9 +12,9 @@ from typing import TypeVar
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, Update
 from controllers.pool.news import News
 from controllers.pool.state import Failure, Pool
-from runtime.errors import AlreadyExists, Conflict, NotFound, Throttled, Unreachable
+from runtime.errors import UNSURE, AlreadyExists, Conflict, NotFound, Throttled, Unreachable
 from runtime.expectations import Expectations
-from runtime.writes import MOST, UNSURE, NotSent, Trace, Writes
+from runtime.writes import MOST, NotSent, Trace, Writes
 
 A = TypeVar("A", bound=Action)
 

@@ -8,8 +8,9 @@ from typing import Literal
 from controllers.pool.actions import Action, Delete
 from controllers.pool.machine import Machine
 from controllers.pool.state import Misfit, Pool
+from controllers.pool.stores import POOLS
 from kinds import meta
-from runtime.events import Events
+from runtime.events import Events, about
 
 
 @dataclass
@@ -44,11 +45,4 @@ class News:
     def _say(
         self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
-        regarding = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachinePool",
-            "namespace": pool.namespace,
-            "name": pool.name,
-            "uid": pool.uid,
-        }
-        self.events.emit(regarding, kind, reason, note, action=action)
+        self.events.emit(about(POOLS, pool), kind, reason, note, action=action)

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 from controllers.prepare import Prepare
 from controllers.replicaset import template
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.instance import KIND
 from controllers.replicaset.plan import Plan
 from controllers.replicaset.state import Failure, Misfit, ReplicaSet, State
 from controllers.replicaset.stores import INSTANCES, SETS
@@ -19,7 +18,7 @@ from defaulter.contract import Refused
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
-from runtime.events import Events
+from runtime.events import Events, about
 from runtime.writes import NotSent, Trace, Writes
 
 Json = dict[str, Any]
@@ -165,8 +164,7 @@ class Apply:
     def _say(
         self, found: ReplicaSet | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
-        regarding = {"apiVersion": "kubevirt.io/v1", "kind": KIND, "namespace": found.namespace}
-        self.events.emit({**regarding, "name": found.name, "uid": found.uid}, kind, reason, note, action=action)
+        self.events.emit(about(SETS, found), kind, reason, note, action=action)
 
 
 def trace(action: Action) -> Trace:

@@ -16,7 +16,7 @@ from controllers.warm.machines import Change, Health, Lost, Order, Unsure, is_no
 from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, Unreachable
+from runtime.errors import UNSURE, AlreadyExists, ApiError, Conflict, NotFound
 from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Virtual:
             if found is not None and _is_of(found, order):
                 return found
             raise
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
 
     async def _create_secret(self, m: Machine) -> None:
@@ -67,7 +67,7 @@ class Virtual:
             # One that is there is of a call whose answer was lost; before anything is put into it, it is looked at.
             with suppress(AlreadyExists):
                 await self._api.create(keys.SECRETS, keys.secret(m))
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
         except ApiError:
             with suppress(ApiError):  # it would wait for its Secret for ever
@@ -89,7 +89,7 @@ class Virtual:
             return view(await self._api.patch(MACHINES, machine.namespace, machine.name, patch))
         except (Conflict, NotFound) as error:
             raise Lost(str(error)) from error
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
 
     async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
@@ -124,7 +124,7 @@ class Virtual:
             return True
         except Conflict:
             return False
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
         note(log, "MachineDeleting", f"deleted {machine.name}: {reason}", machine=machine, reason=reason)
         return True
@@ -137,7 +137,7 @@ class Virtual:
                 await self._api.request("PUT", resource.path(m.namespace, m.name, verb), body={})
         except NotFound as error:
             raise Lost(str(error)) from error
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
 
     async def _get(self, namespace: str, name: str) -> Machine | None:
@@ -145,7 +145,7 @@ class Virtual:
             return view(await self._api.get(MACHINES, namespace, name))
         except NotFound:
             return None
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
 
 

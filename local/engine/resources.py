@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from kinds.kind import Kind
 from kinds.kubevirt import DATA_VOLUME, INSTANCE, KUBEVIRT, MACHINE, MIGRATION, UPSTREAM_POLICY
 from runtime.resource import Resource
 
-
-def _served(kind: Kind) -> Resource:
-    return Resource(kind.group, kind.versions[0], kind.plural, kind.kind, kind.namespaced)
-
-
-MACHINES = _served(MACHINE)
-INSTANCES = _served(INSTANCE)
-MIGRATIONS = _served(MIGRATION)
-DATA_VOLUMES = _served(DATA_VOLUME)
-POLICIES = _served(UPSTREAM_POLICY)
-KUBEVIRTS = _served(KUBEVIRT)
+MACHINES = Resource.of(MACHINE)
+INSTANCES = Resource.of(INSTANCE)
+MIGRATIONS = Resource.of(MIGRATION)
+DATA_VOLUMES = Resource.of(DATA_VOLUME)
+POLICIES = Resource.of(UPSTREAM_POLICY)
+KUBEVIRTS = Resource.of(KUBEVIRT)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

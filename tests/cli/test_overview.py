@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from cli.health import Health, age, claim_health, health
+from cli.names import SHORT
 from cli.overview import COLUMNS, LOOKS, row
 from cli.table import Column, field, lines, listing_option, print_rows
-from kinds import KINDS
+from kinds import KINDS, kubevirt
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -119,7 +120,8 @@ def test_ages_are_said_as_kubectl_says_them(born: str | None, said: str) -> None
 
 def test_every_kind_has_its_look() -> None:
     assert set(LOOKS) == {kind.kind for kind in KINDS}
-    assert all(LOOKS[kind.kind].short in kind.short_names for kind in KINDS)
+    named = (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE, kubevirt.DATA_VOLUME)
+    assert all(SHORT[kind.kind] in kind.short_names for kind in named)
     for kind in KINDS:
         assert kind.status is not None
         known = {each.alias or name for name, each in kind.status.model_fields.items()}

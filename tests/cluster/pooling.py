@@ -34,7 +34,7 @@ async def install(api: Api) -> None:
     for kind in (POOL, *kubevirt.SERVED):
         await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
     for kind in (POOL, *kubevirt.SERVED):
-        resource = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+        resource = Resource.of(kind)
         for _ in range(400):
             try:
                 await api.list(resource)

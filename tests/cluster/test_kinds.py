@@ -251,7 +251,7 @@ async def test_scaling_keeps_names_short_enough(api: Api, namespace: str) -> Non
 async def test_columns_are_shown(api: Api, namespace: str) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     for kind in ALL:
-        r = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+        r = Resource.of(kind)
         path = r.path(namespace if kind.namespaced else None)
         found = await api.request("GET", path, headers={"Accept": table})
         shown = [column["name"] for column in found["columnDefinitions"]]

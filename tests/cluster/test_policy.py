@@ -44,7 +44,7 @@ async def serve(api: Api, *kinds: Any) -> None:
     for kind in kinds:
         await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
     for kind in kinds:
-        resource = Resource(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
+        resource = Resource.of(kind)
 
         async def listed(resource: Resource = resource) -> bool:
             try:

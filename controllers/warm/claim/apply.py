@@ -7,10 +7,9 @@ the claim's memory; an answer that did not come, or that says that somebody was 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from controllers.warm.claim.actions import (
     Check,
@@ -49,17 +48,8 @@ from kinds.warmpool import Health as HealthTerms
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.backoff import Backoff
-from runtime.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Invalid,
-    NotFound,
-    Throttled,
-    Unavailable,
-    Unreachable,
-)
-from runtime.events import Events
+from runtime.errors import UNSURE, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
+from runtime.events import Events, about
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
@@ -262,7 +252,7 @@ class Apply:
         except (Conflict, NotFound):
             memory.stale = True
             return
-        except (Unreachable, Unavailable, TimeoutError):
+        except UNSURE:
             memory.stale, memory.certain = True, False
             raise
         written = claim(answer)
@@ -386,11 +376,4 @@ class Apply:
         self.floor.shelves.put_back(uid, self.stores.queues.machines.get(key))
 
     def _emit(self, c: Claim, news: News) -> None:
-        regarding: Mapping[str, Any] = {
-            "apiVersion": CLAIMS.api_version,
-            "kind": CLAIMS.kind,
-            "namespace": c.namespace,
-            "name": c.name,
-            "uid": c.uid,
-        }
-        self.events.emit(regarding, news.type, news.reason, news.note, action="Claim")
+        self.events.emit(about(CLAIMS, c), news.type, news.reason, news.note, action="Claim")

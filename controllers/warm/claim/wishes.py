@@ -14,7 +14,7 @@ from controllers.warm.machine import Machine, machine
 from controllers.warm.machines import Lost, Unsure
 from controllers.warm.vm import GUESTS, MACHINES
 from runtime.api import Api
-from runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import UNSURE, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ class Wishes:
                 refused += [why] if why is not None else []
         except Conflict as error:
             raise Lost(str(error)) from error
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
         return m, tuple(refused)
 

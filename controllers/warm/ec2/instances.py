@@ -20,7 +20,7 @@ from controllers.warm.machines import HEALTHY, Change, Health, Lost, Order, Unsu
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
-from runtime.errors import AlreadyExists, Invalid, NotFound, Unavailable, Unreachable
+from runtime.errors import UNSURE, AlreadyExists, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Instances:
         }
         try:
             made = self._shown.made(await self._cloud.run(wanted))
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
         if made is None or made.deleting:
             raise AlreadyExists(f"{order.name} was made before, and is gone")
@@ -89,7 +89,7 @@ class Instances:
                 await self._cloud.tag(machine.uid, fresh)
             except NotFound as error:
                 raise Lost(str(error)) from error
-            except (Unreachable, Unavailable, TimeoutError) as error:
+            except UNSURE as error:
                 raise Unsure(str(error)) from error
             changed = self._shown.wrote(instance, fresh)
             assert changed is not None
@@ -135,7 +135,7 @@ class Instances:
                 if self._shown.recent(machine.uid) is None:
                     return True
                 raise Unsure(f"EC2 does not know {machine.uid} yet: {error}") from error
-            except (Unreachable, Unavailable, TimeoutError) as error:
+            except UNSURE as error:
                 raise Unsure(str(error)) from error
             self._shown.ended(instance)
         note(log, "MachineDeleting", f"terminated {machine.name}: {reason}", machine=machine, reason=reason)
@@ -159,7 +159,7 @@ class Instances:
     async def _described(self, filters: dict[str, list[str]]) -> list[Json]:
         try:
             return await self._cloud.describe(filters)
-        except (Unreachable, Unavailable, TimeoutError) as error:
+        except UNSURE as error:
             raise Unsure(str(error)) from error
 
     @asynccontextmanager

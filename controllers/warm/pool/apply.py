@@ -25,7 +25,7 @@ from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
-from runtime.events import Events
+from runtime.events import Events, about
 from runtime.expectations import Expectations
 from runtime.writes import NotSent, Trace, Writes
 
@@ -155,8 +155,8 @@ class Apply:
                 self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
                 said = f"{m.name} is left to itself: {action.reason}"
                 # Where there is no pool any more, the machine itself is where people look.
-                about = _reference(pool) if pool is not None else _of_machine(m)
-                self.events.emit(about, "Warning", "Orphaned", said, action="Orphan")
+                regarding = about(POOLS, pool) if pool is not None else about(MACHINES, m)
+                self.events.emit(regarding, "Warning", "Orphaned", said, action="Orphan")
             case Rest():
                 said = f"{m.name} is asked to be {action.mode.lower()}"
                 note(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
@@ -242,7 +242,7 @@ class Apply:
             await self.api.patch(POOLS, pool.namespace, pool.name, body)
 
     def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
-        self.events.emit(_reference(pool), kind, reason, said, action=action)
+        self.events.emit(about(POOLS, pool), kind, reason, said, action=action)
 
     def _again(self, error: Exception, what: str, pool: Pool | None, m: Machine | None = None) -> None:
         """Who lost a race is not news; a server that is away is."""
@@ -305,23 +305,3 @@ def refused(error: Exception) -> Refusal:
     if isinstance(error, Forbidden) and "quota" in said:
         return Refusal("CapacityExhausted", said)
     return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)
-
-
-def _of_machine(m: Machine) -> dict[str, str]:
-    return {
-        "apiVersion": MACHINES.api_version,
-        "kind": MACHINES.kind,
-        "namespace": m.namespace,
-        "name": m.name,
-        "uid": m.uid,
-    }
-
-
-def _reference(pool: Pool | Misfit) -> dict[str, str]:
-    return {
-        "apiVersion": POOLS.api_version,
-        "kind": POOLS.kind,
-        "namespace": pool.namespace,
-        "name": pool.name,
-        "uid": pool.uid,
-    }

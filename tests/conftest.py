@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from local.logs import tail
 from local.places import Places
@@ -18,7 +19,14 @@ from local.services import SERVICES
 
 START_SECONDS = 1500.0
 """from an empty cache the control plane is built first"""
-STOP_SECONDS = 60.0
+STOP_SECONDS = 180.0
+
+# An example may take as long as a busy machine lets it. The same ones each time, so that what is red is what was
+# changed; --hypothesis-profile=default looks for others.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

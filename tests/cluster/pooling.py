@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,15 @@ from kinds.crd import crd
 from runtime.api import Api, NotFound, Resource, Throttled
 from runtime.events import Events
 from runtime.metrics import PREFIX, Metrics
+from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
+
+__all__ = ["PATIENCE_SECONDS", "until"]
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_SECONDS = 60.0
 
 
 async def install(api: Api) -> None:
@@ -34,13 +36,20 @@ async def install(api: Api) -> None:
     for kind in (POOL, *kubevirt.SERVED):
         await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
     for kind in (POOL, *kubevirt.SERVED):
-        resource = Resource.of(kind)
-        for _ in range(400):
-            try:
-                await api.list(resource)
-                break
-            except (NotFound, Throttled):
-                await asyncio.sleep(0.1)
+        await served(api, Resource.of(kind))
+
+
+async def served(api: Api, resource: Resource) -> None:
+    """A CRD that has just been made or changed answers 404 or 429 for a while."""
+
+    async def listed() -> bool:
+        try:
+            await api.list(resource)
+        except (NotFound, Throttled):
+            return False
+        return True
+
+    await eventually(listed)
 
 
 @dataclass
@@ -181,17 +190,6 @@ def template(**spec: Any) -> Json:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     disk = {"metadata": {"name": "root"}, "spec": {"source": {"blank": {}}, "pvc": claim}}
     return {"spec": {"running": True, "dataVolumeTemplates": [disk], "template": {"spec": inner}, **spec}}
-
-
-async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
-    """Asks until the answer is the expected one."""
-    answer = None
-    try:
-        async with asyncio.timeout(seconds):
-            while (answer := await question()) != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"expected {expected!r}, after {seconds} s it is {answer!r}") from None
 
 
 @asynccontextmanager

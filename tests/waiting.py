@@ -1,0 +1,52 @@
+"""How tests wait for what must come: until it holds, however busy the machine is, and with what was seen last when it
+never does. Where nothing is wrong patience costs nothing; no test claims more by having little of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+PATIENCE_SECONDS = 180.0
+AGAIN_SECONDS = 0.1
+
+
+async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
+    """Asks until the answer is the expected one."""
+    answer = None
+    try:
+        async with asyncio.timeout(seconds):
+            while (answer := await question()) != expected:  # noqa: ASYNC110
+                await asyncio.sleep(AGAIN_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"expected {expected!r}, after {seconds:g} s it is {answer!r}") from None
+
+
+async def eventually(holds: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
+    """Asks until the answer is a true one, which it returns."""
+    answer = None
+    try:
+        async with asyncio.timeout(seconds):
+            while not (answer := await holds()):  # noqa: ASYNC110
+                await asyncio.sleep(AGAIN_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}") from None
+    return answer
+
+
+def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """`eventually`, for tests without a loop."""
+    deadline = time.monotonic() + seconds
+    while not (answer := holds()):
+        assert time.monotonic() < deadline, f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}"
+        time.sleep(AGAIN_SECONDS)
+    return answer
+
+
+def _named(holds: Callable[..., Any]) -> str:
+    """What was asked, or where that is written."""
+    code = getattr(holds, "__code__", None)
+    name: str = getattr(holds, "__name__", repr(holds))
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

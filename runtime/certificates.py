@@ -38,6 +38,10 @@ class Window:
     def ended(self, now: datetime) -> bool:
         return now >= self.end
 
+    def holds(self, now: datetime) -> bool:
+        """Whether it has begun and not ended. What was made by a clock that is ahead begins later."""
+        return self.start <= now < self.end
+
     def due(self, now: datetime) -> bool:
         """Whether it is time for the next one."""
         return now >= self.start + (self.end - self.start) * RENEW_AT
@@ -52,8 +56,7 @@ class Pair:
 
     @property
     def window(self) -> Window:
-        parsed = x509.load_pem_x509_certificate(self.certificate)
-        return Window(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
+        return window(self.certificate)
 
     @property
     def name(self) -> str:
@@ -99,8 +102,9 @@ class Trusted:
 
 
 def wants_authority(authorities: Sequence[Trusted], now: datetime) -> bool:
-    """Whether it is time for a new authority; the newest is the last."""
-    return not authorities or authorities[-1].pair.window.due(now)
+    """Whether it is time for a new authority; the newest is the last. One that has not begun replaces none."""
+    holding = [trusted.pair.window for trusted in authorities if trusted.pair.window.holds(now)]
+    return not holding or holding[-1].due(now)
 
 
 def signer(authorities: Sequence[Trusted], now: datetime, settle: timedelta) -> Pair | None:
@@ -108,7 +112,7 @@ def signer(authorities: Sequence[Trusted], now: datetime, settle: timedelta) -> 
     settled = [
         trusted.pair
         for trusted in authorities
-        if trusted.published is not None and now >= trusted.published + settle and not trusted.pair.window.ended(now)
+        if trusted.published is not None and now >= trusted.published + settle and trusted.pair.window.holds(now)
     ]
     return settled[-1] if settled else None
 
@@ -136,8 +140,9 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def ended(certificate: bytes, now: datetime) -> bool:
-    return now >= x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+def window(certificate: bytes) -> Window:
+    parsed = x509.load_pem_x509_certificate(certificate)
+    return Window(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
 
 
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:

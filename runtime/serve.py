@@ -8,8 +8,10 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +45,29 @@ class Certificate:
         self._files = directory / "tls.crt", directory / "tls.key"
         self._clients = clients
         self._stamp: tuple[tuple[int, int, int], ...] = ()
+        self._end = 0.0
+        self._complaint = ""
         self._current = self._load()
         self.context = self._load()
         self.context.sni_callback = self._choose
 
     def renew(self) -> bool:
-        """Reads the files if they changed; whether a new pair is served now. A pair that is not one is left alone."""
+        """Reads the files if they changed; whether a new pair is served now. A pair that is not one is left alone, and
+        so is one that has not begun, for as long as what is shown has not ended."""
         try:
             stamp = self._stamp_now()
             if stamp == self._stamp:
                 return False
+            begins, now = _window(self._files[0])[0], time.time()
+            if begins > now and self._end > now:
+                raise ValueError(f"it begins at {datetime.fromtimestamp(begins, UTC):%Y-%m-%d %H:%M:%S} UTC")
             self._current = self._load()
         except (OSError, ValueError) as error:  # an SSLError is an OSError
-            log.warning("certificate: %s: %s; the old one stays", self._files[0], error)
+            if str(error) != self._complaint:  # once, not with every look
+                log.warning("certificate: %s: %s; the old one stays", self._files[0], error)
+            self._complaint = str(error)
             return False
+        self._complaint = ""
         log.info("certificate: %s is new", self._files[0])
         return True
 
@@ -78,7 +89,8 @@ class Certificate:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
-        self._ends(_end(self._files[0]))
+        self._end = _window(self._files[0])[1]
+        self._ends(self._end)
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
 
@@ -88,11 +100,12 @@ class Certificate:
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
-def _end(file: Path) -> float:
-    """A chain begins with the server's own."""
+def _window(file: Path) -> tuple[float, float]:
+    """When it begins and ends. A chain begins with the server's own."""
     from cryptography.x509 import load_pem_x509_certificate
 
-    return load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+    parsed = load_pem_x509_certificate(file.read_bytes())
+    return parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp()
 
 
 class _Server(uvicorn.Server):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.certificates.state import State, Terms, Trusting
-from runtime.certificates import Pair, Trusted, ended, joined, signer, split, wants_authority, wants_leaf
+from runtime.certificates import Pair, Trusted, joined, signer, split, wants_authority, wants_leaf, window
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ Step = AddAuthority | Publish | CountAsPublished | Sign | Accompany
 def plan(state: State, now: datetime, terms: Terms) -> Step | None:
     living = tuple(trusted for trusted in state.authorities if not trusted.pair.window.ended(now))
     if wants_authority(living, now):
-        return AddAuthority(living, "there is none" if not living else "the newest is due")
+        return AddAuthority(living, _no_authority(living, now))
     bundle = trusted_by_clients(state, living, now)
     for where in state.trusting:
         if any(found != bundle for found in where.bundles):
@@ -76,16 +76,18 @@ def trusted_by_clients(state: State, living: tuple[Trusted, ...], now: datetime)
     ours = [trusted.pair.certificate for trusted in living]
     published = [each for where in state.trusting for bundle in where.bundles for each in split(bundle)]
     known = dict.fromkeys([*state.leaf_bundle, *published])
-    others = [each for each in known if each not in ours and not ended(each, now)]
+    others = [each for each in known if each not in ours and not window(each).ended(now)]
     return joined([*others, *ours])
 
 
 def _leaf(state: State, living: tuple[Trusted, ...], bundle: bytes, now: datetime, terms: Terms) -> Step | None:
     leaf = state.leaf
     settled = signer(living, now, terms.settle)
-    if leaf is None or leaf.window.ended(now) or not leaf.signed_by_one_of(bundle):
+    verifying = joined([each for each in split(bundle) if window(each).holds(now)])
+    if leaf is None or not leaf.window.holds(now) or not leaf.signed_by_one_of(verifying):
         # Nobody is answered now, so there is nothing to protect by waiting.
-        return Sign(settled or living[-1].pair, bundle, _nothing_to_show(leaf, now))
+        newest = [trusted.pair for trusted in living if trusted.pair.window.holds(now)][-1]
+        return Sign(settled or newest, bundle, _nothing_to_show(leaf, now))
     if settled is not None and wants_leaf(leaf, settled, terms.hosts, now):
         return Sign(settled, bundle, _better(leaf, settled, now))
     if state.leaf_bundle != split(bundle):
@@ -93,10 +95,19 @@ def _leaf(state: State, living: tuple[Trusted, ...], bundle: bytes, now: datetim
     return None
 
 
+def _no_authority(living: tuple[Trusted, ...], now: datetime) -> str:
+    if not living:
+        return "there is none"
+    begun = any(trusted.pair.window.holds(now) for trusted in living)
+    return "the newest is due" if begun else "none has begun: a clock was ahead, or this one is behind"
+
+
 def _nothing_to_show(leaf: Pair | None, now: datetime) -> str:
     if leaf is None:
         return "there is none that can be shown"
-    return "it has ended" if leaf.window.ended(now) else "nobody trusts the one there is"
+    if leaf.window.holds(now):
+        return "nobody trusts the one there is"
+    return "it has ended" if leaf.window.ended(now) else "it has not begun: a clock was ahead, or this one is behind"
 
 
 def _better(leaf: Pair, authority: Pair, now: datetime) -> str:

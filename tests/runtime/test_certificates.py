@@ -58,6 +58,7 @@ def test_when_a_certificate_is_due(share: float, due: bool) -> None:
             [Trusted(OLD, NOW), Trusted(NEW, NOW + 6 * DAY)], NOW + 6 * DAY + SETTLE, NEW, id="the newest that settled"
         ),
         pytest.param([Trusted(OLD, NOW)], NOW + 11 * DAY, None, id="an ended one signs nothing"),
+        pytest.param([Trusted(OLD, NOW), Trusted(NEW, NOW)], NOW + DAY, OLD, id="one that has not begun signs nothing"),
     ],
 )
 def test_who_signs(authorities: list[Trusted], now: datetime, expected: Pair | None) -> None:
@@ -69,6 +70,23 @@ def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
     assert not wants_authority([Trusted(OLD, NOW)], NOW + HOUR)
     assert wants_authority([Trusted(OLD, NOW)], NOW + 7 * DAY)
     assert not wants_authority([Trusted(OLD, NOW), Trusted(NEW, NOW)], NOW + 7 * DAY)
+    assert wants_authority([Trusted(NEW, NOW)], NOW), "one that has not begun is none yet"
+
+
+@pytest.mark.parametrize(
+    ("life", "skew"),
+    [
+        pytest.param(365 * DAY, HOUR, id="an authority"),
+        pytest.param(7 * DAY, HOUR, id="a certificate"),
+        pytest.param(HOUR, HOUR / 10, id="a short one"),
+    ],
+)
+def test_what_is_made_holds_by_clocks_that_are_behind(life: timedelta, skew: timedelta) -> None:
+    made = authority(NOW, life)
+    for window in (made.window, new_server(made, "webhook", ["localhost"], NOW, life).window):
+        assert window.holds(NOW - skew)
+        assert not window.holds(NOW - skew - timedelta(seconds=1))
+        assert not window.holds(NOW + life)
 
 
 def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_of_a_name() -> None:

@@ -21,8 +21,17 @@ from cryptography.x509.oid import NameOID
 from runtime.metrics import Metrics
 from runtime.serve import Certificate, bind, health, health_app, serve
 
+HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
 
-def write_pair(directory: Path, name: str, *, only: str = "both") -> None:
+
+def write_pair(
+    directory: Path,
+    name: str,
+    *,
+    only: str = "both",
+    begins: datetime.timedelta = -HOUR,
+    ends: datetime.timedelta = DAY,
+) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -32,8 +41,8 @@ def write_pair(directory: Path, name: str, *, only: str = "both") -> None:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
         .sign(key, hashes.SHA256())
     )
     if only in ("both", "certificate"):
@@ -127,6 +136,30 @@ def test_a_secret_that_is_swapped_by_its_link_is_seen(tmp_path: Path) -> None:
     (tmp_path / "new").rename(tmp_path / "data")
     assert certificate.renew()
     assert not certificate.renew()
+
+
+@pytest.mark.parametrize(
+    ("ends", "begins", "shown"),
+    [
+        pytest.param(DAY, -HOUR, True, id="one that holds"),
+        pytest.param(DAY, HOUR, False, id="not yet, while the old one is believed"),
+        pytest.param(-HOUR / 2, HOUR, True, id="nobody believes the old one either"),
+    ],
+)
+def test_a_certificate_is_shown_when_its_time_has_come(
+    ends: datetime.timedelta, begins: datetime.timedelta, shown: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_pair(tmp_path, "old", ends=ends)
+    certificate = Certificate(tmp_path)
+    write_pair(tmp_path, "new", begins=begins, ends=2 * DAY)
+    assert certificate.renew() is shown
+    assert not certificate.renew()
+    assert caplog.text.count("it begins at") == (0 if shown else 1), "said once"
+
+
+def test_one_that_begins_later_is_shown_where_there_is_no_other(tmp_path: Path) -> None:
+    write_pair(tmp_path, "new", begins=HOUR)
+    assert not Certificate(tmp_path).renew()
 
 
 def test_old_tls_is_not_spoken(tmp_path: Path) -> None:

@@ -13,11 +13,18 @@ from controllers.certificates.state import State, Terms, Trusting
 from runtime.certificates import Pair, Trusted, joined, new_authority, new_server, split
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 TERMS = Terms(("webhook.svc",), leaf_life=7 * DAY, authority_life=100 * DAY)
 OLD = new_authority("old", NOW, TERMS.authority_life)
 NEW = new_authority("new", NOW + 60 * DAY, TERMS.authority_life)
 LEAF = new_server(OLD, "webhook", TERMS.hosts, NOW, TERMS.leaf_life)
+AHEAD = NOW + 3 * DAY
+EARLY = new_authority("made by a clock that was ahead", AHEAD, TERMS.authority_life)
+NOT_BEGUN = "it has not begun: a clock was ahead, or this one is behind"
+
+
+def leaf(authority: Pair, now: datetime) -> Pair:
+    return new_server(authority, "webhook", TERMS.hosts, now, TERMS.leaf_life)
 
 
 def asked(*bundles: Pair) -> Trusting:
@@ -66,7 +73,7 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
         ),
         pytest.param(
             State((Trusted(NEW),), "2", LEAF, known(OLD), "1", (asked(OLD),)),
-            NOW,
+            NOW + 60 * DAY,
             Publish(asked(OLD), joined(known(OLD, NEW))),
             id="after that, the lost authority stays trusted",
         ),
@@ -75,6 +82,41 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
             NOW,
             Sign(OLD, OLD.certificate, "nobody trusts the one there is"),
             id="a leaf of an unknown authority",
+        ),
+        pytest.param(
+            replace(RESTING, leaf=leaf(OLD, NOW + 30 * MINUTE)), NOW, None, id="a clock that was half an hour ahead"
+        ),
+        pytest.param(RESTING, NOW - 30 * MINUTE, None, id="a clock that is half an hour behind"),
+        pytest.param(
+            replace(RESTING, leaf=leaf(OLD, AHEAD)),
+            NOW,
+            Sign(OLD, OLD.certificate, NOT_BEGUN),
+            id="a certificate that has not begun, by a clock that was days ahead",
+        ),
+        pytest.param(
+            State((Trusted(EARLY, AHEAD),), "1", leaf(EARLY, AHEAD), known(EARLY), "1", (asked(EARLY),)),
+            NOW,
+            AddAuthority((Trusted(EARLY, AHEAD),), "none has begun: a clock was ahead, or this one is behind"),
+            id="an authority that has not begun is none",
+        ),
+        pytest.param(
+            State((Trusted(OLD, NOW), Trusted(EARLY, AHEAD)), "1", LEAF, known(OLD, EARLY), "1", (asked(OLD, EARLY),)),
+            NOW + 2 * DAY,
+            None,
+            id="beside one that holds, it only waits for its time",
+        ),
+        pytest.param(
+            State(
+                (Trusted(OLD, NOW), Trusted(EARLY, NOW)),
+                "1",
+                leaf(EARLY, NOW),
+                known(OLD, EARLY),
+                "1",
+                (asked(OLD, EARLY),),
+            ),
+            NOW,
+            Sign(OLD, joined(known(OLD, EARLY)), "nobody trusts the one there is"),
+            id="nobody believes what it has signed until then",
         ),
         pytest.param(
             replace(RESTING, trusting=()), NOW, None, id="where admission was switched off, nothing brings it back"
@@ -106,10 +148,29 @@ def test_no_leaf_is_ever_shown_whose_authority_is_not_trusted() -> None:
     assert len(signers) >= 6
 
 
+@pytest.mark.parametrize("ahead", [HOUR / 2, 30 * DAY, -3 * DAY], ids=str)
+def test_whoever_leads_with_another_clock_there_is_always_a_certificate_by_the_own_one(ahead: timedelta) -> None:
+    """Two leaders in turn, half a year long, one of them with a wrong clock."""
+    state, now = State(trusting=(asked(),)), NOW
+    for turn in range(90):
+        clock = now + ahead if turn % 6 < 2 else now
+        steps = 0
+        while step := plan(state, clock, TERMS):
+            state = taken(step, state, clock)
+            steps += 1
+            assert steps < 12, step
+        assert state.leaf is not None
+        assert state.leaf.window.holds(clock)
+        assert all(state.leaf.signed_by_one_of(b) for where in state.trusting for b in where.bundles)
+        assert len(state.authorities) <= 4
+        now += 2 * DAY
+
+
 def taken(step: Step, state: State, now: datetime) -> State:
     match step:
         case AddAuthority(keep, _):
-            return replace(state, authorities=(*keep, Trusted(new_authority("a", now, TERMS.authority_life))))
+            both = (*keep, Trusted(new_authority("a", now, TERMS.authority_life)))
+            return replace(state, authorities=tuple(sorted(both, key=lambda t: t.pair.window.start)))
         case Publish(where, bundle):
             return replace(state, trusting=(replace(where, bundles=(bundle,)),))
         case CountAsPublished(authorities):

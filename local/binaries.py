@@ -104,7 +104,7 @@ def kubectl_version(program: Path) -> Version | None:
 
 def _ask(command: list[str]) -> Version | None:
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     return parse_version(answer)

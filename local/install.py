@@ -44,7 +44,7 @@ RESOURCES = {
 }
 SUBRESOURCES = "v1.subresources.kubevirt.io"
 MANAGER = "poolhouse-up"
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 ASK_SECONDS = 0.1
 PROBE = {
     "apiVersion": "kubevirt.io/v1",

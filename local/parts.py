@@ -47,7 +47,7 @@ class Part:
     """none: DIR"""
     after: tuple[str, ...] = ()
     """names of parts and gates"""
-    ready_seconds: float = 60
+    ready_seconds: float = 180
     """a first start that takes longer is broken"""
     stop_seconds: float = 10
     """from SIGTERM to SIGKILL"""

@@ -72,7 +72,7 @@ def _service(name: str, places: Places, ports: Mapping[str, int], env: Mapping[s
         ready=HttpProbe(f"{url(name, ports)}/readyz", places.ca),
         after=after,
         # The first time on a machine, the engine fetches the tiny guest's packages.
-        ready_seconds=600 if name == "engine" else 60,
+        ready_seconds=600 if name == "engine" else 180,
         stop_seconds=20,
     )
 

@@ -30,7 +30,7 @@ from local.tls import LEAF_LIFE, Keeper, prepare_cluster
 from runtime.api import Api, ApiError
 
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
-CONTROL_PLANE_PATIENCE_SECONDS = 30.0
+CONTROL_PLANE_PATIENCE_SECONDS = 120.0
 
 Watching = Callable[[Api], Awaitable[None]]
 

@@ -96,7 +96,7 @@ def command(target: Path) -> list[str]:
 
 def _version(program: str) -> Version | None:
     try:
-        answer = subprocess.run([program, "version", "--short"], capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run([program, "version", "--short"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return parse_version(answer.stdout)

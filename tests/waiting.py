@@ -5,6 +5,7 @@ never does. Where nothing is wrong patience costs nothing; no test claims more b
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,16 +25,20 @@ async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: 
         raise AssertionError(f"expected {expected!r}, after {seconds:g} s it is {answer!r}") from None
 
 
-async def eventually(holds: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Asks until the answer is a true one, which it returns."""
+async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """Asks, and awaits what wants to be awaited, until the answer is a true one, which it returns."""
     answer = None
     try:
         async with asyncio.timeout(seconds):
-            while not (answer := await holds()):  # noqa: ASYNC110
+            while True:
+                answer = holds()
+                if inspect.isawaitable(answer):
+                    answer = await answer
+                if answer:
+                    return answer
                 await asyncio.sleep(AGAIN_SECONDS)
     except TimeoutError:
         raise AssertionError(f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}") from None
-    return answer
 
 
 def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:

@@ -12,6 +12,7 @@ from defaulter import frames
 from defaulter.kubevirt import Cluster
 from defaulter.main import read
 from defaulter.once import Once
+from tests.waiting import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 
@@ -51,11 +52,11 @@ class Libvirt:
 
     def raw(self, body: bytes) -> Answered:
         self.asked += 1
-        status, content = self.once.ask(frames.DOCUMENT, body, seconds=60)
+        status, content = self.once.ask(frames.DOCUMENT, body, seconds=PATIENCE_SECONDS)
         return Answered(status, json.loads(content))
 
     def domain(self, document: Json) -> str:
-        status, content = self.once.ask(frames.DOMAIN, json.dumps(document).encode(), seconds=60)
+        status, content = self.once.ask(frames.DOMAIN, json.dumps(document).encode(), seconds=PATIENCE_SECONDS)
         assert status == 200, content
         return content.decode()
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.libvirt
 
 def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli.main", "default", "-f", "-", *options]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_documents_with_a_vm_are_completed_and_others_pass() -> None:

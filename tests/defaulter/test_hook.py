@@ -130,7 +130,7 @@ def test_a_damaged_record_is_refused(recording: Libvirt) -> None:
 def run(instance: Json, domain: str) -> subprocess.CompletedProcess[str]:
     """As KubeVirt's shim runs it: an executable of its own, with nothing of ours to import."""
     command = [sys.executable, "-I", "-S", hook.__file__, "--vmi", json.dumps(instance), "--domain", domain]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd="/")
 
 
 BARE = """<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
@@ -210,7 +210,7 @@ def test_the_recorded_vm_is_the_same_machine_for_its_spec(recording: Libvirt, li
 
 def test_the_manifest_carries_the_hook_as_it_is() -> None:
     command = [sys.executable, "-m", "cli.main", "hook", "-n", "vms", "-o", "json"]
-    config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
     assert config["metadata"]["namespace"] == "vms"
     assert config["data"]["onDefineDomain"] == Path(hook.__file__).read_text()
     assert config["data"]["onDefineDomain"].startswith("#!")

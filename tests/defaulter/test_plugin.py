@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from cli.main import poolhouse
 from defaulter import hook, xml
 from defaulter.contract import HARDWARE
 from defaulter.plugin import METHOD, SERVICE, Request, answer, read
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-7.2">hvm</type></os><devices>
 <disk><target dev="vda" bus="virtio"/><alias name="ua-root"/><address type="pci" domain="0x0000" bus="0x07" slot="0x00"
@@ -57,15 +57,13 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     socket = tmp_path_factory.mktemp("plugin") / "hook.sock"
     process = subprocess.Popen([sys.executable, "-m", "defaulter.plugin", str(socket)], stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 30
-        while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.02)
+        wait_until(lambda: socket.exists() or process.poll() is not None)
         with grpc.insecure_channel(f"unix:{socket}") as channel:
             method = channel.unary_unary(f"/{SERVICE}/{METHOD}")
-            yield lambda message: method(message, timeout=10)
+            yield lambda message: method(message, timeout=PATIENCE_SECONDS, wait_for_ready=True)
     finally:
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         process.communicate()
 
 

@@ -9,11 +9,9 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -27,6 +25,8 @@ from hypothesis import strategies as st
 from defaulter.contract import PATH
 from tests.defaulter.goldens import NAMES
 from tests.defaulter.goldens import given as golden
+from tests.ports import free_port
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.libvirt
 
@@ -50,13 +50,19 @@ class Service:
     pid: int
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def ready(self) -> bool:
+        try:
+            return self.ask("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
 
     def replaced(self) -> list[str]:
         text = self.ask("GET", "/metrics")[1].decode()
@@ -65,10 +71,8 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", "POOLHOUSE_DEADLINE_SECONDS": "10"}
+    port = free_port()
+    environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", "POOLHOUSE_DEADLINE_SECONDS": "90"}
     directory = Path(tempfile.mkdtemp(prefix="w-", dir="/tmp"))  # a socket's path is short
     directory.chmod(0o711)
     environment |= {"TMPDIR": str(directory), "POOLHOUSE_WORKERS": "2"}
@@ -78,20 +82,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         process = subprocess.Popen(command, env=environment, stderr=output)
     found = Service(port, process.pid)
     try:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            try:
-                if found.ask("GET", "/readyz")[0] == 200:
-                    break
-            except OSError:
-                time.sleep(0.1)
+        wait_until(found.ready)
         yield found
         assert found.replaced() == [], log.read_text()
         assert b"Traceback" not in log.read_bytes(), log.read_text()
         assert found.ask("GET", "/readyz")[0] == 200
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         assert list(directory.iterdir()) == [], "its directories stay"
         directory.rmdir()
 

@@ -15,7 +15,7 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.duration import Duration
-from cli.names import names
+from cli.names import names, qualified
 from cli.output import Failed, Unreachable, answer, output_option, print_as, structured
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ OVER = ("Released", "Expired", "Failed")
     "--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="How long to wait at most."
 )
 @click.option("--ssh", metavar="USER", help="Log in when it is ready: by virtctl if that is installed, else by ssh.")
-@output_option("text")
+@output_option("text", "name")
 @cluster_options
 def claim(
     cluster: Cluster,
@@ -88,11 +88,13 @@ def claim(
     phase = status.get("phase") or "Pending"
     if structured(output):
         print_as(output, {"name": name, **status, "phase": phase})
+    elif output == "name":
+        click.echo(qualified("VirtualMachineClaim", name))
     if phase in OVER:
         raise Failed(said(name, status))
     if wait and phase != "Ready":
         raise Unreachable(f"{said(name, status)}; not Ready after {seconds:g} s, `release {name}` takes it back")
-    if not structured(output):
+    if output == "text":
         click.echo(said(name, status))
     if ssh:
         _log_in(cluster, ssh, status)

@@ -7,27 +7,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.names import names
-from cli.table import Column, field, listing_option, print_rows
+from cli.names import names, qualified
+from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
     from runtime.api import Api
 
 Json = dict[str, Any]
 
-
-COLUMNS = (
-    field("DISK", "claim"),
-    field("SIZE", "size"),
-    field("VM", "vm"),
-    Column("POOL", lambda row: row["pool"] or f"a pool that is gone ({row['keptBy']})"),
-    field("CREATED", "created", wide=True),
+LISTING = Listing(
+    (
+        field("DISK", "claim"),
+        field("SIZE", "size"),
+        field("VM", "vm"),
+        Column("POOL", lambda row: row["pool"] or f"a pool that is gone ({row['keptBy']})"),
+        field("CREATED", "created", wide=True),
+    ),
+    name=lambda row: qualified("PersistentVolumeClaim", row["claim"]),
 )
 
 
 @click.command()
 @click.argument("pool", required=False, shell_complete=names("virtualmachinepools"))
-@listing_option
+@LISTING.option
 @all_namespaces
 @cluster_options
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
@@ -36,13 +38,8 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     A disk whose pool is gone stays until somebody deletes its PersistentVolumeClaim.
     """
     rows = cluster.run(lambda api: _rows(api, cluster.scope))
-    print_rows(
-        output,
-        [row for row in rows if pool is None or row["pool"] == pool],
-        (field("NAMESPACE", "namespace"), *COLUMNS) if cluster.everywhere else COLUMNS,
-        name=lambda row: f"persistentvolumeclaim/{row['claim']}",
-        nothing="no disks are kept",
-    )
+    chosen = [row for row in rows if pool is None or row["pool"] == pool]
+    LISTING.show(output, chosen, nothing="no disks are kept", everywhere=cluster.everywhere)
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:

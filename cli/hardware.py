@@ -13,7 +13,7 @@ import click
 from cli.cluster import Cluster, cluster_options
 from cli.names import names
 from cli.output import Failed, Unreachable, output_option, print_as, structured
-from cli.table import align
+from cli.table import Listing, align, field
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
@@ -23,6 +23,17 @@ Json = dict[str, Any]
 LIBVIRT = "libvirt, by Poolhouse"
 UNKNOWN = "the author or Poolhouse"
 RECORDED = "libvirt, recorded by Poolhouse"
+
+DEVICES = Listing(
+    (
+        field("DEVICE", "device"),
+        field("KIND", "kind"),
+        field("PLACE OR VALUE", "place"),
+        field("DECIDED BY", "by"),
+        field("SINCE", "since"),
+        field("FIELD", "field", wide=True),
+    )
+)
 
 
 class _OrShow(click.Group):
@@ -45,18 +56,14 @@ def hardware() -> None:
 
 @hardware.command()
 @click.argument("vm", shell_complete=names("virtualmachines"))
-@output_option("text")
+@DEVICES.option
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
     """Print a VM's devices: what, where, decided by whom, and since when where that is known."""
     found = told(_document(cluster, vm))
+    DEVICES.show(output, found["devices"], nothing=f"nothing of the hardware of {vm} is written down", whole=found)
     if structured(output):
-        print_as(output, found)
         return
-    table: list[tuple[str, ...]] = [("DEVICE", "KIND", "PLACE OR VALUE", "DECIDED BY", "SINCE")]
-    table += [(d["device"], d["kind"], d["place"] or "-", d["by"], d["since"] or "-") for d in found["devices"]]
-    for line in align(table):
-        click.echo(line)
     if found["record"] is None:
         click.echo("No record: the places of all other devices are libvirt's choice at each start.")
     else:
@@ -121,7 +128,8 @@ def told(document: Json) -> Json:
     rows = []
     for device in with_record(devices, record) if record is not None else devices:
         by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.since())
-        rows.append({"device": device.name, "kind": device.kind, "place": device.place, "by": by, "since": since})
+        said = {"device": device.name, "kind": device.kind, "place": device.place, "field": device.field or None}
+        rows.append({**said, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
     return {
         "vm": document["metadata"].get("name"),

@@ -13,6 +13,8 @@ from typing import Any, Literal
 Json = dict[str, Any]
 Mood = Literal["well", "going", "wrong"]
 
+COLOURS: dict[Mood, str | None] = {"well": None, "going": "yellow", "wrong": "red"}
+
 BAD_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "Degraded"})
 BAD_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
 BAD_REASONS = frozenset({"TooManyFailing", "ProgressDeadlineExceeded", "BreakerOpen", "InvalidSpec"})
@@ -76,7 +78,8 @@ def age(document: Json, now: datetime) -> str:
 
 
 def _wrongs(status: Json) -> Iterator[str]:
-    for each in status.get("conditions") or ():
+    """The causes first: that it is not available is what comes of them."""
+    for each in sorted(status.get("conditions") or (), key=lambda each: each["type"] == "Available"):
         bad = each["type"] in (BAD_WHILE_TRUE if each["status"] == "True" else BAD_WHILE_FALSE)
         if bad or (each["status"] == "False" and each.get("reason") in BAD_REASONS):
             yield _said(each)

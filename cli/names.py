@@ -41,6 +41,15 @@ SHORT = {
 """Kinds as people call them. Written down, and not asked of the kinds, as those take 0.3 s to load."""
 
 
+def qualified(kind: str, name: str) -> str:
+    """An object as kubectl takes it, and prints it with `-o name`."""
+    from kinds import KINDS, kubevirt
+
+    known = (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE, kubevirt.DATA_VOLUME)
+    group = next((f".{each.group}" for each in known if each.kind == kind), "")
+    return f"{kind.lower()}{group}/{name}"
+
+
 def names(*plurals: str, **kinds: str) -> Complete:
     """Completes with the names of these resources, those of the namespace that was given; behind `KIND/` with those of
     the resource that `kinds` has for it."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.health import Health, age, claim_health, health
-from cli.names import SHORT
+from cli.health import COLOURS, Health, age, claim_health, health
+from cli.names import SHORT, qualified
 from cli.output import Failed, counted
-from cli.table import Column, field, listing_option, print_rows
+from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
     from kinds.kind import Kind
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-COLOURS = {"well": None, "going": "yellow", "wrong": "red"}
 EVERY_SECONDS = 2.0
 OVER = ("Released", "Expired")
 """claims that nobody waits for and that hold nothing"""
@@ -45,22 +44,24 @@ LOOKS = {
     "MigrationPolicy": Look(),
 }
 
-COLUMNS = (
-    Column("NAME", lambda row: f"{SHORT[row['kind']]}/{row['name']}"),
-    field("DESIRED", "desired"),
-    field("READY", "ready"),
-    field("UPDATED", "updated"),
-    field("AGE", "age"),
-    Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
-    field("DETAIL", "detail", wide=True),
+LISTING = Listing(
+    (
+        Column("NAME", lambda row: f"{SHORT[row['kind']]}/{row['name']}"),
+        field("DESIRED", "desired"),
+        field("READY", "ready"),
+        field("UPDATED", "updated"),
+        field("AGE", "age"),
+        Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
+        field("DETAIL", "detail", wide=True),
+    ),
+    name=lambda row: qualified(row["kind"], row["name"]),
 )
-NAMESPACE = field("NAMESPACE", "namespace")
 
 
 @click.command()
 @click.option("--wrong", is_flag=True, help="Only what is wrong; exits with 1 while there is anything.")
 @click.option("--watch", "-w", is_flag=True, help="Print it again whenever it has changed, until Ctrl-C.")
-@listing_option
+@LISTING.option
 @all_namespaces
 @cluster_options
 def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
@@ -123,17 +124,9 @@ def _detail(status: Json) -> str:
 
 
 def _print(output: str, rows: Sequence[Json], cluster: Cluster, wrong: bool) -> None:
-    from kinds import KINDS
-
-    plurals = {kind.kind: f"{kind.singular}.{kind.group}" for kind in KINDS}
     where = "any namespace" if cluster.everywhere else f"namespace {cluster.namespace}"
-    print_rows(
-        output,
-        rows,
-        (NAMESPACE, *COLUMNS) if cluster.everywhere else COLUMNS,
-        name=lambda row: f"{plurals[row['kind']]}/{row['name']}",
-        nothing=f"nothing is wrong in {where}" if wrong else f"there is nothing of Poolhouse's in {where}",
-    )
+    nothing = f"nothing is wrong in {where}" if wrong else f"there is nothing of Poolhouse's in {where}"
+    LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
 
 
 def _lasting(rows: Sequence[Json]) -> list[Json]:

@@ -9,8 +9,9 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import names
-from cli.output import Failed, counted, output_option, print_as, structured
+from cli.names import names, qualified
+from cli.output import Failed, counted, print_as, structured
+from cli.table import Listing, field
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -22,6 +23,15 @@ MOST_STEPS = 1000
 
 POOL = "VirtualMachinePool"
 REPLICA_SET = "VirtualMachineInstanceReplicaSet"
+STEPS = Listing(
+    (
+        field("ROUND", "step"),
+        field("ACTION", "action"),
+        field("VM", "vm"),
+        field("REASON", "reason"),
+    ),
+    name=lambda row: qualified(row["kind"], row["vm"]),
+)
 PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
 
 
@@ -35,7 +45,7 @@ PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
 @click.option(
     "--burst", type=click.IntRange(1), default=250, show_default=True, help="The controllers' POOLHOUSE_BURST."
 )
-@output_option("text")
+@STEPS.option
 @cluster_options
 def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: str) -> None:
     """Print what would be done to which VM, in order, if all went well.
@@ -58,7 +68,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
         print_as(output, answers[0] if len(answers) == 1 else answers)
         return
     for each in answers:
-        _say(each)
+        _say(each, output)
 
 
 def _documents(source: Any) -> list[Json]:
@@ -145,16 +155,21 @@ async def _pool_foreseen(api: Api, document: Json, burst: int) -> Json:
     }
 
 
-def _say(answer: Json) -> None:
-    name = answer.get("pool") or answer["replicaSet"]
+def _say(answer: Json, output: str) -> None:
+    name, kind = answer.get("pool"), "VirtualMachine"
+    if name is None:
+        name, kind = answer["replicaSet"], "VirtualMachineInstance"
+    table = STEPS.lines(output, [{**row, "kind": kind} for row in answer["plan"]])
+    if output == "name":
+        click.echo("".join(f"{line}\n" for line in table), nl=False)
+        return
     if not answer["plan"]:
         click.echo(f"{name}: nothing would be done")
     else:
         steps = answer["plan"][-1]["step"]
         click.echo(f"{name}: {counted(len(answer['plan']), 'action')} in {counted(steps, 'round')}, if all goes well")
-    width = max((len(row["vm"]) for row in answer["plan"]), default=0)
-    for row in answer["plan"]:
-        click.echo(f"  {row['step']:>4}  {row['action']:<12}  {row['vm']:<{width}}  {row['reason']}")
+        for line in table:
+            click.echo(f"  {line}")
     if not answer["complete"]:
         click.echo("  and so on")
     for wait in answer["waits"]:

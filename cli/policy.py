@@ -10,8 +10,9 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import names
-from cli.output import Failed, output_option, print_as, structured
+from cli.names import names, qualified
+from cli.output import Failed, counted, output_option, print_as, structured
+from cli.table import Listing, field
 
 if TYPE_CHECKING:
     from kinds.explanation import Hand
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 PAGE = 500
+IMPACT = Listing(
+    (
+        field("NAMESPACE", "namespace"),
+        field("VMI", "name"),
+        field("OBEYS", "before"),
+        field("WOULD OBEY", "after"),
+    ),
+    name=lambda row: qualified("VirtualMachineInstance", row["name"]),
+)
 SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}
 
 
@@ -37,7 +47,7 @@ def policy() -> None:
 )
 @click.option("--with-policy", "sources", multiple=True, type=click.File("rb"), help="Suppose the policies of a file.")
 @click.option("--all", "others", is_flag=True, help="Say of every policy that does not match, why.")
-@output_option("text")
+@output_option("text", "name")
 @cluster_options
 def explain(
     cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
@@ -59,6 +69,10 @@ def explain(
     if structured(output):
         print_as(output, told)
         return
+    if output == "name":
+        if told["policy"]:
+            click.echo(qualified("MigrationPolicy", told["policy"]))
+        return
     for line in _explained(told, others):
         click.echo(line)
 
@@ -73,7 +87,7 @@ def explain(
     shell_complete=names("migrationpolicies"),
     help="Suppose that this policy were deleted.",
 )
-@output_option("text")
+@IMPACT.option
 @cluster_options
 def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], output: str) -> None:
     """Say which VMIs, in all namespaces, would obey another policy than now."""
@@ -81,14 +95,13 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
         raise click.UsageError("give -f FILE, or --without NAME")
     documents = [document for source in sources for document in _policies(source)]
     total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
-    if structured(output):
-        print_as(output, {"vmis": total, "changes": [asdict(hand) for hand in hands], "warnings": warnings})
-        return
-    for warning in warnings:
+    for warning in () if structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
-    for hand in hands:
-        click.echo(f"{hand.namespace}/{hand.name}: {hand.before or '(none)'} -> {hand.after or '(none)'}")
-    click.echo(f"{len(hands)} of {total} VMIs would change hands")
+    rows = [asdict(hand) for hand in hands]
+    said = f"{len(hands) or 'none'} of {counted(total, 'VMI')} would change hands"
+    IMPACT.show(output, rows, nothing=said, whole={"vmis": total, "changes": rows, "warnings": warnings})
+    if hands and output == "text":
+        click.echo(said, err=True)
 
 
 async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[Hand], list[str]]:
@@ -164,9 +177,9 @@ def _explained(told: Json, others: bool) -> Iterator[str]:
     obeys = "would obey" if told["supposed"] else "obeys"
     yield f"{told['namespace']}/{told['name']} {obeys} {told['policy'] or 'no policy'}: {told['reason']}"
     for place, each in enumerate(told["candidates"], 1):
-        counted = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
-        counted += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
-        yield f"  {place}. {each['name']}: {', '.join(counted)}"
+        matched = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
+        matched += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
+        yield f"  {place}. {each['name']}: {', '.join(matched)}"
         if place > 1:
             yield f"     {each['reason']}"
     for each in told["others"] if others else ():

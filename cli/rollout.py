@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ from cli.duration import Duration
 from cli.names import names
 from cli.output import Failed, Unreachable, answer, counted, output_option, print_as, structured
 from cli.pooled import machines_of, pool_named, present_revision, revisions_of
+from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 POLL_SECONDS = 0.5
+CHANGES_SAID = 2
+
+HISTORY = Listing(
+    (
+        field("REVISION", "revision"),
+        field("CURRENT", "current"),
+        field("VMS", "vms"),
+        field("NAME", "name", wide=True),
+        field("CREATED", "created", wide=True),
+        Column("CHANGED", lambda row: some(row["changes"])),
+    ),
+    name=lambda row: f"controllerrevision.apps/{row['name']}",
+)
 
 
 @click.group()
@@ -98,7 +112,7 @@ def _all(wanted: int, ready: int) -> str:
 @rollout.command()
 @click.argument("pool", shell_complete=names("virtualmachinepools"))
 @click.option("--revision", "number", type=int, help="Print the template of this one.")
-@output_option("text")
+@HISTORY.option
 @cluster_options
 def history(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
     """List the templates that a pool has had, and what changed from one to the next."""
@@ -117,14 +131,13 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
         print_as(output if structured(output) else "yaml", chosen["data"])
         return
     rows = list(_rows(document, revisions, machines))
-    if structured(output):
-        print_as(output, rows)
-        return
-    for row in rows:
-        mark = "  (current)" if row["current"] else ""
-        click.echo(f"{row['revision']:>4}  {row['name']}  {counted(row['vms'], 'VM')}{mark}")
-        for change in row["changes"]:
-            click.echo(f"        {change}")
+    HISTORY.show(output, rows, nothing=f"no template of {pool} was written down yet")
+
+
+def some(every: Sequence[str]) -> str:
+    """The first of the changes; all are told to programs."""
+    more = len(every) - CHANGES_SAID
+    return "; ".join([*every[:CHANGES_SAID], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iterator[Json]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from cli.output import output_option, print_as, structured
 
 Json = dict[str, Any]
-
-listing_option = output_option("text", "wide", "name")
-"""`-o` of a command that lists"""
+F = TypeVar("F", bound=Callable[..., Any])
 
 NONE = "-"
 
@@ -30,21 +28,43 @@ def field(title: str, key: str, *, wide: bool = False) -> Column:
     return Column(title, lambda row: row.get(key), wide)
 
 
-def print_rows(
-    output: str, rows: Sequence[Json], columns: Sequence[Column], *, name: Callable[[Json], str], nothing: str
-) -> None:
-    """Rows in the format that was asked for. `name` is what kubectl would take for the row, as `kind/name`; `nothing`
-    the sentence for people where there is no row, which goes where it is no answer."""
-    if structured(output):
-        print_as(output, list(rows))
-    elif output == "name":
-        for row in rows:
-            click.echo(name(row))
-    elif not rows:
-        click.echo(nothing, err=True)
-    else:
-        for line in lines(rows, [each for each in columns if output == "wide" or not each.wide]):
-            click.echo(line)
+NAMESPACE = field("NAMESPACE", "namespace")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a command lists. It takes `-o wide` where it has a column for wide lines only, and `-o name` where its rows
+    are objects of the cluster."""
+
+    columns: Sequence[Column]
+    name: Callable[[Json], str] | None = None
+    """what kubectl would take for the row, as `kind.group/name`"""
+
+    def option(self, command: F) -> F:
+        """`-o` of the command, with the formats that these rows have."""
+        wide = ("wide",) if any(each.wide for each in self.columns) else ()
+        return output_option("text", *wide, *(("name",) if self.name else ()))(command)
+
+    def show(
+        self, output: str, rows: Sequence[Json], *, nothing: str, everywhere: bool = False, whole: Any = None
+    ) -> None:
+        """Rows in the format that was asked for. `nothing` is the sentence for people where there is no row, which
+        goes where it is no answer; `whole` what programs get where that is more than the rows."""
+        if structured(output):
+            print_as(output, list(rows) if whole is None else whole)
+        elif not rows:
+            click.echo(nothing, err=True)
+        else:
+            for line in self.lines(output, rows, everywhere=everywhere):
+                click.echo(line)
+
+    def lines(self, output: str, rows: Sequence[Json], *, everywhere: bool = False) -> Iterator[str]:
+        """Of one of the formats for people: names, each once, or a table."""
+        if output == "name" and self.name:
+            yield from dict.fromkeys(map(self.name, rows))
+            return
+        shown = [each for each in self.columns if output == "wide" or not each.wide]
+        yield from lines(rows, [NAMESPACE, *shown] if everywhere else shown)
 
 
 def lines(rows: Sequence[Json], columns: Sequence[Column]) -> Iterator[str]:

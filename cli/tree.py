@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import SHORT, names
+from cli.names import SHORT, names, qualified
 from cli.output import Failed, output_option, print_as, structured
 from cli.table import align
 
@@ -44,7 +44,7 @@ class Node:
 
 @click.command()
 @click.argument("name", shell_complete=names("virtualmachines", **ASKED))
-@output_option("text")
+@output_option("text", "name")
 @cluster_options
 def tree(cluster: Cluster, name: str, output: str) -> None:
     """Show whose a VM is, and what is its own: the running instance, disks and claims of volumes.
@@ -61,6 +61,10 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
         raise Failed(f"there is no {kind or 'vm'} {rest} in namespace {cluster.namespace}")
     if structured(output):
         print_as(output, grown.json())
+        return
+    if output == "name":
+        for each in dict.fromkeys(_every(grown)):
+            click.echo(each)
         return
     for line in align([*drawn(grown)]):
         click.echo(line)
@@ -88,6 +92,13 @@ def drawn(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, 
     for place, child in enumerate(node.children, 1):
         last = place == len(node.children)
         yield from drawn(child, inner + ("└── " if last else "├── "), inner + ("    " if last else "│   "))
+
+
+def _every(node: Node) -> Iterator[str]:
+    kind, _, name = node.name.partition("/")
+    yield qualified(LONG.get(kind, kind), name)
+    for child in node.children:
+        yield from _every(child)
 
 
 def says(document: Json) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.names import names
-from cli.output import Failed, counted, output_option, print_as, structured
+from cli.health import COLOURS, age, health
+from cli.names import names, qualified
+from cli.output import Failed, counted
+from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
     from controllers.warm.doctor import Finding
@@ -20,10 +22,35 @@ Json = dict[str, Any]
 
 COUNTS = ("provisioning", "allocating", "claimed", "unhealthy", "unknown", "terminating", "orphaned")
 
+WARMTH = Listing(
+    (
+        field("NAME", "name"),
+        field("DESIRED", "desired"),
+        field("READY", "ready"),
+        field("CLAIMED", "claimed"),
+        field("QUEUED", "queuedClaims"),
+        field("AGE", "age"),
+        field("DEFAULT", "default", wide=True),
+        Column("MACHINES", lambda row: ", ".join(f"{row[each]} {each}" for each in COUNTS if row[each]), wide=True),
+        Column("FAILURES", lambda row: (row["failures"] or {}).get("consecutive"), wide=True),
+        Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
+    ),
+    name=lambda row: qualified("VirtualMachineWarmPool", row["name"]),
+)
+FINDINGS = Listing(
+    (
+        field("AILMENT", "ailment"),
+        field("NAME", "name"),
+        Column("CURE", lambda row: "deleted" if row["fixed"] else "--fix deletes it" if row["fixable"] else None),
+        field("SAYS", "says"),
+    )
+)
+
 
 @click.command()
 @click.argument("pool", required=False, shell_complete=names("virtualmachinewarmpools"))
-@output_option("text")
+@WARMTH.option
+@all_namespaces
 @cluster_options
 def status(cluster: Cluster, pool: str | None, output: str) -> None:
     """Say what each warm pool has, wants and lacks, and who waits for it."""
@@ -33,44 +60,37 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
 
         if pool:
             return [await api.get(POOLS, cluster.namespace, pool)]
-        return (await api.list(POOLS, cluster.namespace))[0]
+        return (await api.list(POOLS, cluster.scope))[0]
 
-    found = cluster.run(look)
-    if structured(output):
-        print_as(output, [{"name": each["metadata"]["name"], **(each.get("status") or {})} for each in found])
-        return
-    if not found:
-        click.echo(f"there is no warm pool in namespace {cluster.namespace}")
-    for each in found:
-        for line in said(each):
-            click.echo(line)
+    if pool and cluster.everywhere:
+        raise click.UsageError("a pool of that name may be in many namespaces; leave out one of the name and -A")
+    now = datetime.now(UTC)
+    rows = [row(each, now) for each in cluster.run(look)]
+    where = "any namespace" if cluster.everywhere else f"namespace {cluster.namespace}"
+    WARMTH.show(output, rows, nothing=f"there is no warm pool in {where}", everywhere=cluster.everywhere)
 
 
-def said(document: Json) -> list[str]:
-    spec, now = document["spec"], document.get("status") or {}
-    default = " (default)" if spec.get("default") else ""
-    ready, wanted = now.get("availableReplicas", 0), spec.get("replicas", 1)
-    queued = f", {counted(now['queuedClaims'], 'claim')} in line" if now.get("queuedClaims") else ""
-    lines = [f"{document['metadata']['name']}{default}: {ready} of {wanted} ready{queued}"]
-    rest = [f"{now[field]} {field}" for field in COUNTS if now.get(field)]
-    if rest:
-        lines.append(f"  {', '.join(rest)}")
-    failures = now.get("failures") or {}
-    if failures.get("consecutive"):
-        lines.append(f"  {counted(failures['consecutive'], 'failure')}: {failures.get('lastMessage')}")
-    for condition in now.get("conditions") or ():
-        # These are bad news when they are True, all others when they are not; a pool need not be the default.
-        bad = "True" if condition["type"] == "Degraded" else "False"
-        if condition["status"] == bad and condition["type"] != "Default":
-            lines.append(
-                f"  {condition['type']} is {condition['status']}: {condition['message'] or condition['reason']}"
-            )
-    return lines
+def row(document: Json, now: datetime) -> Json:
+    """One pool as it is shown, and as programs get it: all that its status says, zeros where it says nothing yet."""
+    spec, known, judged = document["spec"], document.get("status") or {}, health(document)
+    return {
+        "namespace": document["metadata"].get("namespace"),
+        "name": document["metadata"]["name"],
+        "default": bool(spec.get("default")),
+        "desired": spec.get("replicas", 1),
+        "ready": known.get("availableReplicas", 0),
+        "age": age(document, now),
+        "state": judged.mood,
+        "says": judged.says,
+        "failures": None,
+        **dict.fromkeys((*COUNTS, "queuedClaims"), 0),
+        **known,
+    }
 
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Delete the machines that nobody has and nobody will get.")
-@output_option("text")
+@FINDINGS.option
 @all_namespaces
 @cluster_options
 def doctor(cluster: Cluster, fix: bool, output: str) -> None:
@@ -84,22 +104,14 @@ def doctor(cluster: Cluster, fix: bool, output: str) -> None:
         return [(where, each, fix and await _fixed(api, each)) for where, each in found]
 
     found = cluster.run(look)
-    if structured(output):
-        print_as(output, [_plain(*each) for each in found])
-    else:
-        for where, each, done in found:
-            cure = " (deleted)" if done else " (--fix deletes it)" if each.delete else ""
-            name = f"{where}/{each.name}" if cluster.everywhere else each.name
-            click.echo(f"{each.ailment:14} {name}: {each.says}{cure}")
-        if not found:
-            click.echo("all is well")
+    FINDINGS.show(output, [_plain(*each) for each in found], nothing="all is well", everywhere=cluster.everywhere)
     if left := sum(not done for _, _, done in found):
         raise Failed(f"{counted(left, 'finding')} left")
 
 
 def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
-    said = {"ailment": finding.ailment, "name": finding.name, "says": finding.says, "fixed": fixed}
-    return {"namespace": namespace, **said}
+    said = {"ailment": finding.ailment, "name": finding.name, "says": finding.says}
+    return {"namespace": namespace, **said, "fixable": finding.delete is not None, "fixed": fixed}
 
 
 async def examined(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:

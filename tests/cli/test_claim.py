@@ -10,7 +10,6 @@ import pytest
 
 from cli.claim import by_virtctl, said, unreachable
 from cli.cluster import Cluster
-from cli.warmth import said as of_pool
 
 Json = dict[str, Any]
 
@@ -41,25 +40,6 @@ HELD = {"type": "Bound", "status": "False", "reason": "PoolNotFound", "message":
 )
 def test_a_claim(status: Json, expected: str) -> None:
     assert said("mine", status) == expected
-
-
-def test_a_pool_says_what_it_lacks() -> None:
-    conditions = [
-        {"type": "Available", "status": "False", "reason": "TooFew", "message": "1 of 3"},
-        {"type": "Degraded", "status": "True", "reason": "Breaker", "message": ""},
-        {"type": "Default", "status": "False", "reason": "NotWanted", "message": ""},
-        {"type": "Valid", "status": "True", "reason": "Valid", "message": ""},
-    ]
-    status = {"availableReplicas": 1, "queuedClaims": 1, "claimed": 2, "unhealthy": 0, "conditions": conditions}
-    status["failures"] = {"consecutive": 2, "lastMessage": "quota"}
-    document = {"metadata": {"name": "web"}, "spec": {"replicas": 3, "default": True}, "status": status}
-    assert of_pool(document) == [
-        "web (default): 1 of 3 ready, 1 claim in line",
-        "  2 claimed",
-        "  2 failures: quota",
-        "  Available is False: 1 of 3",
-        "  Degraded is True: Breaker",
-    ]
 
 
 def test_whoever_has_virtctl_logs_in_by_it() -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
 
 from cli.health import Health, age, claim_health, health
 from cli.names import SHORT
-from cli.overview import COLUMNS, LOOKS, row
-from cli.table import Column, field, lines, listing_option, print_rows
+from cli.overview import LOOKS, row
 from kinds import KINDS, kubevirt
 
 Json = dict[str, Any]
@@ -50,6 +47,13 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
             pool(condition("ReplicaFailure", True, "FailedCreate", "quota")),
             Health("wrong", "FailedCreate: quota"),
             id="what should not be True is",
+        ),
+        pytest.param(
+            pool(
+                condition("Available", False, "Filling", "0 of 3"), condition("Degraded", True, "FailedCreate", "quota")
+            ),
+            Health("wrong", "FailedCreate: quota"),
+            id="the cause is told before what comes of it",
         ),
         pytest.param(
             pool(condition("Progressing", False, "ProgressDeadlineExceeded")),
@@ -134,52 +138,3 @@ def test_a_row_has_zeros_where_nothing_was_counted_yet() -> None:
     assert (found["desired"], found["ready"], found["updated"]) == (2, 0, 0)
     claim = row("VirtualMachineClaim", {"metadata": {"name": "c"}, "spec": {}}, NOW)
     assert (claim["desired"], claim["ready"], claim["updated"]) == (None, None, None)
-
-
-def test_a_table_is_as_wide_as_what_is_in_it() -> None:
-    rows = [row("VirtualMachinePool", pool(name=name), NOW) for name in ("web", "a-long-name")]
-    assert list(lines(rows, COLUMNS[:3])) == [
-        "NAME                 DESIRED   READY",
-        "vmpool/web           3         3",
-        "vmpool/a-long-name   3         3",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("output", "printed"),
-    [
-        ("text", "NAME   READY\na      -\nb      true\n"),
-        ("wide", "NAME   READY   MORE\na      -       1\nb      true    2\n"),
-        ("name", "thing/a\nthing/b\n"),
-        ("yaml", "- name: a\n  ready: null\n  more: 1\n- name: b\n  ready: true\n  more: 2\n"),
-    ],
-)
-def test_rows_in_every_format(output: str, printed: str) -> None:
-    columns = (field("NAME", "name"), field("READY", "ready"), field("MORE", "more", wide=True))
-    rows = [{"name": "a", "ready": None, "more": 1}, {"name": "b", "ready": True, "more": 2}]
-    shown = _shown(output, rows, columns)
-    assert shown.stdout == printed
-    assert shown.stderr == ""
-
-
-def test_no_rows_are_no_answer_to_a_program_and_a_sentence_to_a_person() -> None:
-    assert _shown("json", [], ()).stdout == "[]\n"
-    assert (_shown("text", [], ()).stdout, _shown("text", [], ()).stderr) == ("", "there is none\n")
-    assert _shown("name", [], ()).output == ""
-
-
-RED = Column("STATE", lambda row: "bad", colour=lambda row: "red")
-
-
-@pytest.mark.parametrize(("terminal", "coloured"), [(True, True), (False, False)])
-def test_colours_are_for_terminals(terminal: bool, coloured: bool) -> None:
-    assert ("\x1b[31mbad" in _shown("text", [{}], (RED,), color=terminal).stdout) is coloured
-
-
-def _shown(output: str, rows: list[Json], columns: tuple[Column, ...], **options: Any) -> Any:
-    @click.command()
-    @listing_option
-    def show(output: str) -> None:
-        print_rows(output, rows, columns, name=lambda row: f"thing/{row['name']}", nothing="there is none")
-
-    return CliRunner().invoke(show, ["-o", output], **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.rollout import progress
+from cli.rollout import progress, some
 
 
 def pool(replicas: int = 3, *, generation: int = 2, paused: bool = False, **status: Any) -> dict[str, Any]:
@@ -50,3 +50,10 @@ def test_a_pool_that_shrinks_is_going_until_it_has_shrunk() -> None:
     document = pool(3)
     document["status"]["replicas"] = 5
     assert progress(document) == ("going", "web: 2 VMs are still to go")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"), [([], ""), (["a", "b"], "a; b"), (["a", "b", "c", "d"], "a; b; and 2 more")]
+)
+def test_a_line_has_room_for_some_changes(changes: list[str], said: str) -> None:
+    assert some(changes) == said

@@ -14,12 +14,13 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
+from runtime.clock import ApiClock
 from runtime.errors import (
     AlreadyExists,
     ApiError,
@@ -150,6 +151,7 @@ class Api:
         identity: str | None = None,
         metrics: Metrics | None = None,
         context: str | None = None,
+        clock: ApiClock | None = None,
     ) -> Api:
         """Reads how to reach the server (`kubeconfig`, else $KUBECONFIG, else the pod's service account; of a
         kubeconfig the `context`, else its current one); asks it nothing."""
@@ -157,12 +159,14 @@ class Api:
             kubeconfig = Path(named)
         credentials = Credentials(kubeconfig, context)
         await credentials.load()
+        metrics = metrics or Metrics()
         wire = Wire(
             credentials,
             session(user_agent),
             seconds=timeout_seconds,
             turns=asyncio.Semaphore(max_connections),
-            metrics=metrics or Metrics(),
+            metrics=metrics,
+            clock=clock or ApiClock(metrics),
         )
         return cls(wire, identity or f"{user_agent}@{socket.gethostname()}")
 
@@ -184,6 +188,10 @@ class Api:
     @property
     def metrics(self) -> Metrics:
         return self._wire.metrics
+
+    def now(self) -> datetime:
+        """The time by this server's clock, with which times that others have written are to be compared."""
+        return self._wire.clock.now()
 
     @property
     def urgent(self) -> Api:
@@ -314,7 +322,7 @@ class Api:
         end = timeout_seconds + OVERTIME_SECONDS
         async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:
             async for line in lines:
-                yield _event(line, f"watch {r.plural}")
+                yield _event(line, f"watch {r.plural}", self.now())
 
     async def request(
         self,
@@ -364,13 +372,13 @@ class Api:
         return await self._wire.exchange(Call(verb, r.plural, method, path, body=body, query=query, headers=headers))
 
 
-def _event(line: bytes, call: str) -> tuple[str, Document]:
+def _event(line: bytes, call: str, now: datetime) -> tuple[str, Document]:
     event = document(line, call)
     kind, changed = event.get("type"), event.get("object")
     if not isinstance(kind, str) or not isinstance(changed, dict):
         raise Unreachable(f"not an event: {line[:200]!r}", call=call)
     if kind == "ERROR":
-        raise of_status(changed, now=datetime.now(UTC), call=call)
+        raise of_status(changed, now=now, call=call)
     return kind, changed
 
 

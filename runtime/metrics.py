@@ -36,6 +36,9 @@ class Metrics:
         self.request_seconds = histogram(
             "api_request_duration_seconds", "Time until the API server's whole answer, watches left out.", CALLS, "verb"
         )
+        self.clock_offset = gauge(
+            "api_clock_offset_seconds", "How far the API server's clock is ahead of this machine's, by its answers."
+        )
         self.queue_depth = gauge("workqueue_depth", "Keys that wait to be worked on.", "name")
         self.queue_adds = counter("workqueue_adds_total", "Keys put into the queue, repeats left out.", "name")
         self.queue_retries = counter("workqueue_retries_total", "Keys put back after a failure.", "name")

@@ -12,11 +12,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import aiohttp
 
+from runtime.clock import ApiClock
 from runtime.errors import Unreachable, of_answer
 from runtime.lines import Lines, TooLong
 from runtime.metrics import Metrics
@@ -69,17 +69,19 @@ class Wire:
         seconds: float,
         turns: asyncio.Semaphore | None,
         metrics: Metrics,
+        clock: ApiClock,
     ) -> None:
         """`turns` bounds how many calls are under way at once. Time begins to count when a call has its turn."""
         self.reach = reach
         self.session = session
         self.metrics = metrics
+        self.clock = clock
         self._seconds = seconds
         self._turns = turns
 
     @property
     def urgent(self) -> Wire:
-        return Wire(self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics)
+        return Wire(self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics, clock=self.clock)
 
     async def exchange(self, call: Call) -> Document:
         return document(await self.body(call), str(call))
@@ -126,15 +128,18 @@ class Wire:
         code = 0
         try:
             async with asyncio.timeout(call.seconds or self._seconds):
+                asked_at = self.clock.steady
                 answer = await self._send(call)
                 code = answer.status
+                if code < 300:  # an error may be the word of a proxy on the way
+                    self.clock.heard(answer.headers, asked_at)
                 if call.warnings is not None:
                     call.warnings.extend(sentences(answer.headers.getall("Warning", ())))
                 if code >= 300:
                     async with answer:
                         raw = await answer.read()
                     later = answer.headers.get("Retry-After")
-                    raise of_answer(code, raw, retry_after=later, now=datetime.now(UTC), call=str(call))
+                    raise of_answer(code, raw, retry_after=later, now=self.clock.now(), call=str(call))
             async with answer:
                 yield answer
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from time import monotonic
 
 from prometheus_client import CollectorRegistry
@@ -29,7 +28,7 @@ def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds
         Apply(api, events),
         PolicyMetrics(registry),
         clock=monotonic,
-        now=lambda: datetime.now(UTC),
+        now=api.now,
         metrics=api.metrics,
     )
     policies.subscribe(controller.policy_changed)

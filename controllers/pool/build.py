@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
@@ -55,7 +54,7 @@ def build(
         metrics=PoolMetrics(registry),
         burst=burst,
         clock=monotonic,
-        now=now,
+        now=api.now,
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
@@ -70,8 +69,4 @@ def build(
             pooling.metrics.clear()
 
     informers = (pools, machines, revisions, guests, kept)
-    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, now)})
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, api.now)})

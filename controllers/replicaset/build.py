@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
@@ -43,7 +42,7 @@ def build(
     look_seconds: float = LOOK_SECONDS,
 ) -> Part:
     metrics = ReplicaSetMetrics(registry)
-    asking = Ask(api, burst, now)
+    asking = Ask(api, burst, api.now)
 
     async def work() -> None:
         """With stores that are filled now: after a pause, old ones would tell of sets and instances as they were."""
@@ -61,7 +60,7 @@ def build(
             metrics=metrics,
             burst=burst,
             clock=monotonic,
-            now=now,
+            now=api.now,
         )
         controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
         try:
@@ -80,7 +79,3 @@ def build(
     # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
     aside = Aside(api, REPLICA_SET, work, look_seconds=look_seconds)
     return Part("replicaset", (), aside.run, answers={ask.PATH: asking})
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from uuid import uuid4
@@ -57,7 +56,7 @@ def build(
     informers = (pool_informer, machine_informer, guest_informer, node_informer)
     found = queues.Queues(machine_informer.store, guest_informer.store, node_informer.store)
     demand = Demand()
-    vms = Virtual(api, Prepare(api, MACHINES, defaulter, seed, monotonic), now)
+    vms = Virtual(api, Prepare(api, MACHINES, defaulter, seed, monotonic), api.now)
     fleet = virtual(found, vms, informers)
     instances = ec2.hold(api, ec2_terms, lambda uid: bool(pool_informer.store.by("uid", uid)))
     of_instances = instances.shown.queues
@@ -76,7 +75,7 @@ def build(
         expectations=expectations,
         metrics=metrics,
         clock=monotonic,
-        now=now,
+        now=api.now,
         seed=uuid4().hex,
     )
     filling: Controller[Key] = Controller("warmpool", pooling.reconcile, metrics=api.metrics)
@@ -89,7 +88,7 @@ def build(
     demand.subscribe(partial(pooling.demand_changed, filling.enqueue))
 
     # Pools that fill make hundreds of calls at once: those of a claim wait for none of them.
-    promptly = Virtual(api.urgent, Prepare(api.urgent, MACHINES, defaulter, seed, monotonic), now)
+    promptly = Virtual(api.urgent, Prepare(api.urgent, MACHINES, defaulter, seed, monotonic), api.now)
     whichever = Either(promptly, instances.machines, ec2.is_instance)
 
     def holder(pool: Pool | None) -> Machines:
@@ -137,7 +136,3 @@ def build(
                 group.create_task(scan.run(), name="ec2")
 
     return Part("warm", (*informers, claims.informer), work)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

@@ -30,6 +30,7 @@ from kinds import meta
 from local.places import Places
 from runtime.api import Api, Invalid, Resource
 from runtime.metrics import PREFIX
+from runtime.metrics import PREFIX
 from tests.cluster.claiming import Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
@@ -243,6 +244,24 @@ async def test_what_is_wanted_otherwise_is_made(desk: Counter, running: Running)
     await desk.becomes("odd", "Failed")
     assert await desk.reason("odd") == "OverrideNotAllowed"
     assert await desk.ready() == 1, "the ready machine was handed to nobody"
+
+
+async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: Path, desk: Counter) -> None:
+    async with controllers(ours):
+        await desk.filled(2, expiry={"maxAgeSeconds": 1800})
+        await desk.claim("kept", poolName="web", ttlSeconds=1800)
+        before = await desk.becomes("kept", "Ready")
+        await until(desk.ready, 2)
+        waiting = {m.uid for m in await desk.machines() if m.unclaimed}
+    async with controllers(ours, fast_seconds=3600) as late:
+        # Both ends of a claim's time are as everybody else's clock has them.
+        await desk.claim("short", poolName="web", ttlSeconds=2)
+        bound_at = datetime.fromisoformat((await desk.becomes("short", "Expired", 120))["boundAt"])
+        assert abs((datetime.fromisoformat(before["boundAt"]) - bound_at).total_seconds()) < 1800
+        assert await desk.phase("kept") == "Ready"
+        assert waiting & await desk.uids(), "one was given away, the other one is not too old"
+        offset = late.registry.get_sample_value(f"{PREFIX}api_clock_offset_seconds")
+        assert offset == pytest.approx(-3600, abs=300)
 
 
 async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: Path, desk: Counter) -> None:

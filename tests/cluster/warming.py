@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from controllers.warm.pools import POOLS
 from controllers.warm.vm import GUESTS, MACHINES
 from kinds import meta
 from runtime.api import Api, NotFound
+from runtime.clock import ApiClock
 from runtime.events import EVENTS, Events
 from runtime.metrics import PREFIX, Metrics
 from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS
@@ -66,11 +68,14 @@ class Running:
 
 
 @asynccontextmanager
-async def controllers(kubeconfig: Path, ec2: Terms | None = None) -> AsyncIterator[Running]:
-    """On leaving, they are cut off wherever they are, as when they are killed."""
+async def controllers(kubeconfig: Path, ec2: Terms | None = None, fast_seconds: float = 0) -> AsyncIterator[Running]:
+    """On leaving, they are cut off wherever they are, as when they are killed. Their machine's clock is so much ahead
+    of everybody else's."""
     registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    clock = ApiClock(metrics, lambda: time.time() + fast_seconds)
     async with await Api.connect(
-        kubeconfig, user_agent="test-warm", max_connections=32, metrics=Metrics(registry)
+        kubeconfig, user_agent="test-warm", max_connections=32, metrics=metrics, clock=clock
     ) as api:
         events = Events(api, "poolhouse.dev/controllers")
         part = build(api, events, None, registry, "", ec2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import count
 from time import monotonic
 
@@ -58,9 +57,9 @@ class Claims:
         self.informer: Informer[Claim] = Informer(api, CLAIMS, claim, indexes={"uid": by_uid})
         stores = Stores(self.informer.store, pools, queues)
         floor = Floor(demand=demand)
-        claiming = Apply(api, events, machines, stores, floor, metrics, monotonic, now)
+        claiming = Apply(api, events, machines, stores, floor, metrics, monotonic, api.now)
         self._controller = ClaimController(
-            api, stores, floor, Observe(stores, floor, filling, monotonic, unseen), claiming, now, self._enqueue
+            api, stores, floor, Observe(stores, floor, filling, monotonic, unseen), claiming, api.now, self._enqueue
         )
         self._strays = Strays(api, stores.claims, queues.machines, machines, pools, self._enqueue_stray)
         self._work: Controller[Key] = Controller(
@@ -108,7 +107,3 @@ class Claims:
 
     def _enqueue_stray(self, key: Key, after_seconds: float = 0.0) -> None:
         self._clearing.enqueue(key, after_seconds)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

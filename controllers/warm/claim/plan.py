@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
+from math import inf
 
 from controllers.warm.claim import status
 from controllers.warm.claim.actions import (
@@ -150,7 +151,7 @@ def _queue(s: State, now: datetime) -> Step:
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
     # The further back, the less often its place is written: a line of a thousand moves on with every machine.
     pause = min(max(2.0, float(s.place)), 60.0)
-    placed = (now - s.marks.placed).total_seconds() if s.marks.placed else pause
+    placed = _since(s.marks.placed, now)
     if first or (fresh != s.claim.status and placed >= pause):
         return Say(fresh, News("ClaimQueued", f"number {s.place} in line") if first else None)
     left = pause - placed if fresh != s.claim.status else pause
@@ -243,7 +244,7 @@ def _bound(s: State, now: datetime) -> Step:
     asleep = (m.guest is not None and m.guest.paused == PAUSED_BY_US) or m.strategy == "Halted"
     if not m.activated and s.claim.status.launch_type != "Warm":
         return Mark(m)
-    if asleep and (s.marks.awake is None or (now - s.marks.awake).total_seconds() >= AGAIN_SECONDS):
+    if asleep and _since(s.marks.awake, now) >= AGAIN_SECONDS:
         return Wake(m)
     if s.health is None:
         return Check(m)
@@ -290,6 +291,11 @@ def _in_use(s: State, m: Machine, now: datetime) -> Step:
     if fresh != s.claim.status:
         return Say(fresh, status.news(s, fresh, m, now))
     return Rest(next_moment(s, now))
+
+
+def _since(mark: datetime | None, now: datetime) -> float:
+    """For ever where there is none, or where the clock was set back since: nobody waits for that hour to come again."""
+    return (now - mark).total_seconds() if mark is not None and mark <= now else inf
 
 
 def _seconds(then: datetime, now: datetime) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from time import monotonic
 
 from controllers.warm.ec2.agent import Network
@@ -37,7 +36,7 @@ def hold(api: Api, terms: Terms | None, known: Callable[[str], bool]) -> Held:
     if terms is None:
         return Held()
     cloud, shown, cluster = Aws(terms), Shown(monotonic), _identity(api)
-    instances = Instances(cloud, Network(), shown, terms, cluster, lambda: datetime.now(UTC))
+    instances = Instances(cloud, Network(), shown, terms, cluster, api.now)
     scan = Scan(cloud, shown, instances, api, cluster, known, terms.period_seconds, monotonic)
     return Held(instances, shown, scan)
 

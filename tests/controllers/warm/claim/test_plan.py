@@ -287,6 +287,15 @@ def kind(step: Step) -> Any:
             id="but once more if it did not hear",
         ),
         pytest.param(
+            state(
+                a_claim(status=bound("m", "Started")),
+                taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
+                marks=Marks(awake=NOW + timedelta(hours=1)),
+            ),
+            (Wake, "m"),
+            id="also where the clock was set back since",
+        ),
+        pytest.param(
             state(a_claim(status=bound("m", "Started", seconds=100)), taken(activated=True), health=SICK),
             Rest,
             id="one that boots has as long as the pool gives it",
@@ -390,6 +399,8 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     moved = state(c, pool=QUEUE, place=29, marks=Marks(placed=NOW - timedelta(seconds=3)))
     assert plan(moved, NOW) == Rest(26)
     assert isinstance(plan(moved, NOW + timedelta(seconds=27)), Say)
+    later = replace(moved, marks=Marks(placed=NOW + timedelta(hours=1)))
+    assert isinstance(plan(later, NOW), Say), "the clock was set back since"
     still = state(c, pool=QUEUE, place=30, marks=Marks(placed=NOW - timedelta(seconds=60)))
     assert plan(still, NOW) == Rest(30), "and nothing at rest, nor is it looked at all the time"
 

@@ -45,9 +45,9 @@ class Process:
         return cls(int(process.name), port, tuple(command), os.readlink(process / "cwd"), environment)
 
     def kill(self) -> None:
-        """Returns when its socket is closed, which is a little after the signal."""
+        """Returns when its socket is closed, which is a little after the signal. By then another one may have it."""
         os.kill(self.pid, signal.SIGKILL)
-        while self._answers():
+        while self._lives():
             time.sleep(0.02)
 
     def again(self, *, patience_seconds: float) -> subprocess.Popen[bytes] | None:
@@ -61,6 +61,15 @@ class Process:
         child = subprocess.Popen(self.command, cwd=self.directory, env=self.environment, stdout=silent, stderr=silent)
         atexit.register(child.kill)  # whoever started the first one knows nothing of this one
         return child
+
+    def _lives(self) -> bool:
+        """What its parent has not heard of yet has no sockets any more, once the last of its threads has ended."""
+        process = Path(f"/proc/{self.pid}")
+        try:
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            return state not in "ZX" or len(list((process / "task").iterdir())) > 1
+        except OSError:
+            return False
 
     def _answers(self) -> bool:
         with socket.socket() as probe:

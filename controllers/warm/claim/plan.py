@@ -47,6 +47,9 @@ AGAIN_SECONDS = 1.0
 PATIENCE = {"Warm": 15.0, "Resumed": 60.0}
 """Seconds for a machine to be found well after it was bound. Those that boot have as long as the pool gives them."""
 
+UNTOLD_SECONDS = 5.0
+"""For so long after it was bound, that a machine is not well yet is no news: most are a moment later."""
+
 
 def plan(s: State, now: datetime) -> Step:
     c = s.claim
@@ -258,6 +261,8 @@ def _unwell(s: State, m: Machine, now: datetime) -> Step:
     # A check that could not be made says nothing of the machine: that may take as long as a start.
     patience = min(PATIENCE.get(s.claim.status.launch_type or "", most), most) if s.health.verdict == "Failed" else most
     if waited < patience:
+        if waited >= UNTOLD_SECONDS and (fresh := status.unwell(s, m, now)) != s.claim.status:
+            return Say(fresh)
         return Rest(min(2.0, max(0.1, waited / 4), patience - waited))
     return End(m, f"after {waited:.0f} s: {s.health.reason}: {s.health.message}")
 

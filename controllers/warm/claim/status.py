@@ -60,6 +60,16 @@ def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) 
     )
 
 
+def unwell(s: State, m: Machine, now: datetime) -> ClaimStatus:
+    """What its last check has found. The same reason is not said again: what the check says of it may change with every
+    try, and each would be a write."""
+    assert s.health is not None
+    said = next((c.reason for c in s.claim.status.conditions if c.type == "Ready"), "")
+    if said == s.health.reason:
+        return s.claim.status
+    return _with(s, now, [_no("Ready", Failure(s.health.reason, f"{m.name}: {s.health.message}"))])
+
+
 def served(s: State, m: Machine, now: datetime) -> ClaimStatus:
     """Bound and Ready in one: the second compare-and-swap of a machine that is well and needs nothing."""
     said = bound(s, m, *launch(s, m), now)

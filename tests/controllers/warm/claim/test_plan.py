@@ -252,7 +252,7 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(status=bound("m", seconds=20)), taken(), health=BLIND),
-            Rest,
+            ("Bound", ""),
             id="it may be well",
         ),
         pytest.param(
@@ -297,8 +297,8 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(status=bound("m", "Started", seconds=100)), taken(activated=True), health=SICK),
-            Rest,
-            id="one that boots has as long as the pool gives it",
+            ("Bound", ""),
+            id="one that boots has as long as the pool gives it, and says what it waits for",
         ),
         pytest.param(
             state(a_claim(status=SERVED), taken("m", Warm.IN_USE, owner=a_pool().owner)),
@@ -389,6 +389,32 @@ def kind(step: Step) -> Any:
 )
 def test_next_step(found: State, expected: Any) -> None:
     assert kind(plan(found, NOW)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "health", "ready"),
+    [
+        pytest.param(4, SICK, None, id="most are well a moment later"),
+        pytest.param(6, SICK, "NotReady: web-m: it is not", id="what is not is told"),
+        pytest.param(6, BLIND, "NodeNotReady: web-m: nobody answers", id="also what can't be checked"),
+    ],
+)
+def test_while_it_is_waited_for_it_is_said_why(seconds: float, health: Health, ready: str | None) -> None:
+    """Once for each reason: what a check says of it may be different with every try."""
+    activating = {"type": "Ready", "status": "False", "reason": "Activating", "message": "web-m is not handed over yet"}
+    c = a_claim(status=bound("m", "Started", seconds=seconds, conditions=[activating]))
+    step = plan(state(c, taken(activated=True), health=health), NOW)
+    if ready is None:
+        assert isinstance(step, Rest)
+        return
+    assert isinstance(step, Say)
+    assert step.news is None
+    [told] = [c for c in step.status.conditions if c.type == "Ready"]
+    assert (told.status, f"{told.reason}: {told.message}") == ("False", ready)
+    again = state(replace(c, status=step.status), taken(activated=True), health=replace(health, message="still not"))
+    assert isinstance(plan(again, NOW), Rest)
+    other = state(replace(c, status=step.status), taken(activated=True), health=Health("Failed", "NoAnswer", "none"))
+    assert isinstance(plan(other, NOW), Say)
 
 
 def test_a_place_in_line_is_not_written_with_every_machine() -> None:

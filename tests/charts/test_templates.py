@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 
 from controllers.warm.ec2.settings import Terms, terms
 from kinds import KINDS, webhooks
-from tests.charts.helm import CHART, NAMESPACE, Refused, run, template
+from tests.charts.helm import CHART, NAMESPACE, RELEASE, Refused, run, template
 
 Json = dict[str, Any]
 
@@ -353,21 +354,35 @@ def test_each_configuration_is_asked_about_by_helm_test(rendered: list[Json]) ->
 
 
 def test_every_value_has_a_type() -> None:
-    """The schema knows each default, and nothing that is no value."""
+    """The schema knows each default, and nothing that is no value. Each has to be there: `helm upgrade --reuse-values`
+    comes with the defaults of the chart before, and must hear what they lack."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert list(_missing(values, schema)) == []
+    assert list(_missing(values, schema, schema["$defs"])) == []
 
 
-def _missing(values: Json, schema: Json, path: str = "") -> Iterator[str]:
+def _missing(values: Json, schema: Json, defined: Json, path: str = "") -> Iterator[str]:
+    schema = defined[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     known = schema.get("properties")
-    if known is None or schema.get("additionalProperties") is not False:
+    if known is None or schema.get("additionalProperties") is not False or not values:
         return
-    for name in values.keys() ^ known.keys():
+    for name in (values.keys() ^ known.keys()) | (values.keys() ^ schema["required"]):
         yield f"{path}{name}"
     for name in values.keys() & known.keys():
         if isinstance(values[name], dict):
-            yield from _missing(values[name], known[name], f"{path}{name}.")
+            yield from _missing(values[name], known[name], defined, f"{path}{name}.")
+
+
+def test_the_defaults_of_an_earlier_chart_are_refused_in_words(tmp_path: Path) -> None:
+    """What `--reuse-values` upgrades with."""
+    earlier = shutil.copytree(CHART, tmp_path / "poolhouse")
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    del values["controllers"]["ec2"], values["apiPriorityAndFairness"]
+    (earlier / "values.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(Refused) as refused:
+        run("template", RELEASE, str(earlier))
+    assert "missing property 'apiPriorityAndFairness'" in str(refused.value)
+    assert "'/controllers': missing property 'ec2'" in str(refused.value)
 
 
 def test_alerts_say_where_their_runbooks_are(rendered: list[Json]) -> None:

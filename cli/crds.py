@@ -8,6 +8,7 @@ import click
 import yaml
 
 import kinds
+from cli.manifests import listed
 from cli.output import output_option, print_json
 from kinds import kubevirt
 from kinds.crd import crd
@@ -30,7 +31,7 @@ def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
     ours = [kind for kind in kinds.KINDS if not (beside_kubevirt and kind.stands_back)]
     theirs = kubevirt.crds() if with_kubevirt else []
     if output == "json":
-        print_json({"apiVersion": "v1", "kind": "List", "items": [*kinds.crds(ours), *theirs]})
+        print_json(listed([*kinds.crds(ours), *theirs]))
         return
     pages = [*map(_page, ours), *map(_yaml, theirs)]
     click.echo("---\n".join(pages), nl=False)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
-from cli.output import Failed, Unreachable, output_option, print_json
+from cli.manifests import print_manifests, read
+from cli.output import Failed, Unreachable, output_option
 
 Ask = Callable[[dict[str, Any], bool], tuple[int, bytes]]
 
@@ -34,32 +34,15 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
     Every document of the file is printed: those with a VM in them completed, the others as they are. With -o xml only
     the domains are, as libvirt has them.
     """
-    given = list(documents(source.read()))
+    given = [each.document for each in read(source)]
     answers: list[Any] = []
     with _asking(server, namespace, seed) as ask:
         for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
         click.echo("\n".join(answers))
-    elif output == "json":
-        print_json(answers[0] if len(answers) == 1 else {"apiVersion": "v1", "kind": "List", "items": answers})
     else:
-        click.echo(yaml.safe_dump_all(answers, sort_keys=False, width=120), nl=False)
-
-
-def documents(text: bytes) -> Iterator[dict[str, Any]]:
-    """Of a manifest, lists taken apart."""
-    try:
-        loaded = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise Failed(f"no YAML: {error}") from None
-    for document in loaded:
-        if not isinstance(document, dict):
-            raise Failed("a document is no object")
-        if document.get("kind") == "List" and isinstance(document.get("items"), list):
-            yield from document["items"]
-        else:
-            yield document
+        print_manifests(output, answers)
 
 
 def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:

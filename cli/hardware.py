@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
+from cli.manifests import read
 from cli.names import names
 from cli.output import Failed, Unreachable, output_option, print_as, structured
 from cli.table import Listing, align, field
@@ -203,10 +204,9 @@ def _document(cluster: Cluster, vm: str) -> Json:
 
 
 def _manifest(source: Any) -> Json:
-    from cli.default import documents
     from defaulter.places import locate
 
-    found = [document for document in documents(source.read()) if locate(document) is not None]
+    found = [each.document for each in read(source) if locate(each.document) is not None]
     if len(found) != 1:
         raise Failed(f"the manifest has {len(found)} VMs in it; give one")
     return found[0]

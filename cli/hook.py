@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import click
-import yaml
 
-from cli.output import output_option, print_json
+from cli.manifests import print_manifests
+from cli.output import output_option
 
 Json = dict[str, Any]
 
@@ -37,11 +37,7 @@ def hook(namespace: str, plugin: bool, image: str | None, output: str) -> None:
     """
     if plugin != bool(image):
         raise click.UsageError("--plugin and --image belong together")
-    documents = plugged(image) if image else [config_map(namespace)]
-    if output == "json":
-        print_json(documents[0] if len(documents) == 1 else {"apiVersion": "v1", "kind": "List", "items": documents})
-    else:
-        click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)
+    print_manifests(output, plugged(image) if image else [config_map(namespace)])
 
 
 def config_map(namespace: str) -> Json:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from cli.cluster import Cluster, cluster_options
+from cli.manifests import Manifest, read
 from cli.names import names, qualified
 from cli.output import Failed, counted, print_as, structured
 from cli.table import Listing, field
@@ -56,7 +56,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
     """
     if (name is None) == (source is None):
         raise click.UsageError("give the name of a pool, vmirs/NAME of a replica set, or -f FILE")
-    documents = [_checked(each, cluster.namespace) for each in _documents(source)] if source is not None else []
+    documents = [_checked(each, cluster.namespace) for each in _planned(source)] if source is not None else []
 
     async def foresee(api: Api) -> list[Json]:
         if name is not None:
@@ -71,14 +71,13 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
         _say(each, output)
 
 
-def _documents(source: Any) -> list[Json]:
-    try:
-        loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failed(f"no YAML: {error}") from None
-    found = [each for each in loaded if isinstance(each, dict) and each.get("kind") in PREFIXES.values()]
+def _planned(source: Any) -> list[Manifest]:
+    """Those of a file that have plans; the others are none of ours."""
+    every = read(source)
+    found = [each for each in every if each.document.get("kind") in PREFIXES.values()]
     if not found:
-        raise Failed(f"there is no {' and no '.join(PREFIXES.values())} in it")
+        there = ", ".join(dict.fromkeys(map(str, every)))
+        raise Failed(f"{every[0].file}: there is no {' and no '.join(PREFIXES.values())} in it, only {there}")
     return found
 
 
@@ -96,14 +95,17 @@ async def _named(api: Api, cluster: Cluster, name: str) -> Json:
     raise Failed(f"{prefix} has no plans; there are {', '.join(PREFIXES)}")
 
 
-def _checked(document: Json, namespace: str) -> Json:
+def _checked(manifest: Manifest, namespace: str) -> Json:
     """As it would be stored. Says every problem at once."""
     from kinds import pool, replicaset
 
+    document = manifest.document
     kind = pool.POOL if document["kind"] == POOL else replicaset.REPLICA_SET
     document = kind.normalize(document)
     if problems := kind.problems(document):
-        raise Failed("\n  ".join(["it would be refused:", *(f"{p.path}: {p.message}" for p in problems)]))
+        raise Failed(
+            "\n  ".join([f"{manifest.place}: it would be refused:", *(f"{p.path}: {p.message}" for p in problems)])
+        )
     return {**document, "metadata": {"namespace": namespace, **document["metadata"]}}
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from cli.cluster import Cluster, cluster_options
+from cli.manifests import Manifest, of_kind, read
 from cli.names import names, qualified
 from cli.output import Failed, counted, output_option, print_as, structured
 from cli.table import Listing, field
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 PAGE = 500
+NOT_FOUND = 404
 IMPACT = Listing(
     (
         field("NAMESPACE", "namespace"),
@@ -59,12 +60,14 @@ def explain(
         "namespace": cluster.namespace,
         "name": _name(vm),
         "withLabels": dict(map(_label, labels)),
-        "withPolicies": [document for source in sources for document in _policies(source)],
+        "withPolicies": [each.document for each in _policies(sources)],
     }
     try:
         checked = question(asked)
         told = cluster.run(lambda api: Explain(api).told(checked))
     except Unanswerable as wrong:
+        if wrong.status == NOT_FOUND:
+            raise Failed(_not_found(vm, cluster.namespace, {each.path for each in wrong.problems})) from None
         raise Failed("\n".join(map(str, wrong.problems))) from None
     if structured(output):
         print_as(output, told)
@@ -93,7 +96,7 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
     """Say which VMIs, in all namespaces, would obey another policy than now."""
     if not sources and not gone:
         raise click.UsageError("give -f FILE, or --without NAME")
-    documents = [document for source in sources for document in _policies(source)]
+    documents = [each.document for each in _policies(sources)]
     total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
     for warning in () if structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -110,9 +113,6 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from kinds.policy_checks import contender, rivals, ties
     from webhook.explain import INSTANCES, NAMESPACES, Explain
 
-    problems = [f"{_named(each)}: {problem}" for each in documents for problem in POLICY.problems(each)]
-    if problems:
-        raise Failed("\n".join(problems))
     before = await Explain(api).surroundings()
     after = before.having(documents).without(*gone)
     unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
@@ -134,29 +134,40 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     return len(instances), impact(instances, around, before, after), warnings
 
 
-def _policies(source: Any) -> list[Json]:
+def _policies(sources: Iterable[Any]) -> list[Manifest]:
+    """Of all files. Raises `Failed` with all that is wrong."""
     from kinds.policy import POLICY
 
-    try:
-        loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failed(f"{source.name}: no YAML: {error}") from None
-    found = [item for each in loaded for item in (_items(each) if isinstance(each, dict) else [each])]
-    if not found or not all(isinstance(each, dict) for each in found):
-        raise Failed(f"{source.name}: holds no {POLICY.kind}")
-    return [POLICY.normalize(each) for each in found]
+    found = of_kind([each for source in sources for each in read(source)], POLICY.api_version, POLICY.kind)
+    policies = [replace(each, document=POLICY.normalize(each.document)) for each in found]
+    problems = [
+        f"{each.place}: {_named(each.document)}: {problem}"
+        for each in policies
+        for problem in POLICY.problems(each.document)
+    ]
+    if problems:
+        raise Failed("\n".join(problems))
+    return policies
 
 
-def _items(document: Json) -> list[Any]:
-    items = document.get("items")
-    return items if document.get("kind") == "List" and isinstance(items, list) else [document]
+VMIS = ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances")
+VMS = ("vm", "vms", "virtualmachine", "virtualmachines")
 
 
 def _name(vm: str) -> str:
     kind, slash, name = vm.rpartition("/")
-    if slash and kind.lower() not in ("vmi", "vmis", "virtualmachineinstance", "vm", "vms", "virtualmachine"):
+    if slash and kind.lower() not in (*VMIS, *VMS):
         raise click.UsageError(f"{kind} has no migration policy; give vmi/NAME")
     return name
+
+
+def _not_found(vm: str, namespace: str, paths: Collection[str]) -> str:
+    """As kubectl says it, of what was asked for."""
+    if "namespace" in paths:
+        return f'namespaces "{namespace}" not found'
+    kind, _, name = vm.rpartition("/")
+    plural = "virtualmachines" if kind.lower() in VMS else "virtualmachineinstances"
+    return f'{plural}.kubevirt.io "{name}" not found'
 
 
 def _label(text: str) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import yaml
 
+from cli.manifests import listed, print_manifests
 from cli.output import Failed, output_option, print_json
 from cli.warmth import doctor, status
 
@@ -56,9 +57,9 @@ def import_(
     found = imported(_config(source.read(), getattr(source, "name", "standard input")), terms)
     if not found.problems:
         if output == "json":
-            print_json({"apiVersion": "v1", "kind": "List", "items": list(found.manifests)})
+            print_json(listed(found.manifests))
         else:
-            click.echo(yaml.safe_dump_all(found.manifests, sort_keys=False, width=120), nl=False)
+            print_manifests(output, found.manifests)
     for remark in found.remarks:
         click.echo(f"note: {remark}", err=True)
     if found.problems:

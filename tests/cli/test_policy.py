@@ -10,7 +10,8 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from cli.policy import _explained, _label, _name, _policies
+from cli.output import Failed
+from cli.policy import _explained, _label, _name, _not_found, _policies
 from kinds.explanation import Surroundings, explain
 from tests.kinds.policies import policy
 
@@ -37,15 +38,35 @@ def test_half_a_label_is_a_mistake() -> None:
         _label("gpu")
 
 
-def test_policies_come_one_in_a_file_or_many_or_in_a_list(tmp_path: Path) -> None:
-    one, other = policy("one", {"a": True}), policy("other", {"b": ""})
-    for text in (yaml.safe_dump_all([one, other]), yaml.safe_dump({"kind": "List", "items": [one, other]})):
-        file = tmp_path / "policies.yaml"
-        file.write_text(text)
-        with file.open("rb") as source:
-            found = _policies(source)
-        assert [each["metadata"]["name"] for each in found] == ["one", "other"]
-        assert found[0]["spec"]["selectors"]["virtualMachineInstanceSelector"]["matchLabels"] == {"a": "true"}
+def test_policies_are_taken_in_the_form_that_is_stored(tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(yaml.safe_dump_all([policy("one", {"a": True}), policy("other", {"b": ""})]))
+    with file.open("rb") as source:
+        found = [each.document for each in _policies([source])]
+    assert [each["metadata"]["name"] for each in found] == ["one", "other"]
+    assert found[0]["spec"]["selectors"]["virtualMachineInstanceSelector"]["matchLabels"] == {"a": "true"}
+
+
+def test_what_is_wrong_with_policies_is_told_with_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(
+        yaml.safe_dump_all([policy("one", {"a": "b"}), policy("two", {"a": "c"}, bandwidthPerMigration="x")])
+    )
+    with file.open("rb") as source, pytest.raises(Failed) as refused:
+        _policies([source])
+    assert str(refused.value).startswith(f"{file}, document 2: two: spec.bandwidthPerMigration: ")
+
+
+@pytest.mark.parametrize(
+    ("vm", "paths", "said"),
+    [
+        ("web", {"name"}, 'virtualmachineinstances.kubevirt.io "web" not found'),
+        ("vm/web", {"name"}, 'virtualmachines.kubevirt.io "web" not found'),
+        ("vmi/web", {"namespace"}, 'namespaces "shop" not found'),
+    ],
+)
+def test_what_is_not_there_is_said_as_kubectl_says_it(vm: str, paths: set[str], said: str) -> None:
+    assert _not_found(vm, "shop", paths) == said
 
 
 def test_the_answer_in_words() -> None:

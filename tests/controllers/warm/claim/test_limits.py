@@ -61,6 +61,7 @@ def test_who_holds_one_is_not_asked_again() -> None:
             id="of two defaults the older one",
         ),
         pytest.param(None, [a_pool()], "NoDefaultPool", id="no default"),
+        pytest.param(None, [], "NoDefaultPool", id="no pool at all"),
         pytest.param("nowhere", [a_pool()], "PoolNotFound", id="no such pool"),
         pytest.param("web", [a_pool(deletionTimestamp=ago(1))], "PoolNotFound", id="a pool that goes"),
     ],
@@ -68,6 +69,19 @@ def test_who_holds_one_is_not_asked_again() -> None:
 def test_pool(name: str | None, pools: list[Pool], expected: str) -> None:
     found = chosen(a_claim(poolName=name), pools)
     assert (found.reason if isinstance(found, Failure) else found.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        ([a_pool(), a_pool(name="db")], "namespace ns has no default one: name one in spec.poolName, of: db, web"),
+        ([], "there is no warm pool in namespace ns"),
+    ],
+)
+def test_whoever_names_no_pool_is_told_which_there_are(pools: list[Pool], said: str) -> None:
+    found = chosen(a_claim(poolName=None), pools)
+    assert isinstance(found, Failure)
+    assert found.message == f"it names no pool, and {said}"
 
 
 @pytest.mark.parametrize(

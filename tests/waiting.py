@@ -7,38 +7,34 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 PATIENCE_SECONDS = 180.0
 AGAIN_SECONDS = 0.1
 
 
-async def until(question: Callable[[], Awaitable[Any]], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
-    """Asks until the answer is the expected one."""
+async def until(question: Callable[[], Any], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
+    """Asks, and awaits what wants to be awaited, until the answer is the expected one."""
     answer = None
     try:
         async with asyncio.timeout(seconds):
-            while (answer := await question()) != expected:  # noqa: ASYNC110
+            while (answer := await _answer(question)) != expected:  # noqa: ASYNC110
                 await asyncio.sleep(AGAIN_SECONDS)
     except TimeoutError:
         raise AssertionError(f"expected {expected!r}, after {seconds:g} s it is {answer!r}") from None
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Asks, and awaits what wants to be awaited, until the answer is a true one, which it returns."""
+    """Likewise, until the answer is a true one, which it returns."""
     answer = None
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                answer = holds()
-                if inspect.isawaitable(answer):
-                    answer = await answer
-                if answer:
-                    return answer
+            while not (answer := await _answer(holds)):  # noqa: ASYNC110
                 await asyncio.sleep(AGAIN_SECONDS)
     except TimeoutError:
         raise AssertionError(f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}") from None
+    return answer
 
 
 def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
@@ -48,6 +44,11 @@ def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> A
         assert time.monotonic() < deadline, f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}"
         time.sleep(AGAIN_SECONDS)
     return answer
+
+
+async def _answer(question: Callable[[], Any]) -> Any:
+    answer = question()
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _named(holds: Callable[..., Any]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.samples import Sample
 
 from controllers.pool.build import build
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS
@@ -62,12 +63,17 @@ class Running:
         """Requests that changed something, or tried to."""
         return sum(
             sample.value
-            for metric in self.registry.collect()
-            for sample in metric.samples
-            if sample.name == f"{PREFIX}api_requests_total"
-            and sample.labels["verb"] not in ("get", "list", "watch")
-            and sample.labels["resource"] != "events"
+            for sample in self._requests()
+            if sample.labels["verb"] not in ("get", "list", "watch") and sample.labels["resource"] != "events"
         )
+
+    def requests(self, verb: str, resource: str) -> float:
+        wanted = {"verb": verb, "resource": resource}
+        return sum(sample.value for sample in self._requests() if wanted.items() <= sample.labels.items())
+
+    def _requests(self) -> Iterator[Sample]:
+        for metric in self.registry.collect():
+            yield from (sample for sample in metric.samples if sample.name == f"{PREFIX}api_requests_total")
 
 
 @asynccontextmanager
@@ -87,7 +93,7 @@ async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = Non
                     await informer.synced()
             tasks.append(asyncio.create_task(part.work()))
             yield Running(registry)
-            assert not any(task.done() for task in tasks)
+            assert not [task for task in tasks if task.done()]
         finally:
             for task in tasks:
                 task.cancel()
@@ -101,14 +107,16 @@ class Place:
     api: Api
     namespace: str
 
-    async def pool(self, replicas: int, name: str = "web", **spec: Any) -> Json:
-        body = {
+    def document(self, replicas: int, name: str = "web", **spec: Any) -> Json:
+        return {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachinePool",
             "metadata": {"namespace": self.namespace, "name": name},
             "spec": {"replicas": replicas, "template": template(), **spec},
         }
-        return await self.api.create(POOLS, body)
+
+    async def pool(self, replicas: int, name: str = "web", **spec: Any) -> Json:
+        return await self.api.create(POOLS, self.document(replicas, name, **spec))
 
     async def change(self, name: str = "web", **spec: Any) -> Json:
         return await self.api.patch(POOLS, self.namespace, name, {"spec": spec})

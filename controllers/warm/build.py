@@ -58,7 +58,7 @@ def build(
     demand = Demand()
     vms = Virtual(api, Prepare(api, MACHINES, defaulter, seed, monotonic), api.now)
     fleet = virtual(found, vms, informers)
-    instances = ec2.hold(api, ec2_terms, lambda uid: bool(pool_informer.store.by("uid", uid)))
+    instances = ec2.hold(api, ec2_terms, partial(pools.deletion_policy, pool_informer.store))
     of_instances = instances.shown.queues
     sights = (pool_informer, instances.scan) if instances.scan is not None else (pool_informer,)
     instance_fleet = virtual(of_instances, instances.machines, sights)

@@ -14,6 +14,7 @@ from controllers.warm.machine import POOL_KIND, Machine, Owner
 from kinds.model import Model
 from kinds.warmpool import WarmPoolSpec, WarmPoolStatus
 from runtime.resource import Resource
+from runtime.store import Store
 
 Json = dict[str, Any]
 
@@ -140,3 +141,9 @@ def by_namespace(p: Pool | Misfit) -> Iterator[Hashable]:
 
 def by_uid(p: Pool | Misfit) -> Iterator[Hashable]:
     yield p.uid
+
+
+def deletion_policy(pools: Store[Pool | Misfit], uid: str) -> str | None:
+    """Of the pool of this UID: "" where its spec can't be read, None where there is no such pool."""
+    found = next(iter(pools.by("uid", uid)), None)
+    return found.spec.deletion_policy if isinstance(found, Pool) else None if found is None else ""

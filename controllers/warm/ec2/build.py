@@ -32,12 +32,12 @@ class Held:
     scan: Scan | None = None
 
 
-def hold(api: Api, terms: Terms | None, known: Callable[[str], bool]) -> Held:
+def hold(api: Api, terms: Terms | None, policy: Callable[[str], str | None]) -> Held:
     if terms is None:
         return Held()
     cloud, shown, cluster = Aws(terms), Shown(monotonic), _identity(api)
     instances = Instances(cloud, Network(), shown, terms, cluster, api.now)
-    scan = Scan(cloud, shown, instances, api, cluster, known, terms.period_seconds, monotonic)
+    scan = Scan(cloud, shown, instances, api, cluster, policy, terms.period_seconds, monotonic)
     return Held(instances, shown, scan)
 
 

@@ -1,6 +1,7 @@
-"""Looks at all instances, on time and when the controllers begin, and ends those whose pool is gone.
+"""Looks at all instances, on time and when the controllers begin, and sees to those whose pool is gone.
 
-Kubernetes' garbage collector ends a pool's VMs with the pool. It knows nothing of instances, so this is it for them.
+Kubernetes' garbage collector ends a pool's VMs with the pool. It knows nothing of instances, so this is it for them. A
+pool may go while nobody looks at EC2: what was to become of its instances is then asked of their tags.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from controllers.warm.ec2.cloud import Cloud
 from controllers.warm.ec2.instances import Instances
 from controllers.warm.ec2.shown import Shown
-from controllers.warm.ec2.tags import CLUSTER
+from controllers.warm.ec2.tags import CLUSTER, OUTLIVES
 from controllers.warm.journal import note
-from controllers.warm.machine import POOL_KIND, Machine
-from controllers.warm.machines import Unsure
+from controllers.warm.machine import NOBODY, POOL_KIND, Machine
+from controllers.warm.machines import Change, Lost, Unsure
 from controllers.warm.pools import POOLS
+from kinds import meta
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
@@ -38,8 +40,9 @@ class Scan:
     instances: Instances
     api: Api
     cluster: Callable[[], Awaitable[str]]
-    known: Callable[[str], bool]
-    """whether there is a pool of this UID; who is not known is asked for"""
+    policy: Callable[[str], str | None]
+    """the deletionPolicy of the pool of this UID, "" where it can't be read; None without such a pool, which is then
+    asked for"""
     period_seconds: float
     clock: Callable[[], float]
     seen: Callable[[], None] = lambda: None
@@ -72,8 +75,8 @@ class Scan:
         self.shown.all(found, since)
         self._say(None)
         for m in self.shown.machines.all():
-            if m.owner.kind == POOL_KIND and not m.deleting and not self.known(m.owner.uid):
-                await self._end_if_left(m)
+            if m.owner.kind == POOL_KIND and not m.deleting:
+                await self._see_to(m)
         return self.period_seconds
 
     def _say(self, problem: str | None) -> None:
@@ -86,12 +89,25 @@ class Scan:
         self.problem = problem
         self.seen()
 
-    async def _end_if_left(self, m: Machine) -> None:
+    async def _see_to(self, m: Machine) -> None:
+        policy, outlives = self.policy(m.owner.uid), OUTLIVES in m.labels
         try:
-            if not await self._has_pool(m):
-                await self.instances.terminate(m, "its pool is gone")
+            if policy is not None:
+                if policy and outlives != (policy == "Orphan"):
+                    await self.instances.change(m, Change(labels={OUTLIVES: None if outlives else "true"}))
+            elif not await self._has_pool(m):
+                if outlives:
+                    await self._orphan(m)
+                else:
+                    await self.instances.terminate(m, "its pool is gone")
+        except Lost:  # it is looked at again
+            return
         except (ApiError, Unsure) as error:
             log.warning("%s: %s", m.name, error)
+
+    async def _orphan(self, m: Machine) -> None:
+        await self.instances.change(m, Change(owner=NOBODY, labels={meta.ORPHANED: "PoolDeleted"}))
+        note(log, "MachineMoved", f"{m.name} is orphaned: its pool is gone, and deletionPolicy was Orphan", machine=m)
 
     async def _has_pool(self, m: Machine) -> bool:
         try:

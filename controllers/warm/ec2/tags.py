@@ -29,6 +29,8 @@ OWNER = f"{DOMAIN}/owner"
 REVISION = f"{DOMAIN}/revision"
 AGENT = f"{DOMAIN}/agent"
 """where the agent answers, `GRPC:8200`, so that an instance can be asked also when its pool is gone"""
+OUTLIVES = f"{DOMAIN}/outlives-pool"
+"""on instances of a pool whose deletionPolicy is Orphan: it may be deleted while nobody looks"""
 
 MOST_CHARACTERS = 256
 GOING = ("shutting-down", "terminated")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from controllers.warm.ec2.scan import PAUSES, UNSEEN, Scan
 from controllers.warm.machine import NOBODY
 from controllers.warm.machines import Change
@@ -29,12 +31,21 @@ class Pools:
         return {"metadata": {"uid": self.uids[0]}}
 
 
-def scan(house: House, pools: Pools, *known: str) -> Scan:
+def scan(house: House, pools: Pools, *known: str, policy: str = "Delete") -> Scan:
     async def cluster() -> str:
         return "cluster"
 
     api = cast(Api, pools)
-    return Scan(house.cloud, house.shown, house.instances, api, cluster, known.__contains__, 5.0, lambda: house.now)
+    return Scan(
+        house.cloud,
+        house.shown,
+        house.instances,
+        api,
+        cluster,
+        dict.fromkeys(known, policy).get,
+        5.0,
+        lambda: house.now,
+    )
 
 
 async def test_a_restart_shows_what_is_there() -> None:
@@ -82,6 +93,44 @@ async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
     await house.instances.change(await house.ready(name="mac-2"), Change(owner=NOBODY))
     await scan(house, Pools()).look()
     assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}
+
+
+@pytest.mark.parametrize(
+    ("policies", "state", "orphaned"),
+    [
+        pytest.param(["Delete"], "shutting-down", "", id="it was to go with its pool"),
+        pytest.param(["Orphan"], "running", "PoolDeleted", id="it was to outlive its pool"),
+        pytest.param(["Orphan", "Delete"], "shutting-down", "", id="that was taken back"),
+        pytest.param(["Orphan", ""], "running", "PoolDeleted", id="what can't be read changes nothing"),
+        pytest.param([], "shutting-down", "", id="nobody ever looked"),
+    ],
+)
+async def test_a_pool_that_went_while_nobody_looked_had_said_what_becomes_of_its_instances(
+    policies: list[str], state: str, orphaned: str
+) -> None:
+    house = House()
+    made = await house.instances.create(order())
+    for policy in policies:
+        await scan(house, Pools(POOL.uid), POOL.uid, policy=policy).look()
+    # EC2 was switched off, the pool deleted, and EC2 switched on.
+    after = House(house.cloud)
+    await scan(after, Pools()).look()
+    found = await after.instances.read(made)
+    assert found is not None
+    assert (house.cloud.instances[made.uid]["State"]["Name"], found.orphaned) == (state, orphaned)
+    assert (found.owner == NOBODY) == bool(orphaned)
+    await scan(after, Pools()).look()
+    assert house.cloud.instances[made.uid]["State"]["Name"] == state, "and it stays so"
+
+
+async def test_what_becomes_of_an_instance_is_written_once() -> None:
+    house = House()
+    made = await house.instances.create(order())
+    for _ in range(3):
+        await scan(house, Pools(POOL.uid), POOL.uid, policy="Orphan").look()
+    found = await house.instances.read(made)
+    assert found is not None
+    assert int(found.resource_version) == int(made.resource_version) + 1
 
 
 async def test_who_cannot_ask_for_the_pool_ends_nothing() -> None:

@@ -67,7 +67,10 @@ async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> Async
     (directory / "tls.key").write_bytes(pair.key)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve(gauge, "127.0.0.1", 0, directory, started=port.set_result, drain_seconds=1))
-    number = await port
+    either: list[asyncio.Future[Any]] = [port, serving]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    assert port.done(), serving.exception()
+    number = port.result()
     name = f"v1beta1.{GROUP}"
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": number}]}
     await api.create(SERVICES, {"metadata": {"namespace": place.namespace, "name": "metrics"}, "spec": spec})
@@ -96,13 +99,13 @@ async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_a
         await until(lambda: ready(place), 1)
 
         gauge.value = 60
-        await until(lambda: ready(place), 6, seconds=120)
+        await until(lambda: ready(place), 6, seconds=240)
         grown = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
         await asyncio.sleep(12)  # the autoscaler has looked again, at least twice
         assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == grown
 
         gauge.value = 20
-        await until(lambda: ready(place), 2, seconds=120)
+        await until(lambda: ready(place), 2, seconds=240)
 
 
 def autoscaler(namespace: str) -> Json:

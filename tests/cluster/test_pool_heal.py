@@ -6,7 +6,7 @@ import asyncio
 
 from controllers.pool.stores import GUESTS
 from tests.cluster.pooling import Place, until
-from tests.cluster.test_pool import condition, status
+from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, running
 
 __all__ = ["running"]
@@ -21,7 +21,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     disks = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
     await running.meta("web-2", annotations=BROKEN)
     await running.api.delete(GUESTS, running.namespace, "web-2")
-    await until(lambda: replaced(running), 1, 120)
+    await until(lambda: replaced(running), 1)
     await complete(running)
     after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
     assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
@@ -39,19 +39,15 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
         await running.meta(name, annotations=BROKEN)
     # All at once, as when a registry goes away.
     await asyncio.gather(*(running.api.delete(GUESTS, running.namespace, name) for name in before))
-    await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"), 120)
+    await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"))
     # It says what most of them fail with, once most have got so far.
-    await until(lambda: _says(running, "CrashLoopBackOff"), True, 60)
+    await until(lambda: said(running, "Healing", "CrashLoopBackOff"), True)
     for name in await running.machines():
         await running.meta(name, annotations=dict.fromkeys(BROKEN))
-    # The pauses between tries to start have grown meanwhile: 10, 20, 40, 80 seconds, as KubeVirt's.
-    await until(lambda: status(running, "readyReplicas"), 4, 240)
-    await until(lambda: condition(running, "Healing"), ("False", "NothingToHeal"), 60)
+    # The pauses between tries to start have grown meanwhile: 10, 20, 40, and in the end 300 seconds, as KubeVirt's.
+    await until(lambda: status(running, "readyReplicas"), 4, 400)
+    await until(lambda: condition(running, "Healing"), ("False", "NothingToHeal"))
     assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
-
-
-async def _says(place: Place, word: str) -> bool:
-    return word in (await place.condition("Healing"))["message"]
 
 
 async def replaced(place: Place) -> int | None:

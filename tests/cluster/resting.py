@@ -1,0 +1,21 @@
+"""How tests wait until a controller has nothing left to write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.cluster.pooling import PATIENCE_SECONDS
+
+
+async def rests(written: Callable[[], Any], quiet_seconds: float, seconds: float = PATIENCE_SECONDS) -> None:
+    """Waits until what was written has stayed the same for so long. What others have left in the cluster may have to be
+    cleared away before; who writes again and again at rest never gets there."""
+    now = asyncio.get_running_loop().time
+    end, since, before = now() + seconds, now(), written()
+    while now() - since < quiet_seconds:
+        await asyncio.sleep(0.1)
+        if (after := written()) != before:
+            assert now() < end, f"at rest it goes on writing: {before}, and {seconds} s after the first look {after}"
+            since, before = now(), after

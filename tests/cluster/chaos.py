@@ -13,9 +13,9 @@ from controllers.pool.guest import guest
 from controllers.pool.machine import machine
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
 from kinds import meta
-from runtime.api import ApiError, Expired, NotFound, Resource
+from runtime.api import Api, ApiError, Expired, NotFound, Resource
 from tests.cluster.budget import Budget
-from tests.cluster.pooling import Place, template
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, template
 
 Json = dict[str, Any]
 
@@ -39,6 +39,36 @@ BROKEN = {
     "sim.poolhouse.dev/fail-times": "2",
     "sim.poolhouse.dev/retry-seconds": "0.2",
 }
+
+
+@asynccontextmanager
+async def watched(
+    api: Api, resource: Resource, namespace: str, saw: Callable[[str, Json], None]
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Every event from before the block begins until it ends, without a gap."""
+    _, version = await api.list(resource, namespace)
+    watching = asyncio.create_task(_watch(api, resource, namespace, version, saw))
+    try:
+        yield watching
+        assert not watching.done(), f"nobody was watching {resource.plural}: {watching}"
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _watch(api: Api, resource: Resource, namespace: str, version: str, saw: Callable[[str, Json], None]) -> None:
+    while True:
+        events = api.watch(resource, namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600)
+        try:
+            async with aclosing(events):
+                async for kind, document in events:
+                    version = document["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        saw(kind, document)
+        except Expired:  # something was missed
+            raise
+        except ApiError:
+            await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -67,27 +97,8 @@ class Witness:
         """From before anything happens, without a gap."""
         async with AsyncExitStack() as stack:
             for resource, saw in ((MACHINES, self.machine), (GUESTS, self.guest), (CLAIMS, self.claim)):
-                _, version = await self.place.api.list(resource, self.place.namespace)
-                watch = asyncio.create_task(self.watch(resource, version, saw))
-                stack.callback(watch.cancel)
+                await stack.enter_async_context(watched(self.place.api, resource, self.place.namespace, saw))
             yield
-
-    async def watch(self, resource: Resource, version: str, saw: Callable[[str, Json], None]) -> None:
-        while True:
-            events = self.place.api.watch(
-                resource, self.place.namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600
-            )
-            try:
-                async with aclosing(events):
-                    async for kind, document in events:
-                        version = document["metadata"]["resourceVersion"]
-                        if kind != "BOOKMARK":
-                            saw(kind, document)
-            except Expired:
-                self.wrong.append(f"the witness missed something of {resource.plural}")
-                raise
-            except ApiError:
-                await asyncio.sleep(0.1)
 
     def guest(self, kind: str, document: Json) -> None:
         if said := self.budget.guest(guest(document), kind == "DELETED"):
@@ -342,10 +353,14 @@ class People:
 
 
 async def insisted(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Its answer, however often it is refused for a moment."""
+    end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         try:
             return await call()
         except ApiError:
+            if asyncio.get_running_loop().time() > end:
+                raise
             await asyncio.sleep(0.2)
 
 

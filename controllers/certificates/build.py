@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from controllers.certificates.controller import Certificates
 from controllers.certificates.state import Terms
@@ -16,7 +16,7 @@ AUTHORITY_HOURS = "POOLHOUSE_AUTHORITY_HOURS"
 
 
 def build(api: Api, namespace: str, terms: Terms) -> Part:
-    return Part("certificates", (), Certificates(api, namespace, terms, lambda: datetime.now(UTC)).run)
+    return Part("certificates", (), Certificates(api, namespace, terms, api.now).run)
 
 
 def terms(environment: Mapping[str, str]) -> Terms | None:

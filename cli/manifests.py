@@ -34,7 +34,8 @@ class Manifest:
 
 def read(source: IO[bytes]) -> list[Manifest]:
     """The objects of a file, lists taken apart; there is at least one. Raises `Failed`, with the file's name."""
-    name = "standard input" if source.name in ("-", "<stdin>") else source.name
+    given = str(getattr(source, "name", "-"))  # what is no file has no name
+    name = "standard input" if given in ("-", "<stdin>") else given
     try:
         loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:

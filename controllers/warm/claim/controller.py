@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -30,6 +30,9 @@ TURNS = 32
 """Claims that are gone on with at once. Each makes one call at a time, so that is also how many calls there are."""
 WOKEN = 16
 """Those whose turn is next are looked at when there is one machine more: more than one, as looking takes a while."""
+
+IN_LINE_PER_SECOND = 200.0
+"""Those in a line of which all have to be looked at."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -200,6 +203,15 @@ class ClaimController:
         for each in (old, new):
             if each is not None:
                 self.next_in_line(each.uid)
+                if _terms(old) != _terms(new):
+                    self._all_in_line(each.uid)
+
+    def _all_in_line(self, pool_uid: str) -> None:
+        """They may not have to wait any more, or not be allowed to. One after the other, as nobody is in a hurry."""
+        line = self.floor.lines.get(pool_uid, Line())
+        for position, uid in enumerate(line.first(len(line))):
+            for c in self.stores.claims.by("uid", uid):
+                self.enqueue(c.key, position / IN_LINE_PER_SECOND)
 
     def next_in_line(self, pool_uid: str) -> None:
         line = self.floor.lines.get(pool_uid)
@@ -209,3 +221,8 @@ class ClaimController:
         for uid in line.first(min(ready, WOKEN)):
             for c in self.stores.claims.by("uid", uid):
                 self.enqueue(c.key, 0.0)
+
+
+def _terms(pool: Pool | Misfit | None) -> Hashable:
+    """What claims in its line depend on, but for what is ready."""
+    return (pool.uid, pool.deleting, pool.generation) if isinstance(pool, Pool) else pool is not None

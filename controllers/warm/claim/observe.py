@@ -79,6 +79,7 @@ class Observe:
             state,
             pool=pool,
             place=line.place(claim.uid) if claim.uid in line else 0,
+            waiting=len(line),
             candidate=self.candidate(claim, pool, line),
             over_limit=self.floor.holders.over(claim, pool),
             full=self._full(pool),

@@ -39,6 +39,8 @@ from kinds.warm import Warm
 MOST_ATTEMPTS = 2
 HELD_SECONDS = 5.0
 """how often it is looked whether what holds a claim up has passed, where no event says so"""
+LOOKS_PER_SECOND = 50.0
+"""At so many claims of a line that does not move, however long it is. One that moves writes hardly more places."""
 LENIENCE = timedelta(seconds=30)
 """That nobody led when its time ended is not the claimant's fault, and who has lost interest deletes the claim: what is
 ready is given so much later too, but nothing is made and nothing waited for. A change of leaders takes half of it."""
@@ -153,7 +155,7 @@ def _queue(s: State, now: datetime) -> Step:
         return Wait()
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
     # The further back, the less often its place is written: a line of a thousand moves on with every machine.
-    pause = min(max(2.0, float(s.place)), 60.0)
+    pause = min(max(2.0, float(s.place)), max(60.0, s.waiting / LOOKS_PER_SECOND))
     placed = _since(s.marks.placed, now)
     if first or (fresh != s.claim.status and placed >= pause):
         return Say(fresh, News("ClaimQueued", f"number {s.place} in line") if first else None)

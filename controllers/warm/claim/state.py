@@ -149,6 +149,8 @@ class State:
     """the one that it would get now, others' turns respected"""
     place: int = 0
     """how many will have been served when it is, if it waits; 0 if it doesn't"""
+    waiting: int = 0
+    """how many wait for machines of the pool"""
     over_limit: Failure | None = None
     """its requester has enough already"""
     full: bool = False

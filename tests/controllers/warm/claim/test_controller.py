@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from controllers.warm.claim.actions import Check, Step, Wait
 from controllers.warm.claim.apply import Apply
 from controllers.warm.claim.controller import ClaimController
+from controllers.warm.claim.line import Line
 from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.observe import Floor, Observe, Stores
 from controllers.warm.claim.state import Claim, State, by_uid
@@ -18,6 +20,7 @@ from controllers.warm.machines import Order
 from controllers.warm.pools import Pool
 from controllers.warm.queues import Queues
 from kinds.warm import Warm
+from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.store import Store
 from tests.controllers.warm.builders import NOW, a_pool, machine
@@ -26,6 +29,7 @@ from tests.controllers.warm.claim.test_apply import Desk, Holder
 
 SILENT = a_claim(name="silent", uid="silent", status=bound("m"))
 OTHER = a_claim(name="other", uid="other")
+QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 PROBED = a_pool(readiness={"http": {"port": 80}})
 
 
@@ -120,3 +124,35 @@ async def test_who_leads_again_wants_nothing_for_claims_that_were_served_meanwhi
     claims.drop(OTHER.key)
     await controller.begin()
     assert (desk.floor.demand.queued(pool.uid), desk.floor.demand.making(pool.uid)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("new", "looked_at"),
+    [
+        pytest.param(
+            replace(QUEUE, status=WarmPoolStatus(replicas=1)), [], id="what it says of itself concerns nobody"
+        ),
+        pytest.param(replace(QUEUE, generation=2), ["silent", "other"], id="its terms have changed"),
+        pytest.param(replace(QUEUE, deleting=True), ["silent", "other"], id="it goes"),
+        pytest.param(None, ["silent", "other"], id="it is gone"),
+    ],
+)
+def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: list[str]) -> None:
+    claims: Store[Claim] = Store({"uid": by_uid})
+    floor, heard = Floor(), dict[str, float]()
+    line = floor.lines.setdefault(QUEUE.uid, Line())
+    for place, c in enumerate((SILENT, OTHER)):
+        claims.put(c.key, c)
+        line.join("somebody", str(place), c.uid)
+    controller = ClaimController(
+        cast(Api, None),
+        Stores(claims, Store(), Queues(Store(), Store(), Store())),
+        floor,
+        cast(Observe, None),
+        cast(Apply, None),
+        lambda: NOW,
+        lambda key, seconds: heard.update({key[1]: seconds}),
+    )
+    controller.pool_changed(QUEUE, new)
+    assert list(heard) == looked_at
+    assert list(heard.values()) == sorted(heard.values()), "in turn, and not all at once"

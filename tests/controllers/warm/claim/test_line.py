@@ -68,16 +68,27 @@ def test_one_who_is_not_in_line_would_be_last() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_places_are_the_order_whatever_happened(seed: int) -> None:
+    """And the order is what it would be if it were made anew."""
     chance, found = Random(seed), Line()
-    for number in range(60):
+    own: dict[str, list[str]] = {}
+    served: dict[str, int] = {}
+    for number in range(80):
         match chance.choice(["join", "join", "serve", "leave"]):
             case "join":
-                found.join(chance.choice("abcd"), f"{number:03}", f"u{number}")
-            case "serve" if len(found):
-                found.leave(found.first(1)[0], served=True)
-            case "leave" if len(found):
-                found.leave(chance.choice(found.first(99)))
-        order = found.first(99)
+                who, uid = chance.choice("abcdef"), f"{number:03}"
+                found.join(who, uid, uid)
+                own.setdefault(who, []).append(uid)
+            case "serve" | "leave" as why if len(found):
+                uid = found.first(1)[0] if why == "serve" else chance.choice(found.first(99))
+                found.leave(uid, served=why == "serve")
+                who = next(each for each, uids in own.items() if uid in uids)
+                own[who].remove(uid)
+                served |= {who: number} if why == "serve" else {}
+        waiting = {who: uids for who, uids in own.items() if uids}
+        served = served if waiting else {}
+        turns = sorted(waiting, key=lambda who: (served.get(who, -1), waiting[who]))
+        order = [waiting[who][depth] for depth in range(80) for who in turns if depth < len(waiting[who])]
+        assert found.first(99) == order
         assert [found.place(uid) for uid in order] == list(range(1, len(found) + 1))
 
 

@@ -431,6 +431,24 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     assert plan(still, NOW) == Rest(30), "and nothing at rest, nor is it looked at all the time"
 
 
+@pytest.mark.parametrize(
+    ("place", "waiting", "seconds"),
+    [
+        pytest.param(1, 10_000, 2, id="the next one is told at once"),
+        pytest.param(50, 100, 50, id="the further back, the later"),
+        pytest.param(2_000, 2_000, 60, id="at most a minute"),
+        pytest.param(10_000, 10_000, 200, id="but a long line is not looked at more often than a shorter one"),
+        pytest.param(100, 10_000, 100, id="those in front of it are"),
+        pytest.param(100_000, 100_000, 290, id="and nobody is looked at only when it is too late"),
+    ],
+)
+def test_what_a_line_costs_does_not_grow_with_it(place: int, waiting: int, seconds: float) -> None:
+    found = state(a_claim(bindTimeoutSeconds=292), pool=QUEUE, place=place, waiting=waiting)
+    said = plan(found, NOW)
+    assert isinstance(said, Say)
+    assert plan(replace(found, claim=replace(found.claim, status=said.status)), NOW) == Rest(seconds)
+
+
 def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and_one_after() -> None:
     """And whoever is killed between any two of them leaves what the next one goes on from: each step is decided from
     what is written down, and nothing else."""

@@ -265,8 +265,9 @@ class WarmPoolController:
             self._enqueue_of(enqueue, m)
 
     def demand_changed(self, enqueue: Enqueue, pool_uid: str) -> None:
+        """The first claim in line need not wait; thousands that join it are not a look each."""
         if (pool := self.stores.of(pool_uid)) is not None:
-            enqueue(pool.key, 0.0)
+            enqueue(pool.key, 0.0 if self.stores.demand.queued(pool_uid) <= 1 else self._pause(pool.key))
 
     def _enqueue_of(self, enqueue: Enqueue, m: Machine | None) -> None:
         if m is not None and m.pool:

@@ -17,7 +17,13 @@ from controllers.warm.nodes import Node
 from controllers.warm.pool import controller
 from controllers.warm.pool.apply import Apply
 from controllers.warm.pool.checks import Checks
-from controllers.warm.pool.controller import BLIND_SECONDS, DEPTH_CHECK_SECONDS, SHARE, WarmPoolController
+from controllers.warm.pool.controller import (
+    BLIND_SECONDS,
+    DEPTH_CHECK_SECONDS,
+    GATHER_SECONDS,
+    SHARE,
+    WarmPoolController,
+)
 from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.observe import Fleet, Stores
 from controllers.warm.pool.plan import plan
@@ -152,6 +158,16 @@ async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatc
     pauses: list[float] = []
     world.controller.machine_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
     assert pauses == [pytest.approx(SHARE * 0.5)]
+
+
+def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
+    """The first one need not wait, nor whoever comes when all were served."""
+    world = World(pool := a_pool(0))
+    demand, pauses = world.controller.stores.demand, list[float]()
+    demand.subscribe(lambda uid: world.controller.demand_changed(lambda key, seconds: pauses.append(seconds), uid))
+    for waiting in (1, 2, 3, 0):
+        demand.wait(pool.uid, waiting)
+    assert pauses == [0.0, GATHER_SECONDS, GATHER_SECONDS, 0.0]
 
 
 async def test_a_restart_waits_for_the_pause_that_was_said() -> None:

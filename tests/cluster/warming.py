@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from runtime.api import Api, NotFound
 from runtime.clock import ApiClock
 from runtime.events import EVENTS, Events
 from runtime.metrics import PREFIX, Metrics
-from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS
+from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS, until
 
 Json = dict[str, Any]
 
@@ -140,15 +140,29 @@ class Place:
     async def uids(self) -> set[str]:
         return {m.uid for m in await self.machines() if not m.deleting}
 
+    async def words(self) -> list[str]:
+        """What the machines say of themselves in `kubectl get`."""
+        return sorted((each.get("status") or {}).get("printableStatus", "") for each in await self.documents())
+
     async def annotate(self, m: Machine, **faults: str) -> None:
+        """The machine, and its guest where it has one at the moment."""
         annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
         for resource in (MACHINES, GUESTS):
-            await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
+            with suppress(NotFound):
+                await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
 
     async def news(self) -> set[str]:
         """Reasons of the Events so far."""
         items, _ = await self.api.list(EVENTS, self.namespace)
         return {each["reason"] for each in items}
+
+    async def hears(self, *reasons: str) -> None:
+        """Waits for Events, which are written later than what they tell of, and not by whoever has been cut off."""
+
+        async def missing() -> set[str]:
+            return set(reasons) - await self.news()
+
+        await until(missing, set())
 
 
 @asynccontextmanager

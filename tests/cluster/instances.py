@@ -18,6 +18,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
 from controllers.warm.ec2.settings import Terms
+from controllers.warm.ec2.tags import NAMESPACE
 from controllers.warm.ec2.wire import METHODS, SERVICE, messages
 
 Json = dict[str, Any]
@@ -33,6 +34,8 @@ class Ec2:
     subnets: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     """of our own: to list those of Amazon takes the stand-in seconds"""
+    namespace: str = ""
+    """Whose instances are looked at. Who was cut off while asking for one may still get it, in the next test."""
 
     @property
     def terms(self) -> Terms:
@@ -41,6 +44,8 @@ class Ec2:
     def instances(self, *states: str, **tags: str) -> list[Json]:
         """With their tags as a dict, in `Tags`."""
         wanted = [{"Name": "instance-state-name", "Values": list(states or ("pending", "running"))}]
+        if self.namespace:
+            wanted.append({"Name": f"tag:{NAMESPACE}", "Values": [self.namespace]})
         wanted += [{"Name": f"tag:{key.replace('__', '/')}", "Values": [value]} for key, value in tags.items()]
         found = self.client.describe_instances(Filters=wanted)["Reservations"]
         each = [instance for group in found for instance in group["Instances"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from runtime.api import NotFound
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until
+from tests.cluster.resting import rests
 from tests.cluster.warming import controllers, namespace
 from tests.kinds.test_virtual_kubelet import SAMPLE
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -40,12 +43,15 @@ def cloud() -> Iterator[Ec2]:
 @pytest_asyncio.fixture
 async def desk(control_plane: Any, cloud: Ec2) -> AsyncIterator[Counter]:
     async with namespace(control_plane.kubeconfig) as found:
+        cloud.namespace = found.namespace
         try:
             yield Counter(found.api, found.namespace)
         finally:
+            cloud.namespace = ""
             for resource in (CLAIMS, POOLS):
                 for each in (await found.api.list(resource, found.namespace))[0]:
-                    await found.api.delete(resource, found.namespace, each["metadata"]["name"])
+                    with suppress(NotFound):
+                        await found.api.delete(resource, found.namespace, each["metadata"]["name"])
             if left := cloud.ids("pending", "running"):
                 cloud.client.terminate_instances(InstanceIds=list(left))
 
@@ -60,7 +66,7 @@ async def made(
     desk: Counter, cloud: Ec2, replicas: int, name: str = "mac", *, ec2: Json | None = None, **spec: Any
 ) -> Json:
     given = {"imageID": cloud.images[0], "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
-    spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 2}, **spec}
+    spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 60}, **spec}
     metadata = {"namespace": desk.namespace, "name": name}
     body = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": metadata, "spec": spec}
     return await desk.api.create(POOLS, body)
@@ -71,6 +77,16 @@ def states(cloud: Ec2, pool: str = "mac") -> Callable[[], Any]:
         return await asyncio.to_thread(cloud.states, pool)
 
     return found
+
+
+async def in_use(cloud: Ec2) -> Json:
+    """The one that is. A claim is Ready before its instance says so."""
+
+    async def found() -> list[Json]:
+        return await asyncio.to_thread(cloud.instances, WarmPool="InUse")
+
+    (instance,) = await eventually(found)
+    return instance
 
 
 async def test_the_documents_sample_fills_to_eleven_and_then_rests(
@@ -94,12 +110,9 @@ async def test_the_documents_sample_fills_to_eleven_and_then_rests(
             await until(lambda n=number: desk.available(f"warmpool-{n}"), replicas)
         there = cloud.ids()
         assert len(there) == 11
-        await asyncio.sleep(1)  # statuses are written a second late
-        writes = running.writes()
-        await asyncio.sleep(2)
+        await rests(running.written, 2)
         assert cloud.ids() == there
         assert cloud.ids("terminated") == set()
-        assert running.writes() == writes
     for instance in cloud.instances():
         tags = instance["Tags"]
         assert tags["WarmPool"] == "Ready"
@@ -116,7 +129,7 @@ async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
         await until(states(cloud), ["Ready", "Ready"])
         uid = (await desk.claim("mine"))["metadata"]["uid"]
         said = await desk.becomes("mine", "Ready")
-        (used,) = cloud.instances(WarmPool="InUse")
+        used = await in_use(cloud)
         assert said["instanceRef"] == {"id": used["InstanceId"]}
         assert said["launchType"] == "Warm"
         assert said["addresses"][0] == used["PrivateIpAddress"]
@@ -137,7 +150,7 @@ async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
         said = await desk.becomes("other", "Ready")
         assert said["launchType"] == "Cold"
         assert said["launchReason"].startswith("OverrideMismatch")
-        (made_for_it,) = cloud.instances(WarmPool="InUse")
+        made_for_it = await in_use(cloud)
         assert (made_for_it["InstanceType"], made_for_it["ImageId"]) == ("m5.xlarge", cloud.images[1])
         await desk.unclaim("other")
         await until(states(cloud), ["Ready", "Ready"])
@@ -149,13 +162,16 @@ async def test_an_application_that_fails_costs_its_instance(
 ) -> None:
     agents.phase = "Failed"
     async with controllers(control_plane.kubeconfig, cloud.terms):
-        spec = {"readiness": {"timeoutSeconds": 2}, "default": True}
-        await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, **spec)
+        await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, default=True)
         await until(states(cloud), ["Ready"])
         (first,) = cloud.ids()
+        # Little time for the application; for the instance, which has it as well, there was as much as it needs.
+        await desk.change("mac", readiness={"timeoutSeconds": 2})
+        await until(lambda: observed(desk), True)
         await desk.claim("mine")
-        said = await desk.becomes("mine", "Failed", 40)
+        said = await desk.becomes("mine", "Failed")
         assert said["attempts"] == 2
+        await desk.change("mac", readiness={"timeoutSeconds": 300})
         await until(states(cloud), ["Ready"])
         assert first in cloud.ids("shutting-down", "terminated")
 
@@ -177,6 +193,11 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         (left,) = cloud.instances()
         assert left["Tags"][meta.ORPHANED] == "PoolDeleted"
         assert left["Tags"]["WarmPool"] == "Ready"
+
+
+async def observed(desk: Counter) -> bool:
+    found = await desk.api.get(POOLS, desk.namespace, "mac")
+    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
 async def finalizers(desk: Counter) -> list[str] | None:
@@ -266,7 +287,5 @@ async def test_while_ec2_is_away_nothing_is_ended_and_the_pool_says_so(
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "MachinesUnseen"))
         assert await desk.available("mac") == 2, "what was seen last stays"
         assert "PoolEmpty" not in await desk.news()
-        writes = running.writes()
-        await asyncio.sleep(1)
-        assert running.writes() == writes
+        await rests(running.written, 1)
     assert cloud.ids() == there

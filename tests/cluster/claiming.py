@@ -14,7 +14,7 @@ from kinds import meta
 from runtime.api import Api, NotFound
 from runtime.metrics import PREFIX
 from tests.cluster import warming
-from tests.cluster.pooling import until
+from tests.cluster.pooling import PATIENCE_SECONDS, until
 from tests.cluster.warming import Place, Running
 
 Json = dict[str, Any]
@@ -61,10 +61,17 @@ class Counter(Place):
     async def phase(self, name: str) -> str:
         return str((await self.claimed(name)).get("phase", ""))
 
-    async def becomes(self, name: str, phase: str, seconds: float = 30.0) -> Json:
-        """Waits for the phase; returns the status."""
-        await until(lambda: self.phase(name), phase, seconds)
-        return await self.claimed(name)
+    async def becomes(self, name: str, phase: str, seconds: float = PATIENCE_SECONDS) -> Json:
+        """Waits for the phase; returns the status that has it."""
+        status: Json = {}
+
+        async def seen() -> Json:
+            nonlocal status
+            status = await self.claimed(name)
+            return {"phase": phase} if status.get("phase") == phase else status
+
+        await until(seen, {"phase": phase}, seconds)
+        return status
 
     async def reason(self, name: str, condition: str = "Bound") -> str:
         conditions = (await self.claimed(name)).get("conditions") or ()

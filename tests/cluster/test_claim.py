@@ -10,7 +10,7 @@ import re
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,10 +30,10 @@ from kinds import meta
 from local.places import Places
 from runtime.api import Api, Invalid, Resource
 from runtime.metrics import PREFIX
-from runtime.metrics import PREFIX
-from tests.cluster.claiming import Counter, counted, counter
+from tests.cluster.claiming import OVER, Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
+from tests.cluster.resting import rests
 from tests.cluster.test_engine import ALONE, stack
 from tests.cluster.warming import Running, controllers, template
 
@@ -80,9 +80,11 @@ async def test_a_claim_gets_a_ready_machine_and_gives_it_back(desk: Counter, run
         "Ready": "True",
         "Personalized": "True",
     }
-    assert {"queuedMs", "bindMs", "activateMs", "checkMs", "totalMs"} <= set(status["timings"])
-    assert status["timings"]["totalMs"] < 5000
+    took = status["timings"]
+    assert {"queuedMs", "bindMs", "activateMs", "checkMs", "totalMs"} <= took.keys()
+    assert max(took.values()) == took["totalMs"]
 
+    await used(desk, status)
     vm = await desk.vm(status["vmRef"]["name"])
     assert vm is not None
     labels, (owner,) = vm["metadata"]["labels"], vm["metadata"]["ownerReferences"]
@@ -99,9 +101,14 @@ async def test_a_claim_gets_a_ready_machine_and_gives_it_back(desk: Counter, run
 
     await desk.alter("mine", release=True)
     await desk.becomes("mine", "Released")
-    assert await desk.gone(status["vmRef"]["name"])
+    assert await desk.gone(status["vmRef"]["name"]), "Released is said when its machine is gone"
     assert counted(running, "claims_total", launch="Warm", result="Ready") >= 1
     assert counted(running, "warmpool_invariant_violations_total") == 0
+
+
+async def used(desk: Counter, status: Json) -> None:
+    """Waits until the claim's machine says so, which a warm one does a moment after its claim is Ready."""
+    await until(lambda: state_of(desk, status["vmRef"]["uid"]), "InUse")
 
 
 async def test_nobody_named_means_the_default_and_no_pool_is_said(desk: Counter, running: Running) -> None:
@@ -134,6 +141,7 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     await desk.claim("refused", poolName="web", onEmpty="Fail")
     status = await desk.becomes("cold", "Ready")
     assert (status["launchType"], status["launchReason"].partition(":")[0]) == ("Cold", "PoolEmpty")
+    await used(desk, status)
     vm = await desk.vm(status["vmRef"]["name"])
     assert vm is not None
     assert vm["spec"]["template"]["spec"]["hostname"] == "mine"
@@ -153,12 +161,13 @@ async def test_a_line_has_places_turns_and_an_end(desk: Counter, running: Runnin
     await desk.filled(1, maxTotal=1, claimPolicy={"onEmpty": "Queue"})
     await desk.claim("first", poolName="web")
     await desk.becomes("first", "Ready")
-    for name in ("second", "third", "hasty"):
-        await desk.claim(name, poolName="web", bindTimeoutSeconds=2 if name == "hasty" else 60)
+    for name in ("second", "third", "fourth"):
+        await desk.claim(name, poolName="web", bindTimeoutSeconds=3600)
         await desk.becomes(name, "Queued")
-    places = [(await desk.claimed(name))["queuePosition"] for name in ("second", "third", "hasty")]
+    places = [(await desk.claimed(name))["queuePosition"] for name in ("second", "third", "fourth")]
     assert places == [1, 2, 3]
     assert (await until_status(desk, "queuedClaims", 3)) == 3
+    await desk.claim("hasty", poolName="web", bindTimeoutSeconds=2)
     await desk.becomes("hasty", "Failed")
     assert await desk.reason("hasty") == "BindTimeout"
     await desk.unclaim("first")
@@ -191,6 +200,7 @@ async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_key
         status = await desk.becomes("plain", "Ready")
         assert await desk.reason("plain", "Personalized") == "NoSecretOfItsOwn"
         name = status["vmRef"]["name"]
+        await used(desk, status)
         vm, guest = await desk.vm(name), await desk.api.get(GUESTS, desk.namespace, name)
         assert vm is not None
         runs = vm["spec"]["template"]["metadata"]["labels"]
@@ -200,7 +210,7 @@ async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_key
         await until(lambda: said_of_secrets(desk), True)
         assert await desk.ready("keyed") == 0
         await allow_secrets(desk)
-        await until(lambda: desk.ready("keyed"), 1, 60)
+        await until(lambda: desk.ready("keyed"), 1)
         (waiting,) = [m for m in await desk.machines() if m.pool == "keyed" and m.state == "Ready"]
         own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
         assert (own.get("data"), own["metadata"]["ownerReferences"][0]["uid"]) == (None, waiting.uid)
@@ -264,42 +274,42 @@ async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: P
         assert offset == pytest.approx(-3600, abs=300)
 
 
-async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: Path, desk: Counter) -> None:
-    async with controllers(ours):
-        await desk.filled(2, expiry={"maxAgeSeconds": 1800})
-        await desk.claim("kept", poolName="web", ttlSeconds=1800)
-        before = await desk.becomes("kept", "Ready")
-        await until(desk.ready, 2)
-        waiting = {m.uid for m in await desk.machines() if m.unclaimed}
-    async with controllers(ours, fast_seconds=3600) as late:
-        # Both ends of a claim's time are as everybody else's clock has them.
-        await desk.claim("short", poolName="web", ttlSeconds=2)
-        bound_at = datetime.fromisoformat((await desk.becomes("short", "Expired", 120))["boundAt"])
-        assert abs((datetime.fromisoformat(before["boundAt"]) - bound_at).total_seconds()) < 1800
-        assert await desk.phase("kept") == "Ready"
-        assert waiting & await desk.uids(), "one was given away, the other one is not too old"
-        offset = late.registry.get_sample_value(f"{PREFIX}api_clock_offset_seconds")
-        assert offset == pytest.approx(-3600, abs=300)
-
-
 async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) -> None:
-    await desk.filled(2, claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 100})
+    await desk.filled(2, claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 3600})
     await desk.claim("short", poolName="web")
-    await desk.claim("long", poolName="web")
+    await desk.claim("long", poolName="web", ttlSeconds=1800)
     status = await desk.becomes("long", "Ready")
-    await desk.alter("long", ttlSeconds=1000)
-    vm = (await desk.becomes("short", "Ready"))["vmRef"]["name"]
-    await desk.becomes("short", "Expired")
+    assert _seconds(status) == 1800
+    await desk.alter("long", ttlSeconds=10_000)
+    vm = (await desk.becomes("short", "Expired"))["vmRef"]["name"]
     await until(lambda: desk.gone(vm), True)
+    await until(lambda: _lifetime(desk, "long"), 3600)  # extended, and not beyond what the pool allows
     extended = await desk.claimed("long")
-    seconds = _seconds(extended["boundAt"], extended["expiresAt"])
-    assert (extended["phase"], seconds) == ("Ready", 100), "extended, and not beyond what the pool allows"
-    assert extended["vmRef"] == status["vmRef"]
-    assert {"ClaimExpired", "ClaimExpiring"} <= await desk.news()
+    assert (extended["phase"], extended["vmRef"]) == ("Ready", status["vmRef"])
+    await desk.hears("ClaimExpired")
 
 
-def _seconds(begin: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+async def test_people_are_warned_before_their_time_ends(desk: Counter, running: Running) -> None:
+    await desk.filled(1)
+    await desk.claim("mine", poolName="web", ttlSeconds=4000)
+    await desk.becomes("mine", "Ready")
+    # As if an hour had passed: less than a tenth of its time is left, and enough to be looked at.
+    before = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    await desk.api.patch(CLAIMS, desk.namespace, "mine", {"status": {"boundAt": before}}, subresource="status")
+    await until(lambda: desk.reason("mine", "Expiring"), "TimeAlmostOver")
+    await desk.hears("ClaimExpiring")
+    await desk.alter("mine", ttlSeconds=40_000)
+    await until(lambda: desk.reason("mine", "Expiring"), "Extended")
+
+
+def _seconds(status: Json) -> float:
+    """From when it was bound until it ends."""
+    begin, end = (datetime.fromisoformat(status[each]) for each in ("boundAt", "expiresAt"))
+    return (end - begin).total_seconds()
+
+
+async def _lifetime(desk: Counter, name: str) -> float:
+    return _seconds(await desk.claimed(name))
 
 
 async def test_who_has_enough_waits(desk: Counter, running: Running) -> None:
@@ -321,9 +331,11 @@ async def tally(desk: Counter) -> dict[str, int]:
 
 async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counter, running: Running) -> None:
     """It is ended, one more is tried, and then the claim fails and says why."""
-    await desk.filled(2, standby={"mode": "Stopped"}, readiness={"timeoutSeconds": 3})
+    await desk.filled(2, standby={"mode": "Stopped"})
     machines = {m.uid: m for m in await desk.machines()}
-    await desk.change(paused=True)
+    # Little time to wake up; for their first start there was as much as they needed.
+    await desk.change(paused=True, readiness={"timeoutSeconds": 3})
+    await until(lambda: observed(desk), True)
     for m in machines.values():
         fault = {"annotations": {f"{meta.SIM_PREFIX}fail": "Stuck"}}
         await desk.api.patch(MACHINES, desk.namespace, m.name, {"metadata": fault})
@@ -331,6 +343,11 @@ async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counte
     status = await desk.becomes("mine", "Failed")
     assert (status["attempts"], await desk.reason("mine")) == (2, "ActivationFailed")
     await until(lambda: left_of(desk, machines), set())
+
+
+async def observed(desk: Counter) -> bool:
+    found = await desk.api.get(POOLS, desk.namespace, "web")
+    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
 async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
@@ -392,7 +409,7 @@ async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, runni
     try:
         for each in nodes:
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": True}})
-        await asyncio.sleep(0.5)
+        await until(desk.available, 0)  # the pool says so as soon as it is known
         await desk.claim("mine", poolName="web", onEmpty="Fail")
         await desk.becomes("mine", "Failed")
         assert await desk.reason("mine") == "NoCapacity"
@@ -418,8 +435,12 @@ async def test_by_command(simulated: Places, desk: Counter, running: Running) ->
     assert "now   it is " in why.output
     refused = await run("claim", "other", "--pool", "nowhere", "--timeout", "30")
     assert (refused.exit_code, "PoolNotFound" in refused.output) == (1, True)
-    (pool,) = json.loads((await run("warmpool", "status", "web", "-o", "json")).stdout)
-    assert (pool["name"], pool["claimed"]) == ("web", 1)
+
+    async def said() -> tuple[str, int]:
+        (pool,) = json.loads((await run("warmpool", "status", "web", "-o", "json")).stdout)
+        return pool["name"], pool["claimed"]
+
+    await until(said, ("web", 1))  # the machine says so a moment after its claim, and its pool after that
     examined = await run("warmpool", "doctor")
     assert examined.output == "all is well\n", examined.exception
     given = await run("release", "mine")
@@ -432,13 +453,17 @@ async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours
     async with controllers(ours):
         await desk.filled(16, standby={"mode": "Paused", "hotReplicas": 8})
     await desk.change(refill={"maxConcurrent": 1})
-    waiting = [desk.claim(f"c{number}", poolName="web") for number in range(CLAIMANTS)]
+    waiting = [desk.claim(f"c{number}", poolName="web", bindTimeoutSeconds=3600) for number in range(CLAIMANTS)]
     await asyncio.gather(*waiting)
+    kills = 0
     while "Ready" not in (phases := await tally(desk)) or len(phases) > 1:
+        assert not phases.keys() & set(OVER), await desk.claims()
         async with AsyncExitStack() as stack:
             for _ in range(chance.choice([1, 1, 2])):
                 await stack.enter_async_context(controllers(ours))
-            await asyncio.sleep(chance.uniform(0.1, 1.0))
+            # Longer each time: on a busy machine it may get nothing done in the first.
+            await asyncio.sleep(chance.uniform(0.1, 1.0) + 0.05 * kills)
+            kills += 1
     statuses = await desk.claims()
     vms = [status["vmRef"]["uid"] for status in statuses.values()]
     assert len(set(vms)) == CLAIMANTS, "each on a machine of its own"
@@ -448,25 +473,26 @@ async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours
 
 
 class Cut(Faulty):
-    """The line is cut with the answer to the last of so many writes of claims and their machines: it was done, and who
-    asked for it was killed before knowing."""
+    """The line is cut with the answer to the last of so many writes of a namespace's claims and their machines: it was
+    done, and who asked for it was killed before knowing."""
 
-    def __init__(self, kubeconfig: Path, writes: int) -> None:
+    def __init__(self, kubeconfig: Path, namespace: str, writes: int) -> None:
         super().__init__(kubeconfig, Random(0))
+        self.namespace = namespace
         self.left = writes
 
     def _fault(self, request: web.Request, watching: bool) -> str:
-        if not self.away and request.method == "PATCH" and _of_a_claim(request.path):
+        if not self.away and request.method == "PATCH" and _of_a_claim(request.path, self.namespace):
             self.left -= 1
             self.away = self.left == 0
             return "lost" if self.away else ""
         return super()._fault(request, watching)
 
 
-def _of_a_claim(path: str) -> bool:
+def _of_a_claim(path: str, namespace: str) -> bool:
     """/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME[/status]"""
     words = path.split("/")
-    return len(words) > 6 and words[6] in (MACHINES.plural, CLAIMS.plural)
+    return len(words) > 6 and words[5] == namespace and words[6] in (MACHINES.plural, CLAIMS.plural)
 
 
 async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
@@ -486,9 +512,11 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
     found = await run()
     assert (found.exit_code, "Stray" in found.output, "--fix deletes it" in found.output) == (1, True, True)
     everywhere = json.loads((await run("-A", "-o", "json")).stdout)
-    assert {"namespace": desk.namespace, "ailment": "Stray", "name": "left"}.items() <= everywhere[0].items()
+    # Others share the cluster, and what they have left may still be there.
+    wanted = {"namespace": desk.namespace, "ailment": "Stray", "name": "left"}
+    assert [each for each in everywhere if wanted.items() <= each.items()], everywhere
     fixed = await run("--fix")
-    assert (fixed.exit_code, "(deleted)" in fixed.output) == (0, True), fixed.output
+    assert (fixed.exit_code, re.search(r"left +deleted", fixed.output) is not None) == (0, True), fixed.output
     await until(lambda: desk.gone("left"), True)
     assert (await run()).output == "all is well\n"
 
@@ -499,7 +527,7 @@ async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, o
         await desk.filled(3)
     await desk.change(paused=True)
     for writes, states in enumerate([("PENDING_POD_PROVISIONING", ""), ("PENDING_POD_PROVISIONING", "Ready")], 1):
-        name, line = f"c{writes}", Cut(ours, writes)
+        name, line = f"c{writes}", Cut(ours, desk.namespace, writes)
         made = await desk.claim(name, poolName="web")
         async with line.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig"):
             await until(lambda line=line: asyncio.sleep(0, line.away), True)  # type: ignore[misc]
@@ -509,6 +537,9 @@ async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, o
             await until(lambda uid=taken.uid: state_of(desk, uid), "InUse")  # type: ignore[misc]
             status = await desk.becomes(name, "Ready")
             assert (status["vmRef"]["uid"], status["attempts"]) == (taken.uid, 1)
+            await rests(
+                running.written, 0.5
+            )  # nothing is left to be written of this claim when that of the next is cut
             assert counted(running, "warmpool_invariant_violations_total") == 0
     assert await desk.ready() == 1
 

@@ -40,7 +40,7 @@ async def controller(
         tasks = [asyncio.create_task(events.run()), asyncio.create_task(part.work())]
         try:
             yield Running(registry)
-            assert not any(task.done() for task in tasks)
+            assert not [task for task in tasks if task.done()]
         finally:
             for task in tasks:
                 task.cancel()

@@ -37,7 +37,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_set_and_nothing_flaps(
         await stack.enter_async_context(controller(control_plane.kubeconfig))
         await place.make(1)
         await place.api.create(AUTOSCALERS, scaled)
-        await until(lambda: running(place), 4, seconds=120)
+        await until(lambda: running(place), 4, seconds=240)
         grown = await uids(place)
         # One that goes is replaced at once, and the autoscaler, which looks again meanwhile, has nothing to add.
         await place.api.delete(INSTANCES, place.namespace, min(await place.names()))
@@ -46,7 +46,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_set_and_nothing_flaps(
         assert len(await uids(place) & grown) == 3
 
         gauge.value = 20
-        await until(lambda: running(place), 2, seconds=120)
+        await until(lambda: running(place), 2, seconds=240)
 
 
 async def uids(place: Place) -> set[str]:

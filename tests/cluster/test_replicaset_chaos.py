@@ -20,10 +20,12 @@ import pytest_asyncio
 
 from controllers.replicaset.instance import instance
 from controllers.replicaset.stores import INSTANCES
-from runtime.api import ApiError
+from runtime.api import ApiError, NotFound
+from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Running, until
 from tests.cluster.replicating import LABELS, Place, controller, namespace
+from tests.cluster.resting import rests
 
 Json = dict[str, Any]
 
@@ -31,6 +33,8 @@ SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 8)
 MOST = 8
 """replicas that people ask for"""
+FEWEST = 5
+"""acts of people, however long they take"""
 
 
 @pytest_asyncio.fixture
@@ -103,22 +107,8 @@ class Witness:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         place = self.people.place
-        _, version = await place.api.list(INSTANCES, place.namespace)
-        task = asyncio.create_task(self._watch(version))
-        try:
+        async with watched(place.api, INSTANCES, place.namespace, self.see):
             yield
-        finally:
-            assert not task.done(), "nobody was watching"
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _watch(self, version: str) -> None:
-        place = self.people.place
-        async for kind, document in place.api.watch(
-            INSTANCES, place.namespace, resource_version=version, timeout_seconds=SECONDS + 300
-        ):
-            if kind != "BOOKMARK":
-                self.see(kind, document)
 
     def see(self, kind: str, document: Json) -> None:
         seen = instance(document)
@@ -156,7 +146,7 @@ async def test_whatever_happens_nothing_is_lost_and_peace_returns(
         except (AssertionError, TimeoutError) as error:
             raise AssertionError(f"POOLHOUSE_CHAOS_SEED={SEED}: {error}\n{people.log[-25:]}") from error
     print(f"seed {SEED}: {len(people.log)} acts of people, {dict(faulty.done)}")
-    assert len(people.log) > 5, "nothing happened"
+    assert len(people.log) > FEWEST, "nothing happened"
 
 
 async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Random) -> None:
@@ -164,7 +154,7 @@ async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Rand
     end = asyncio.get_running_loop().time() + SECONDS
 
     async def act_on() -> None:
-        while asyncio.get_running_loop().time() < end:
+        while asyncio.get_running_loop().time() < end or len(people.log) <= FEWEST:
             await people.act()
             await asyncio.sleep(chance.uniform(0.02, 0.4))
 
@@ -182,13 +172,11 @@ async def settled(place: Place, people: People, running: Running) -> None:
     """As many as are wanted, ready, and nothing more to do."""
     await place.change(replicas=people.wanted)
 
-    async def peaceful() -> bool:
-        await people.run()  # what had ended or was lost, and is still there, runs as well
-        return await place.numbers() == (people.wanted, people.wanted)
+    async def numbers() -> tuple[int, int]:
+        with suppress(NotFound):  # one too many, which is gone
+            await people.run()  # what had ended or was lost, and is still there, runs as well
+        return await place.numbers()
 
-    await until(peaceful, True)
-    await asyncio.sleep(1.5)  # what is still on its way
-    before = running.writes()
-    await asyncio.sleep(1)
-    assert running.writes() == before, "at rest nothing is written"
-    assert await peaceful()
+    await until(numbers, (people.wanted, people.wanted), 400)  # what ended again and again waits for 300 s at most
+    await rests(running.writes, 1.5)
+    assert await numbers() == (people.wanted, people.wanted)

@@ -28,15 +28,42 @@ def choose(names: Iterable[str], stack: str, kept: Mapping[str, int], free: Call
     return chosen
 
 
-def keep(names: Iterable[str], stack: str, record: Path) -> dict[str, int]:
+def keep(names: Iterable[str], stack: str, record: Path, free: Callable[[int], bool]) -> dict[str, int]:
     """`choose`, from and into a file."""
     try:
         kept = json.loads(record.read_text())
     except (OSError, ValueError):
         kept = {}
-    chosen = choose(names, stack, kept, is_free)
+    chosen = choose(names, stack, kept, free)
     record.write_text(json.dumps({**kept, **chosen}, indent=2) + "\n")
     return chosen
+
+
+class Reserved:
+    """Ports that no other stack of this machine gets, from when they are chosen until the end of this process. Some are
+    listened on a minute later only, and a stack that starts meanwhile would find them free."""
+
+    def __init__(self) -> None:
+        self._signs: list[socket.socket] = []
+
+    def take(self, port: int) -> bool:
+        """Whether it is free; if so, it is ours."""
+        # A name without a file: the kernel gives it to one process, of any user, and takes it back at its end.
+        sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            sign.bind(f"\0poolhouse-port-{port}")
+        except OSError:
+            sign.close()
+            return False
+        if not is_free(port):
+            sign.close()
+            return False
+        self._signs.append(sign)
+        return True
+
+    def give_back(self) -> None:
+        while self._signs:
+            self._signs.pop().close()
 
 
 def is_free(port: int) -> bool:

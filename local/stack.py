@@ -23,7 +23,7 @@ from local.download import Releases
 from local.lock import held
 from local.parts import Broken, Gate, Part
 from local.places import MARKER, Places, abandoned
-from local.ports import keep
+from local.ports import Reserved, keep
 from local.report import Reporter
 from local.supervisor import State, Supervisor
 from local.tls import LEAF_LIFE, Keeper, prepare_cluster
@@ -91,7 +91,8 @@ class Stack:
 
     def __init__(self, wanted: Wanted, programs: Programs, reporter: Reporter, say: Say) -> None:
         self._wanted, self._places, self._reporter, self._say = wanted, wanted.places, reporter, say
-        self._ports = keep(services.PORTS, str(self._places.dir), self._places.ports)
+        self._reserved = Reserved()
+        self._ports = keep(services.PORTS, str(self._places.dir), self._places.ports, self._reserved.take)
         now = datetime.now(UTC)
         cluster = prepare_cluster(self._places.tls_of("cluster"), now)
         self._keeper = Keeper(self._places.tls, services.HOSTS, cluster, wanted.certificate_life)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from local.ports import COUNT, FIRST, choose
+from local.ports import COUNT, FIRST, Reserved, choose
+from tests.ports import free_port
 
 
 def test_a_stack_gets_the_ports_that_it_had() -> None:
@@ -28,3 +31,17 @@ def test_stacks_reach_for_different_ports() -> None:
 @pytest.mark.parametrize("stack", ["", "/x", "/x" * 200])
 def test_ports_are_below_those_of_outgoing_connections(stack: str) -> None:
     assert all(FIRST <= port < FIRST + COUNT for port in choose(["a"], stack, {}, lambda port: True).values())
+
+
+def test_a_port_that_another_stack_will_listen_on_is_not_free() -> None:
+    port, one, other = free_port(), Reserved(), Reserved()
+    assert one.take(port)
+    assert not other.take(port)
+    one.give_back()
+    assert other.take(port)
+    other.give_back()
+
+
+def test_a_port_that_somebody_listens_on_is_not_taken() -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        assert not Reserved().take(server.getsockname()[1])

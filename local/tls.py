@@ -102,7 +102,7 @@ class Keeper:
     @property
     def settle(self) -> timedelta:
         """How long an API server may take to learn of a new bundle."""
-        return min(timedelta(seconds=30), self.leaf_life / 20)
+        return min(timedelta(seconds=30), self.leaf_life / 4)
 
     @property
     def every_seconds(self) -> float:

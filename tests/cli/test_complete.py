@@ -44,4 +44,4 @@ def test_a_script_for_each_shell(shell: str) -> None:
 
 def test_bash_takes_the_script() -> None:
     script = CliRunner().invoke(poolhouse, ["completion", "bash"]).output
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=180)

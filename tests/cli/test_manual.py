@@ -28,7 +28,7 @@ def test_roff_has_nothing_to_complain_of() -> None:
         ["groff", "-man", "-ww", "-Tutf8", "-z", str(PLACE / "poolhouse.1")],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=180,
         check=True,
     )
     assert done.stderr == ""

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIABLE = (
@@ -30,7 +32,6 @@ VARIABLE = (
 LOOKING = ("kubectl get ", "kubectl poolhouse ")
 """commands that may be asked again until the cluster has come to where the page is"""
 DOING = ("detach", "attach", "undo", "pause", "resume")
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def said(command: str, environment: Mapping[str, str]) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     return [line.rstrip() for line in done.stdout.rstrip().splitlines()]
@@ -92,7 +93,7 @@ def follow(step: Step, environment: Mapping[str, str]) -> str:
     while not agree(step.printed, printed := said(step.command, environment)):
         if time.monotonic() >= deadline:
             return "\n".join([f"$ {step.command}", "--- the page", *step.printed, "--- it printed", *printed])
-        time.sleep(0.3)
+        time.sleep(1)  # all pages ask at once, each time by a new process
     return ""
 
 

@@ -17,7 +17,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert built.returncode == 0, built.stderr

@@ -19,7 +19,7 @@ STEPS = {name: list(instructions((ROOT / name).read_text())) for name in DOCKERF
 
 
 def linted(file: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HADOLINT, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([HADOLINT, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)

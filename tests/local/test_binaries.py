@@ -226,4 +226,4 @@ def test_a_machine_without_the_internet_loses_seconds(tmp_path: Path) -> None:
         base = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         started = time.monotonic()
         assert not Releases(base, base).download(tmp_path / "got", print)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25, "it waits for the first answer as long as for a large file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,8 +13,7 @@ import pytest
 
 from local.parts import Broken, FileProbe, Gate, Part
 from local.supervisor import Supervisor, layers
-
-PATIENCE_SECONDS = 20.0
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 def shell(name: str, script: str, *after: str, **more: object) -> Part:
@@ -41,12 +40,6 @@ async def running(supervised: Supervisor) -> AsyncIterator[Supervisor]:
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 def alive(pid: int) -> bool:
@@ -99,7 +92,7 @@ async def test_what_dies_is_started_again(tmp_path: Path) -> None:
         pid = supervised.states["part"].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: supervised.states["part"].pid not in (None, pid))
+        await eventually(lambda: supervised.states["part"].pid not in (None, pid))
         assert supervised.states["part"].restarts == 1
         assert supervised.states["part"].exit_code == -signal.SIGKILL
     assert supervised.states["part"].exit_code is None, "that it ended with the stack is no news of its own"
@@ -141,7 +134,7 @@ async def test_nothing_outlives_the_end(tmp_path: Path) -> None:
         child = int((tmp_path / "child").read_text())
     assert pid is not None
     assert not alive(pid)
-    await until(lambda: not alive(child))
+    await eventually(lambda: not alive(child))
 
 
 async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:

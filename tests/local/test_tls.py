@@ -15,6 +15,7 @@ from cryptography import x509
 
 from local.tls import Keeper, load, prepare_cluster
 from runtime.certificates import Pair
+from tests.waiting import PATIENCE_SECONDS
 
 LIFE = timedelta(hours=1)
 HOSTS = {"webhook": ("webhook.example.svc",), "engine": ()}
@@ -100,7 +101,7 @@ def test_the_file_for_clients_verifies_every_server_on_loopback(tmp_path: Path) 
         for port in serving(tmp_path / directory, name):
             for host in ("127.0.0.1", "localhost"):
                 with (
-                    socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+                    socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection,
                     trust.wrap_socket(connection, server_hostname=host) as secure,
                 ):
                     assert secure.version() == "TLSv1.3"
@@ -120,7 +121,7 @@ def serving(directory: Path, name: str) -> Iterator[int]:
         thread = threading.Thread(target=answer)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
 
 
 def test_keys_are_their_owner_s_alone(tmp_path: Path) -> None:
@@ -145,6 +146,6 @@ async def test_a_failed_round_is_not_the_last(tmp_path: Path) -> None:
         raise ConnectionError
 
     task = asyncio.create_task(kept.keep(refuse))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await enough.wait()
     task.cancel()

@@ -19,6 +19,7 @@ from local.engine.views import Claim, Disk
 from local.engine.volumes import Filling
 from runtime.events import Events
 from tests.local.engine.builders import NOW, claim, disk
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="needs qemu-img")
 
@@ -54,7 +55,7 @@ async def filled(images: Images, wanted: Disk, made: Claim) -> Filling:
     done = asyncio.Event()
     images.subscribe(lambda key: done.set())
     await images.fill(wanted, made)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while images.filling(wanted, made, Faults(), NOW).state == "running":
             await done.wait()
             done.clear()

@@ -22,6 +22,7 @@ Json = dict[str, Any]
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 KUBEVIRT = "http://kubevirt.io"
 PCI = re.compile(r"^([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+UNEVEN = "guest.ram"
 BUSES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
 
 
@@ -70,7 +71,7 @@ def domain_xml(instance: Json, sources: Mapping[str, Source], host: Host) -> str
     for event, answer in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(root, event, text=answer)
     _devices(root, domain.get("devices") or {}, sources, host)
-    _commandline(root, domain.get("firmware") or {}, host)
+    _commandline(root, domain, host)
     return str(etree.tostring(root, encoding="unicode", pretty_print=True))
 
 
@@ -208,9 +209,10 @@ def _address(device: Any, address: str | None) -> None:
     _add(device, "address", type="pci", **{part: f"0x{value}" for part, value in parts})
 
 
-def _commandline(root: Any, firmware: Json, host: Host) -> None:
+def _commandline(root: Any, domain: Json, host: Host) -> None:
     line = etree.SubElement(root, f"{{{QEMU}}}commandline")
-    for argument in _identity(firmware):
+    memory = () if host.kvm else _uneven(memory_of(domain))
+    for argument in (*_identity(domain.get("firmware") or {}), *memory):
         etree.SubElement(line, f"{{{QEMU}}}arg", value=argument)
     etree.SubElement(line, f"{{{QEMU}}}env", name="POOLHOUSE_DIR", value=host.marker)
 
@@ -227,3 +229,19 @@ def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str
     element = etree.SubElement(parent, tag, attributes)
     element.text = text
     return element
+
+
+def _uneven(memory: int) -> Sequence[str]:
+    """Memory of a guest without KVM whose size is no multiple of 256 KiB, as it always is from libvirt.
+
+    Of such a multiple QEMU 7.2 reads the dirty bits of 64 pages at once and does not tell the emulated CPU, which goes
+    on to write without a note into pages that it wrote before. A live migration leaves that behind, and the guest hangs
+    or starts anew. What is uneven is read page by page, and told: `cpu_physical_memory_sync_dirty_bitmap`.
+    """
+    size = _up(memory, 1 << 20) + (8 << 10)  # libvirt rounds to MiB, QEMU to 8 KiB
+    backend = f"memory-backend-ram,id={UNEVEN},size={size}"
+    return ("-object", backend, "-machine", f"memory-backend={UNEVEN}", "-m", f"size={size >> 10}k")
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

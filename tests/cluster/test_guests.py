@@ -24,7 +24,6 @@ from runtime.events import EVENTS
 from tests.cluster.test_engine import (
     ask,
     asked,
-    eventually,
     nothing_left,
     on_another,
     pid_of,
@@ -33,6 +32,7 @@ from tests.cluster.test_engine import (
     with_disk,
 )
 from tests.conftest import stack
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -47,9 +47,10 @@ pytestmark = [
 
 UP = "poolhouse guest is up"
 BUSY = {"sim.poolhouse.dev/dirty-memory": "24Mi"}
-SLOW: Json = {"bandwidthPerMigration": "24Mi", "completionTimeoutPerGiB": 8}
-WIDE: Json = {**SLOW, "bandwidthPerMigration": "2Gi"}
-CONVERGING: Json = {**SLOW, "allowAutoConverge": True, "completionTimeoutPerGiB": 120}
+# With a tenth of a CPU the guest still writes faster than this, and all of it is copied once in the time.
+SLOW: Json = {"bandwidthPerMigration": "8Mi", "completionTimeoutPerGiB": 30}
+WIDE: Json = {"bandwidthPerMigration": "2Gi", "completionTimeoutPerGiB": 120}
+CONVERGING: Json = {"bandwidthPerMigration": "24Mi", "completionTimeoutPerGiB": 240, "allowAutoConverge": True}
 SWITCHING: Json = {**SLOW, "allowPostCopy": True}
 
 
@@ -66,11 +67,19 @@ class Console:
         async def shown() -> bool:
             return (await self.text()).count(line) >= times
 
-        await eventually(shown)
+        try:
+            await eventually(shown)
+        except AssertionError as error:
+            error.add_note(f"its console ends in: {(await self.text())[-500:]!r}")
+            raise
 
     async def counts_on(self) -> None:
         """Its guest counts seconds: three more than until now."""
         await self.shows("second ", (await self.text()).count("second ") + 3)
+
+    async def tells_of_one_start(self) -> None:
+        text = await self.text()
+        assert text.count(UP) == 1, text
 
     async def devices(self, start: int) -> set[str]:
         """Place, identity and driver of what was on the guest's PCI buses at that start, the first being 1."""
@@ -112,7 +121,7 @@ async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_an
     await eventually(lambda: asked(api, "a", "migrate"))
     await eventually(lambda: on_another(api, again["status"]["nodeName"]))
     await console.counts_on()
-    assert (await console.text()).count(UP) == 1
+    await console.tells_of_one_start()
 
 
 async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Api, places: Places) -> None:
@@ -160,8 +169,8 @@ async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_
 
     slow = await moved(api, console, "slow", SWITCHING if impossible else SLOW)
     state = slow["migrationState"]
-    assert (slow["phase"], state["mode"], state["abortStatus"]) == ("Failed", "PreCopy", "Succeeded")
-    assert state["failureReason"].startswith("Live migration is not completed after 8 seconds")
+    assert (slow["phase"], state["mode"], state.get("abortStatus")) == ("Failed", "PreCopy", "Succeeded"), state
+    assert state["failureReason"].startswith("Live migration is not completed after 30 seconds")
     # All of its memory was copied in time, and then what it had written since, again and again.
     rounds = re.search(r"left in round (\d+)", state["failureReason"])
     assert rounds is not None
@@ -176,12 +185,12 @@ async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_
     for name, (terms, mode) in {**wanted, **({} if impossible else {"late": (SWITCHING, "PostCopy")})}.items():
         done = await moved(api, console, name, terms)
         state = done["migrationState"]
-        assert (done["phase"], state["mode"]) == ("Succeeded", mode)
+        assert (done["phase"], state["mode"]) == ("Succeeded", mode), state
         assert state["migrationConfiguration"].items() >= terms.items()
         assert not {"failed", "failureReason", "abortStatus"} & set(state)
         assert (state["sourceNode"], state["targetNode"]) == (done["from"], done["to"])
         assert done["from"] != done["to"]
-    assert (await console.text()).count(UP) == 1
+    await console.tells_of_one_start()
 
 
 async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:
@@ -197,7 +206,7 @@ async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:
         assert (await api.get(INSTANCES, "default", "busy"))["status"]["phase"] == "Running"
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
-    status = await eventually(over, seconds=130)
+    status = await eventually(over, seconds=300)
     await console.counts_on()
     await api.delete(POLICIES, None, name)
     after = await api.get(INSTANCES, "default", "busy")

@@ -127,7 +127,8 @@ async def examined(api: Api, namespace: str | None) -> list[tuple[str, Finding]]
     machines, _ = await api.list(MACHINES, namespace, label_selector=meta.WARM_STATE)
     (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(POOLS, namespace))
     given, asked, kept = [*map(machine, machines)], [*map(claim, claims)], [*map(pool, pools)]
-    found, now = [], datetime.now(UTC)
+    # By the clock that has dated what may be deleted: this machine's may be an hour ahead of it.
+    found, now = [], api.now()
     for place in sorted({m.namespace for m in given} | {c.namespace for c in asked}):
         ms, cs = [m for m in given if m.namespace == place], [c for c in asked if c.namespace == place]
         found += [(place, each) for each in findings(ms, cs, [p for p in kept if p.namespace == place], now)]

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from runtime.breaker import Breaker
 from runtime.serve import serve
 from tests.runtime.misbehaving import Server
+from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.stand_in import StandIn
 from webhook.admission import Admission
 from webhook.app import Service, app
@@ -54,7 +55,7 @@ class Running:
 async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
     defaulter = StandIn()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=2) as api:
-        ask = Ask(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
+        ask = Ask(defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=Breaker())
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = Service(
@@ -66,14 +67,14 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
             explain=Explain(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
-            intake=Intake(seconds=0.3, held_bytes=8 * 1024 * 1024),
+            intake=Intake(seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),
             callers=Callers(per_second=1, burst=20),
             questions_at_once=4,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(app(service), "127.0.0.1", 0, drain_seconds=1, started=started.set_result))
         port = await started
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
             yield Running(service, defaulter, api_server, client, port)
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):

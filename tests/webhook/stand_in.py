@@ -41,14 +41,14 @@ class StandIn:
         self.away: str | None = None
         self.refuses: Callable[[Json], list[Problem]] = lambda document: []
         self.spoils: Callable[[Json], Json] = lambda document: document
-        self.hangs = False
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
     ) -> DefaultingResponse:
         self.asked.append((document, old, namespace, seed))
-        if self.hangs:
-            await asyncio.Event().wait()
+        await self.goes_on.wait()
         if self.away:
             raise Away(self.away)
         if problems := self.refuses(document):

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
 from tests.runtime.misbehaving import Request
+from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import disk, review, vm
 from tests.webhook.conftest import Running
 from tests.webhook.stand_in import filled
 from webhook.body import BODY_LIMIT_BYTES
+from webhook.intake import Intake
 from webhook.patch import apply
 
 VM = vm(disk("root"))
@@ -271,29 +273,35 @@ async def _raw(port: int, *parts: bytes) -> bytes:
     for part in parts:
         writer.write(part)
         await writer.drain()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         answer = await reader.read(65536)
     writer.close()
     return answer
 
 
 async def test_a_body_that_never_ends_is_not_waited_for(webhook: Running) -> None:
+    webhook.service.intake = Intake(seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b'{"a')
 
 
 async def test_a_body_in_drops_is_not_waited_for(webhook: Running) -> None:
+    webhook.service.intake = Intake(seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b"1\r\n{\r\n", b'1\r\n"\r\n')
 
 
 async def test_large_bodies_at_once_do_not_fill_the_memory(webhook: Running) -> None:
-    webhook.defaulter.hangs = True
+    webhook.defaulter.goes_on.clear()
     large = vm(disk(), annotations={"note": "x" * 2_900_000})
-    told = await asyncio.gather(*(webhook.client.post("/mutate", json=review(large)) for _ in range(6)))
-    statuses = sorted(answer.status_code for answer in told)
-    assert statuses == [200, 200, 429, 429, 429, 429]
-    webhook.defaulter.hangs = False
+    asked = [asyncio.create_task(webhook.client.post("/mutate", json=review(large))) for _ in range(6)]
+
+    def refused() -> list[int]:
+        return [each.result().status_code for each in asked if each.done()]
+
+    await until(refused, [429] * 4)
+    webhook.defaulter.goes_on.set()
+    assert sorted(answer.status_code for answer in await asyncio.gather(*asked)) == [200, 200, 429, 429, 429, 429]
     assert (await webhook.review(review(VM)))["allowed"]
 
 

@@ -103,7 +103,7 @@ async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() ->
 
 async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
     defaulter = StandIn()
-    defaulter.hangs = True
+    defaulter.goes_on.clear()
     verdict = await ask(defaulter, budget_seconds=0.01).verdict(request(VM))
     assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
 

@@ -54,14 +54,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("raw", "status", "sentence"), HOSTILE)
 def test_hostile_bodies_get_a_sentence(raw: bytes, status: int, sentence: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(Unreadable) as refusal:
         parse(raw)
     assert refusal.value.status == status
     assert sentence in refusal.value.message
     assert len(refusal.value.message) < 250
     assert refusal.value.message.isprintable()
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 WELCOME: list[Any] = [

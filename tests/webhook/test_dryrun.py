@@ -12,6 +12,7 @@ from runtime.api import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, N
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import disk, vm
 from tests.webhook.conftest import Running
+from webhook.limits import Callers
 from webhook.objections import objections
 
 VM = vm(disk("root"))
@@ -173,10 +174,12 @@ async def test_who_gets_no_answer(webhook: Running, script: Script, code: int, s
 
 async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
     webhook.api_server.script = api_server()
+    webhook.service.callers = Callers(per_second=0.001, burst=20)
     codes = [(await webhook.dry_run(VM)).status_code for _ in range(25)]
     assert codes[:20] == [200] * 20
     last = await webhook.dry_run(VM)
-    assert (last.status_code, last.headers["Retry-After"]) == (429, "1")
+    assert last.status_code == 429
+    assert 1 <= int(last.headers["Retry-After"]) <= 1000
     assert (await webhook.dry_run(VM, "another")).status_code == 200
 
 

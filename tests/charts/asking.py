@@ -12,6 +12,7 @@ import yaml
 from runtime.api import Api, ApiError
 from tests.charts.helm import CHART
 from tests.cluster.pooling import POOLS
+from tests.waiting import eventually
 
 EXAMPLE = CHART.parent.parent / "examples" / "pool.yaml"
 
@@ -35,6 +36,11 @@ class Asked:
             return False
         self.answered += 1
         return True
+
+    async def more(self, count: int) -> None:
+        """Returns when so many more have been answered, or when one was refused."""
+        wanted = self.answered + count
+        await eventually(lambda: self.refused or self.answered >= wanted)
 
     async def run(self) -> None:
         while True:

@@ -20,10 +20,12 @@ from runtime.informer import Informer
 from runtime.lease import Lease, LeaseLost
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
+from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 LABEL = "runtime.test/ours"
 
 
@@ -62,7 +64,7 @@ def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
 async def running(informer: Informer[View]) -> AsyncIterator[None]:
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await informer.synced()
         yield
         assert not task.done()
@@ -76,10 +78,8 @@ async def truth(api: Api, namespace: str) -> dict[str, View]:
     return {each.name: each for each in map(view, items)}
 
 
-async def eventually_equal(informer: Informer[View], expected: dict[str, View], within_seconds: float = 30) -> None:
-    async with asyncio.timeout(within_seconds):
-        while {each.name: each for each in informer.store.all()} != expected:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+async def becomes(informer: Informer[View], expected: dict[str, View]) -> None:
+    await until(lambda: {each.name: each for each in informer.store.all()}, expected)
 
 
 async def test_objects_are_made_changed_and_deleted_with_preconditions(api: Api, namespace: str) -> None:
@@ -146,12 +146,19 @@ async def test_an_informer_follows_objects_of_more_than_a_megabyte(api: Api, nam
     async with running(informer):
         await api.create(MAPS, config_map(namespace, "after", text="y" * 1_040_000))
         await api.patch(MAPS, namespace, "before", {"data": {"text": "z" * 1_030_000}})
-        await eventually_equal(informer, await truth(api, namespace))
+        await becomes(informer, await truth(api, namespace))
         assert sorted(each.size for each in informer.store.all()) == [1_030_000, 1_040_000]
 
 
+async def answers(api: Api) -> bool:
+    with suppress(ApiError):
+        await api.request("GET", "/version")
+        return True
+    return False
+
+
 async def watched(api: Api, namespace: str, version: str) -> None:
-    async with aclosing(api.watch(MAPS, namespace, resource_version=version, timeout_seconds=2)) as events:
+    async with aclosing(api.watch(MAPS, namespace, resource_version=version, timeout_seconds=30)) as events:
         async for _ in events:
             pass
 
@@ -182,26 +189,18 @@ async def test_a_store_is_the_truth_after_the_api_server_was_killed_in_the_middl
                         await api.delete(MAPS, namespace, name)
             await asyncio.sleep(0.01)
 
-    started = []
     async with running(informer):
         churning = [asyncio.create_task(churn()) for _ in range(3)]
         try:
             for _ in range(2):
                 await asyncio.sleep(2)
-                process = Process.listening_on(port)
-                process.kill()
-                started.append(await asyncio.to_thread(process.again, patience_seconds=3))
-                async with asyncio.timeout(60):
-                    while True:
-                        with suppress(ApiError):
-                            await api.request("GET", "/version")
-                            break
-                        await asyncio.sleep(0.2)
+                await asyncio.to_thread(Process.listening_on(port).kill)
+                await eventually(lambda: answers(api))  # the stack starts it again
             await asyncio.sleep(2)
         finally:
             busy = False
             await asyncio.gather(*churning)
-        await eventually_equal(informer, await truth(api, namespace), within_seconds=60)
+        await becomes(informer, await truth(api, namespace))
         assert informer.problem is None
 
     with pytest.raises(Expired):  # what it remembers begins with its start: the watch went on only after a list
@@ -239,25 +238,28 @@ async def test_a_cut_off_leader_has_stopped_before_another_begins(
 
         return body
 
-    short: Any = {"duration_seconds": 4, "renew_deadline_seconds": 2, "retry_seconds": 0.5}
+    def leading(api: Api, name: str) -> asyncio.Task[None]:
+        short: Any = {"duration_seconds": 12, "renew_deadline_seconds": 8, "retry_seconds": 0.5}
+        return asyncio.create_task(Lease(api, namespace, "leader", name, **short).hold(work(name)))
+
     async with Cable(api.host) as cable:
         through = cable.kubeconfig(control_plane.kubeconfig, tmp_path / "kubeconfig")
         async with await Api.connect(through, user_agent="first") as first_api:
-            first = asyncio.create_task(Lease(first_api, namespace, "leader", "first", **short).hold(work("first")))
+            first = leading(first_api, "first")
+            await eventually(lambda: "first begins" in times)
+            second = leading(api, "second")
             await asyncio.sleep(2)
-            second = asyncio.create_task(Lease(api, namespace, "leader", "second", **short).hold(work("second")))
-            await asyncio.sleep(5)
             assert "second begins" not in times
             cable.hold()
-            await asyncio.sleep(8)
-            assert isinstance(first.exception(), LeaseLost)
+            await eventually(lambda: "second begins" in times)
             assert times["first ended"] < times["second begins"]
+            await eventually(first.done)
+            assert isinstance(first.exception(), LeaseLost)
             second.cancel()
             await asyncio.gather(second, return_exceptions=True)
-    # Given back: a third has it at once.
-    third = asyncio.create_task(Lease(api, namespace, "leader", "third", **short).hold(work("third")))
-    await asyncio.sleep(1)
-    assert "third begins" in times
+    assert not (await api.get(LEASES, namespace, "leader"))["spec"].get("holderIdentity"), "it was given back"
+    third = leading(api, "third")
+    await eventually(lambda: "third begins" in times)
     third.cancel()
     await asyncio.gather(third, return_exceptions=True)
 
@@ -276,12 +278,11 @@ async def test_events_are_taken_and_counted(api: Api, namespace: str) -> None:
     for _ in range(3):
         events.emit(regarding, "Normal", "ScaledOut", "made pool-1", action="ScaleOut")
     events.emit(regarding, "Warning", "Refused", "quota is full " * 100, action="ScaleOut")
-    async with asyncio.timeout(30):
-        while True:
-            found, _ = await api.list(EVENTS, namespace)
-            counts = {each["reason"]: (each.get("series") or {}).get("count", 1) for each in found}
-            if counts == {"ScaledOut": 3, "Refused": 1}:
-                break
-            await asyncio.sleep(0.5)
+
+    async def counts() -> dict[str, int]:
+        found, _ = await api.list(EVENTS, namespace)
+        return {each["reason"]: (each.get("series") or {}).get("count", 1) for each in found}
+
+    await until(counts, {"ScaledOut": 3, "Refused": 1})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -44,7 +44,7 @@ def run(*arguments: str, values: Json | None = None, kubeconfig: Path | None = N
         capture_output=True,
         check=False,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     if done.returncode:
         raise Refused(done.stderr)

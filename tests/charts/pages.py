@@ -30,7 +30,7 @@ class Shell:
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
         self._values = directory / "values.json"
         helm = directory / "helm"
-        more = f"--timeout 4m --values {self._values}"
+        more = f"--timeout 10m --values {self._values}"
         helm.write_text(
             f'#!/bin/sh\ncase "$1" in install|upgrade) exec {program()} "$@" {more};; *) exec {program()} "$@";; esac\n'
         )
@@ -48,7 +48,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{commands}\n--- it printed\n{done.stdout}"

@@ -102,8 +102,8 @@ class Recorder:
             if "Content-Encoding" in answer.headers:
                 back["Content-Encoding"] = answer.headers["Content-Encoding"]
             response = web.StreamResponse(status=answer.status, headers=back)
-            await response.prepare(request)
             with suppress(ConnectionError, aiohttp.ClientError):  # who asked may end before the answer does
+                await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)
                 await response.write_eof()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from kinds import meta
 from local.helm.plain import HELMS, main
 from runtime.api import Api, Resource
 from tests.charts.helm import template
-from tests.cluster.pooling import until
+from tests.waiting import until
 
 Json = dict[str, Any]
 Flow = tuple[str | None, str | None]
@@ -64,7 +65,7 @@ def test_kubectl_applies_it_with_kustomize(plain: Path, control_plane: Any) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("serverside-applied") > 25
@@ -98,12 +99,17 @@ async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any)
 
             ours = uids["FlowSchema/poolhouse"], uids["PriorityLevelConfiguration/poolhouse"]
             await until(lambda: flow("poolhouse-controllers", pools), ours)
-            assert await flow("poolhouse-webhook", pools) == ours
-            assert (await flow("poolhouse-controllers", leases))[0] == uids["FlowSchema/poolhouse-leases"]
+            await until(lambda: flow("poolhouse-webhook", pools), ours)
+            by_lease = uids["FlowSchema/poolhouse-leases"]
+            await until(lambda: _first(flow("poolhouse-controllers", leases)), by_lease)
             assert (await flow("default", pools))[0] not in uids.values(), "others are left where they were"
         finally:
             for each in documents:
                 await api.delete(resources[each["kind"]], None, each["metadata"]["name"])
+
+
+async def _first(flow: Awaitable[Flow]) -> str | None:
+    return (await flow)[0]
 
 
 def classified(kubeconfig: Path, token: str, path: str) -> Flow:
@@ -112,7 +118,7 @@ def classified(kubeconfig: Path, token: str, path: str) -> Flow:
     trust = ssl.create_default_context(cafile=cluster["certificate-authority"])
     asked = urllib.request.Request(f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(asked, timeout=10, context=trust) as answer:
+        with urllib.request.urlopen(asked, timeout=60, context=trust) as answer:
             headers = answer.headers
     except urllib.error.HTTPError as error:
         headers = error.headers

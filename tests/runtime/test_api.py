@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from runtime.api import Api, ApiError, Expired, Forbidden, NotFound, Resource, Unreachable
 from runtime.metrics import Metrics
 from runtime.resource import plural_of
+from tests.ports import free_port
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -523,7 +524,7 @@ def signed(name: str, key: Any, by: str, by_key: Any, *, authority: bool) -> x50
 
 async def test_a_new_authority_is_learned_without_a_restart(tmp_path: Path, authority: Any) -> None:
     """A cluster's CA is rotated: its file is renewed, and the server has a certificate of the new one."""
-    async with Server(tls=authority()) as old:
+    async with Server(tls=authority(), port=free_port()) as old:
         old.script = ok
         async with await old.connect(tmp_path) as api:
             await api.get(THINGS, "n", "a")

@@ -742,13 +742,14 @@ async def test_a_line_without_end_is_given_up(server: Server, api: Api) -> None:
     cluster.watch = watch  # type: ignore[method-assign]
     informer = informer_of(api)
     async with running(informer):
-        await asyncio.sleep(0.2)
-        assert informer.problem is not None
-        assert "longer than" in informer.problem
+        async with asyncio.timeout(600):
+            while "longer than" not in str(informer.problem):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
 
 
 async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Server, api: Api) -> None:
-    """Real time is measured here, generously: the loop goes on between pages, and documents are let go."""
+    """What the loop does at a stretch is measured here, generously, in time of a processor: it goes on between pages,
+    and documents are let go."""
     document = thing("x", 1, filler=["some text that is not small"] * 150)  # 5 KB
     gap = 0.0
 
@@ -763,10 +764,10 @@ async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Serve
 
     async def tick() -> None:
         nonlocal gap
-        last = time.perf_counter()
+        last = time.thread_time()
         while True:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             gap, last = max(gap, now - last), now
 
     server.script = script

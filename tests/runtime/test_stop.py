@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 
 SERVICE = """
@@ -41,7 +43,7 @@ sys.exit(run(MAIN, grace_seconds=GRACE))
 """
 
 
-def start(main: str = "main", ending: float = 0.0, grace: float = 5.0) -> subprocess.Popen[str]:
+def start(main: str = "main", ending: float = 0.0, grace: float = 60.0) -> subprocess.Popen[str]:
     text = SERVICE.replace("MAIN", main).replace("ENDING", str(ending)).replace("GRACE", str(grace))
     return subprocess.Popen(
         [sys.executable, "-c", text], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -58,7 +60,7 @@ def test_asked_to_end_it_ends_all_it_began_and_succeeds(number: signal.Signals) 
     with start(ending=0.2) as process:
         ready(process)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert sorted(out.splitlines()) == ["one ended", "two ended"]
 
@@ -67,7 +69,7 @@ def test_what_does_not_end_is_named_and_left() -> None:
     with start(ending=100, grace=0.3) as process:
         ready(process)
         process.send_signal(signal.SIGTERM)
-        out, errors = process.communicate(timeout=10)
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "one ended" in out
     assert "did not end within" in errors
@@ -80,12 +82,12 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "one ended\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) != 0
+        assert process.wait(timeout=PATIENCE_SECONDS) != 0
 
 
 def test_a_failure_is_said_without_its_wrapping_and_is_exit_code_1() -> None:
     with start("fails") as process:
-        out, errors = process.communicate(timeout=10)
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert out == "one ended\n"
     assert "failed: broken" in errors
@@ -93,5 +95,5 @@ def test_a_failure_is_said_without_its_wrapping_and_is_exit_code_1() -> None:
 
 def test_a_main_that_returns_is_exit_code_0() -> None:
     with start("returns") as process:
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0

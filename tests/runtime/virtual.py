@@ -8,7 +8,7 @@ import selectors
 
 # Sockets between two tasks of the loop are ready at once; what a thread or another process does takes a moment.
 MOMENT_SECONDS = 0.001
-STUCK_SECONDS = 20.0
+STUCK_SECONDS = 120.0
 
 
 class _Selector(selectors.DefaultSelector):

@@ -38,6 +38,14 @@ class Faulty:
         self.away = False
         """nothing is answered at all"""
         self.done: Counter[str] = Counter()
+        self.era = 0
+        """of controllers: who asked in one before this is gone"""
+        self._asked: Counter[int] = Counter()
+        """what is on its way, by era"""
+
+    def late(self) -> bool:
+        """Whether something is on its way that somebody asked for who is gone."""
+        return any(self._asked[era] for era in range(self.era))
 
     @asynccontextmanager
     async def serve(self, kubeconfig: Path) -> AsyncIterator[None]:
@@ -82,7 +90,14 @@ class Faulty:
                 return _status(503, "ServiceUnavailable")
             case "expired":
                 return _status(410, "Expired")
-        return await self._forward(request, watching, fault)
+        if watching:
+            return await self._forward(request, watching, fault)
+        era = self.era
+        self._asked[era] += 1
+        try:
+            return await self._forward(request, watching, fault)
+        finally:
+            self._asked[era] -= 1
 
     def _fault(self, request: web.Request, watching: bool) -> str:
         if self.away:

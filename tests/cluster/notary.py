@@ -7,7 +7,7 @@ so their resourceVersions put them into one order, whichever watch they came by.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,8 @@ class Notary:
     """Controllers that work at the same time. What each of two makes, the other has not seen."""
     excess: bool = False
     """A controller has just come or gone, and what the one before was about to make may still appear."""
+    late: Callable[[], bool] = lambda: False
+    """whether something that it asked for is still on its way"""
     lives: dict[str, Life] = field(default_factory=dict)
     claims: dict[str, Json] = field(default_factory=dict)
     """the last of each, by UID"""
@@ -131,7 +133,7 @@ class Notary:
         if most is None:
             return
         total = sum(not each.ending for each in self.lives.values() if each.pool_uid == pool_uid)
-        if total <= most and self.leaders == 1:
+        if total <= most and self.leaders == 1 and not self.late():
             self.excess = False
         if total > (2 * most if self.excess else most):
             self._wrong(f"I5: {total} machines, maxTotal is {most}, {self.leaders} controllers")

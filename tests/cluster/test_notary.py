@@ -83,3 +83,13 @@ def test_what_is_right_is_right() -> None:
 )
 def test_what_is_wrong_is_said(number: str, events: Sequence[Event]) -> None:
     assert any(each.startswith(f"{number}:") for each in told(*events))
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_a_controller_that_is_gone_asked_for_may_come_late(late: bool) -> None:
+    notary = Notary(max_total={"p": 2}, excess=True, late=lambda: late)
+    for version, name in enumerate("abc", 1):
+        _, document = vm(name, "Ready")
+        document["metadata"]["resourceVersion"] = str(version)
+        notary.machine("ADDED", document)
+    assert bool(notary.wrong) is not late

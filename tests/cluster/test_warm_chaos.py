@@ -179,6 +179,7 @@ async def test_whatever_happens_every_machine_has_one_claim_and_peace_returns(
     people = People(desk, chance, notary)
     async with AsyncExitStack() as around:
         faulty = Faulty(simulated.kubeconfig_of("controllers"), chance)
+        notary.late = faulty.late
         kubeconfig = tmp_path / "faulty.kubeconfig"
         await around.enter_async_context(faulty.serve(kubeconfig))
         try:
@@ -213,6 +214,7 @@ async def trouble(kubeconfig: Path, faulty: Faulty, people: People) -> None:
     acting = asyncio.create_task(act_on())
     while not acting.done():
         rate, notary.leaders, notary.excess = chance.choice([0.0, 0.02, 0.1]), chance.choice([1, 1, 2]), True
+        faulty.era += 1
         async with AsyncExitStack() as both:
             for _ in range(notary.leaders):
                 faulty.rate = 0.0
@@ -226,6 +228,7 @@ async def trouble(kubeconfig: Path, faulty: Faulty, people: People) -> None:
         notary.excess = True
     await acting
     faulty.rate, notary.leaders = 0.0, 1
+    faulty.era += 1
 
 
 async def settled(desk: Counter, running: Running, notary: Notary) -> None:

@@ -15,7 +15,7 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.duration import Duration
-from cli.names import names, qualified
+from cli.names import CLAIM, WARM_POOL, names, qualified
 from cli.output import Failed, Unreachable, answer, output_option, print_as, structured
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ OVER = ("Released", "Expired", "Failed")
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--pool", shell_complete=names("virtualmachinewarmpools"), help="Else the default pool of the namespace.")
+@click.option(
+    "--pool",
+    type=WARM_POOL,
+    shell_complete=names("virtualmachinewarmpools"),
+    help="Else the default pool of the namespace.",
+)
 @click.option("--ttl", type=Duration(), help="Give it back after so long, as 600, 10m or 2h.")
 @click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Else as the pool says.")
 @click.option("--instancetype", help="Else the pool's.")
@@ -101,7 +106,7 @@ def claim(
 
 
 @click.command()
-@click.argument("name", shell_complete=names("virtualmachineclaims"))
+@click.argument("name", type=CLAIM, shell_complete=names("virtualmachineclaims"))
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
 @click.option(
     "--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="How long to wait at most."

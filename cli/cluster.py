@@ -96,7 +96,7 @@ def _first(group: ExceptionGroup[ApiError]) -> ApiError:
 
 def _ended(kubeconfig: Path) -> Path | None:
     """The directory of the embedded stack that wrote a kubeconfig, where that stack has ended."""
-    if not (kubeconfig.parent / "status.json").exists():
+    if not os.access(kubeconfig.parent / "status.json", os.F_OK):
         return None
     from local.lock import holder  # images have no embedded stack
     from local.places import Places
@@ -109,9 +109,16 @@ def cluster_options(command: F) -> F:
     """kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`; the command's first
     argument is the `Cluster` that they mean."""
 
-    @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Else $KUBECONFIG, else ~/.kube/config.")
+    @click.option(
+        "--kubeconfig", type=click.Path(path_type=Path, readable=False), help="Else $KUBECONFIG, else ~/.kube/config."
+    )
     @click.option("--context", "context_name", metavar="NAME", shell_complete=contexts, help="Else the current one.")
-    @click.option("--dir", "directory", type=click.Path(path_type=Path), help="The embedded stack in this directory.")
+    @click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path, readable=False),
+        help="The embedded stack in this directory.",
+    )
     @click.option("--namespace", "-n", shell_complete=names("namespaces"), help="Else that of the context.")
     @click.option(
         "--request-timeout",
@@ -161,6 +168,8 @@ def cluster(
     if not found.paths:
         where = " nor ".join(map(str, looked))
         raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")
+    if closed := [str(each) for each in found.paths if not os.access(each, os.R_OK)]:
+        raise Failed(f"you may not read {', '.join(closed)}; give --kubeconfig with one of your own")
     if context is not None and context not in found.contexts:
         known = ", ".join(found.contexts) or "none"
         raise Failed(f"there is no context {context} in {found.joined}; there are {known}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.names import names, qualified
+from cli.names import POOL, names, qualified
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LISTING = Listing(
 
 
 @click.command()
-@click.argument("pool", required=False, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, required=False, shell_complete=names("virtualmachinepools"))
 @LISTING.option
 @all_namespaces
 @cluster_options
@@ -39,7 +39,8 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     """
     rows = cluster.run(lambda api: _rows(api, cluster.scope))
     chosen = [row for row in rows if pool is None or row["pool"] == pool]
-    LISTING.show(output, chosen, nothing="no disks are kept", everywhere=cluster.everywhere)
+    nothing = f"no disks of {pool} are kept" if pool else "no disks are kept"
+    LISTING.show(output, chosen, nothing=nothing, everywhere=cluster.everywhere)
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:

@@ -12,7 +12,7 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.manifests import read
-from cli.names import names
+from cli.names import VM, names
 from cli.output import Failed, Unreachable, output_option, print_as, structured
 from cli.table import Listing, align, field
 
@@ -56,7 +56,7 @@ def hardware() -> None:
 
 
 @hardware.command()
-@click.argument("vm", shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
 @DEVICES.option
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
@@ -75,7 +75,7 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
 
 
 @hardware.command()
-@click.argument("vm", required=False, shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, required=False, shell_complete=names("virtualmachines"))
 @click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest instead of a VM of the cluster.")
 @click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
 @click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
@@ -200,7 +200,7 @@ def _owns(fields: Json, steps: list[str]) -> bool:
 def _document(cluster: Cluster, vm: str) -> Json:
     from cli.pooled import machine_named
 
-    return cluster.run(lambda api: machine_named(api, cluster, vm.rpartition("/")[2]))
+    return cluster.run(lambda api: machine_named(api, cluster, vm))
 
 
 def _manifest(source: Any) -> Json:

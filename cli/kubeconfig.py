@@ -50,7 +50,15 @@ def found(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfi
     """The kubeconfig that is meant, and where it was looked for."""
     named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
     looked = [given] if given else named or [Path.home() / ".kube" / "config"]
-    return Kubeconfig(tuple(each for each in looked if each.is_file())), looked
+    return Kubeconfig(tuple(each for each in looked if _is_there(each))), looked
+
+
+def _is_there(path: Path) -> bool:
+    """Also where that may not be known: whoever reads it says so."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
 
 
 def _loaded(path: Path) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import names
+from cli.names import POOL, VM, names
 from cli.output import Failed, answer, counted, output_option
 from cli.pooled import KIND, controller_of, machine_named, machines_of, pool_named
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @click.command()
-@click.argument("vm", shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
 @output_option("text")
 @cluster_options
 def detach(cluster: Cluster, vm: str, output: str) -> None:
@@ -41,11 +41,12 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
 
 
 @click.command()
-@click.argument("vm", shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
 @click.option(
     "--to",
     "pool",
     metavar="POOL",
+    type=POOL,
     shell_complete=names("virtualmachinepools"),
     help="Else the pool that its label poolhouse.dev/pool names.",
 )

@@ -1,4 +1,4 @@
-"""What a shell is offered for the name of something: what the cluster has now.
+"""Names of objects: as people write them, as kubectl prints them, and what a shell is offered to complete one.
 
 Whoever presses Tab waits for it and wants no message: an answer that is late or is none offers nothing.
 """
@@ -48,6 +48,42 @@ def qualified(kind: str, name: str) -> str:
     known = (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE, kubevirt.DATA_VOLUME)
     group = next((f".{each.group}" for each in known if each.kind == kind), "")
     return f"{kind.lower()}{group}/{name}"
+
+
+def meant(text: str, *kinds: str) -> tuple[str, str]:
+    """Kind and name of NAME or KIND/NAME, where the kind is written as kubectl takes it. A bare name is of the first
+    kind. Raises `UsageError`."""
+    prefix, _, name = text.rpartition("/")
+    kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
+    if not name or (prefix and kind is None):
+        forms = ", ".join(f"{SHORT[each]}/NAME" for each in kinds)
+        raise click.UsageError(f"{text!r} is none of NAME, {forms}")
+    return kind or kinds[0], name
+
+
+def _spellings(kind: str) -> tuple[str, ...]:
+    short, long = SHORT[kind], kind.lower()
+    return short, f"{short}s", long, f"{long}s"
+
+
+class Named(click.ParamType[str]):
+    """NAME or KIND/NAME of one kind, taken as the name."""
+
+    name = "name"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            return meant(value, self._kind)[1]
+        except click.UsageError as error:
+            self.fail(error.message, param, context)
+
+
+POOL, VM, WARM_POOL, CLAIM = map(
+    Named, ("VirtualMachinePool", "VirtualMachine", "VirtualMachineWarmPool", "VirtualMachineClaim")
+)
 
 
 def names(*plurals: str, **kinds: str) -> Complete:

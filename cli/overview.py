@@ -139,7 +139,8 @@ async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
     listed = await asyncio.gather(*(_listed(api, kind, namespace) for kind in KINDS))
     if hidden := [kind.plural for kind, found in zip(KINDS, listed, strict=True) if found is None]:
         if len(hidden) == len(KINDS):
-            raise Failed("you may list nothing of Poolhouse's" + (f" in namespace {namespace}" if namespace else ""))
+            where = f"namespace {namespace}" if namespace else "all namespaces at once; ask in one, with -n"
+            raise Failed(f"you may list nothing of Poolhouse's in {where}")
         click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
     return [
         row(kind.kind, each, now) for kind, found in zip(KINDS, listed, strict=True) for each in _present(found or ())

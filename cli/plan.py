@@ -9,7 +9,7 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.manifests import Manifest, read
-from cli.names import names, qualified
+from cli.names import meant, names, qualified
 from cli.output import Failed, counted, print_as, structured
 from cli.table import Listing, field
 
@@ -32,7 +32,7 @@ STEPS = Listing(
     ),
     name=lambda row: qualified(row["kind"], row["vm"]),
 )
-PREFIXES = {"vmpool": POOL, "vmirs": REPLICA_SET}
+PLANNED = (POOL, REPLICA_SET)
 
 
 @click.command()
@@ -60,7 +60,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
     async def foresee(api: Api) -> list[Json]:
         if name is not None:
-            documents.append(await _named(api, cluster, name))
+            documents.append(await _named(api, cluster, *meant(name, *PLANNED)))
         return [await _foreseen(api, each, burst) for each in documents]
 
     answers = cluster.run(foresee)
@@ -74,25 +74,21 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 def _planned(source: Any) -> list[Manifest]:
     """Those of a file that have plans; the others are none of ours."""
     every = read(source)
-    found = [each for each in every if each.document.get("kind") in PREFIXES.values()]
+    found = [each for each in every if each.document.get("kind") in PLANNED]
     if not found:
         there = ", ".join(dict.fromkeys(map(str, every)))
-        raise Failed(f"{every[0].file}: there is no {' and no '.join(PREFIXES.values())} in it, only {there}")
+        raise Failed(f"{every[0].file}: there is no {' and no '.join(PLANNED)} in it, only {there}")
     return found
 
 
-async def _named(api: Api, cluster: Cluster, name: str) -> Json:
-    prefix, _, rest = name.rpartition("/")
-    match PREFIXES.get(prefix or "vmpool"):
-        case "VirtualMachinePool":
-            from cli.pooled import pool_named
+async def _named(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
+    if kind == POOL:
+        from cli.pooled import pool_named
 
-            return await pool_named(api, cluster, rest)
-        case "VirtualMachineInstanceReplicaSet":
-            from controllers.replicaset.stores import SETS
+        return await pool_named(api, cluster, name)
+    from controllers.replicaset.stores import SETS
 
-            return await api.get(SETS, cluster.namespace, rest)
-    raise Failed(f"{prefix} has no plans; there are {', '.join(PREFIXES)}")
+    return await api.get(SETS, cluster.namespace, name)
 
 
 def _checked(manifest: Manifest, namespace: str) -> Json:

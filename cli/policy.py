@@ -10,7 +10,7 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.manifests import Manifest, of_kind, read
-from cli.names import names, qualified
+from cli.names import meant, names, qualified
 from cli.output import Failed, counted, output_option, print_as, structured
 from cli.table import Listing, field
 
@@ -56,9 +56,10 @@ def explain(
     """Say which policy VM (vmi/NAME, vm/NAME or NAME) obeys, who came after it and why, and each setting that holds."""
     from webhook.explain import Explain, Unanswerable, question
 
+    kind, name = meant(vm, "VirtualMachineInstance", "VirtualMachine")
     asked = {
         "namespace": cluster.namespace,
-        "name": _name(vm),
+        "name": name,
         "withLabels": dict(map(_label, labels)),
         "withPolicies": [each.document for each in _policies(sources)],
     }
@@ -67,7 +68,8 @@ def explain(
         told = cluster.run(lambda api: Explain(api).told(checked))
     except Unanswerable as wrong:
         if wrong.status == NOT_FOUND:
-            raise Failed(_not_found(vm, cluster.namespace, {each.path for each in wrong.problems})) from None
+            paths = {each.path for each in wrong.problems}
+            raise Failed(_not_found(kind, name, cluster.namespace, paths)) from None
         raise Failed("\n".join(map(str, wrong.problems))) from None
     if structured(output):
         print_as(output, told)
@@ -150,24 +152,11 @@ def _policies(sources: Iterable[Any]) -> list[Manifest]:
     return policies
 
 
-VMIS = ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances")
-VMS = ("vm", "vms", "virtualmachine", "virtualmachines")
-
-
-def _name(vm: str) -> str:
-    kind, slash, name = vm.rpartition("/")
-    if slash and kind.lower() not in (*VMIS, *VMS):
-        raise click.UsageError(f"{kind} has no migration policy; give vmi/NAME")
-    return name
-
-
-def _not_found(vm: str, namespace: str, paths: Collection[str]) -> str:
+def _not_found(kind: str, name: str, namespace: str, paths: Collection[str]) -> str:
     """As kubectl says it, of what was asked for."""
     if "namespace" in paths:
         return f'namespaces "{namespace}" not found'
-    kind, _, name = vm.rpartition("/")
-    plural = "virtualmachines" if kind.lower() in VMS else "virtualmachineinstances"
-    return f'{plural}.kubevirt.io "{name}" not found'
+    return f'{kind.lower()}s.kubevirt.io "{name}" not found'
 
 
 def _label(text: str) -> tuple[str, str | None]:

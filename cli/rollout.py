@@ -13,7 +13,7 @@ import click
 from cli.changes import changes
 from cli.cluster import Cluster, cluster_options
 from cli.duration import Duration
-from cli.names import names
+from cli.names import POOL, names
 from cli.output import Failed, Unreachable, answer, counted, output_option, print_as, structured
 from cli.pooled import machines_of, pool_named, present_revision, revisions_of
 from cli.table import Column, Listing, field
@@ -45,7 +45,7 @@ def rollout() -> None:
 
 
 @rollout.command()
-@click.argument("pool", shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
 @click.option(
     "--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="How long to stay at most."
@@ -110,7 +110,7 @@ def _all(wanted: int, ready: int) -> str:
 
 
 @rollout.command()
-@click.argument("pool", shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
 @click.option("--revision", "number", type=int, help="Print the template of this one.")
 @HISTORY.option
 @cluster_options
@@ -126,11 +126,13 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
         return document, await revisions_of(api, document), labels
 
     document, revisions, machines = cluster.run(look)
+    rows = list(_rows(document, revisions, machines))
     if number is not None:
         chosen = _numbered(revisions, number)
-        print_as(output if structured(output) else "yaml", chosen["data"])
-        return
-    rows = list(_rows(document, revisions, machines))
+        if output != "name":
+            print_as(output if structured(output) else "yaml", chosen["data"])
+            return
+        rows = [row for row in rows if row["revision"] == number]
     HISTORY.show(output, rows, nothing=f"no template of {pool} was written down yet")
 
 
@@ -157,7 +159,7 @@ def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iter
 
 
 @rollout.command()
-@click.argument("pool", shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
 @click.option("--to-revision", "number", type=int, help="Else the one before the present.")
 @output_option("text")
 @cluster_options
@@ -198,7 +200,7 @@ def _numbered(revisions: list[Json], number: int) -> Json:
 
 
 @rollout.command()
-@click.argument("pool", shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def pause(cluster: Cluster, pool: str, output: str) -> None:
@@ -207,7 +209,7 @@ def pause(cluster: Cluster, pool: str, output: str) -> None:
 
 
 @rollout.command()
-@click.argument("pool", shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def resume(cluster: Cluster, pool: str, output: str) -> None:

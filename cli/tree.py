@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import SHORT, names, qualified
+from cli.names import SHORT, meant, names, qualified
 from cli.output import Failed, output_option, print_as, structured
 from cli.table import align
 
@@ -52,13 +52,15 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
     NAME is a VM's, or one of vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME and vmclaim/NAME: of a pool all its VMs are
     shown, and the disks that it keeps.
     """
-    kind, _, rest = name.rpartition("/")
-    if (kind or "vm") not in ASKED:
-        raise click.UsageError(f"{kind} has no tree; there are {', '.join(ASKED)}")
-    found = cluster.run(lambda api: _objects(api, cluster.namespace))
-    grown = grow(found, LONG[kind or "vm"], rest)
+    kind, rest = meant(name, *(LONG[each] for each in ASKED))
+    found, hidden = cluster.run(lambda api: _objects(api, cluster.namespace))
+    grown = grow(found, kind, rest)
+    if grown is None and kind in hidden:
+        raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
+    if hidden:
+        click.echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
     if grown is None:
-        raise Failed(f"there is no {kind or 'vm'} {rest} in namespace {cluster.namespace}")
+        raise Failed(f"there is no {SHORT[kind]} {rest} in namespace {cluster.namespace}")
     if structured(output):
         print_as(output, grown.json())
         return
@@ -159,21 +161,26 @@ def _named(document: Json) -> str:
     return f"{SHORT.get(kind, kind.lower())}/{document['metadata']['name']}"
 
 
-async def _objects(api: Api, namespace: str) -> list[Json]:
-    """What may be in a tree. A list's items do not say their kind; what the cluster does not have is not there."""
+async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
+    """What may be in a tree, and the kinds that whoever asks may not list. A list's items do not say their kind; what
+    the cluster does not have is not there."""
     from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
     from kinds import KINDS
-    from runtime.api import NotFound
+    from runtime.api import Forbidden, NotFound
     from runtime.resource import Resource
 
     ours = [Resource.of(kind) for kind in KINDS if kind.namespaced]
 
-    async def listed(resource: Resource) -> list[Json]:
+    async def listed(resource: Resource) -> list[Json] | None:
         try:
             items, _ = await api.list(resource, namespace)
         except NotFound:
             return []
+        except Forbidden:
+            return None
         return [{**each, "kind": resource.kind} for each in items]
 
-    every = await asyncio.gather(*map(listed, (*ours, MACHINES, GUESTS, DATA_VOLUMES, CLAIMS)))
-    return [each for found in every for each in found]
+    asked = (*ours, MACHINES, GUESTS, DATA_VOLUMES, CLAIMS)
+    every = await asyncio.gather(*map(listed, asked))
+    hidden = [resource.kind for resource, found in zip(asked, every, strict=True) if found is None]
+    return [each for found in every for each in found or ()], hidden

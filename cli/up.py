@@ -29,7 +29,7 @@ DETACHED_LOG = "supervisor"
 directory = click.option(
     "--dir",
     "directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     default=Path(".poolhouse"),
     show_default=True,
     help="Where the stack keeps all its state.",
@@ -75,7 +75,7 @@ def up(
     """Start the embedded stack and run it until Ctrl-C: a real API server, the webhook, the defaulter with a real
     libvirt, the controllers, and the engine that stands in for KubeVirt."""
     places = Places.of(directory)
-    if (pid := holder(places.lock)) is not None:
+    if (pid := _holder(places)) is not None:
         raise Failed(f"a stack is already running in {places.dir} (pid {pid}); `poolhouse down` ends it")
     from local.show import Show, documents
     from local.stack import Wanted, run
@@ -100,12 +100,12 @@ def up(
 def down(directory: Path, output: str) -> None:
     """End the stack of a directory, also one whose supervisor was killed. Its state stays."""
     places = Places.of(directory)
-    if not places.dir.is_dir():
-        raise Failed(f"there is no stack in {places.dir}")
     try:
+        if not places.dir.is_dir():
+            raise Failed(f"there is no stack in {places.dir}")
         ended = end_stack(places)
     except PermissionError as error:
-        raise Failed(f"the stack in {places.dir} is somebody else's: {error.strerror} ({error.filename})") from None
+        raise _not_ours(places, error) from None
     if structured(output):
         print_as(output, {"dir": str(places.dir), "ended": ended})
     else:
@@ -125,6 +125,18 @@ def status(directory: Path, output: str) -> None:
         click.echo(_table(found))
     if not found["running"]:
         raise SystemExit(Unreachable.exit_code)
+
+
+def _holder(places: Places) -> int | None:
+    try:
+        return holder(places.lock)
+    except PermissionError as error:
+        raise _not_ours(places, error) from None
+
+
+def _not_ours(places: Places, error: PermissionError) -> Failed:
+    what = f" ({error.filename})" if error.filename else ""
+    return Failed(f"the stack in {places.dir} is somebody else's: {error.strerror}{what}")
 
 
 def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
@@ -178,7 +190,7 @@ def _echo_from(log: Path, position: int, quiet: bool) -> int:
 
 
 def _status(places: Places) -> dict[str, Any]:
-    running = holder(places.lock) is not None
+    running = _holder(places) is not None
     report = Report.read(places.status)
     found: dict[str, Any] = {"dir": str(places.dir), "running": running}
     if report is not None:
@@ -221,6 +233,8 @@ def _table(found: dict[str, Any]) -> str:
         lines.append(f"{part['name']:26}{part['pid'] or '-':>8}  {ready:7}{part['restarts']:>8}")
     lines += ["", *(f"{name:26}{where}" for name, where in found["endpoints"].items())]
     pools = found["pools"]
+    if not os.access(found["kubeconfig"], os.R_OK):
+        return "\n".join([*lines, "", f"it is somebody else's: you may not read {found['kubeconfig']}"])
     if pools is None:
         lines += ["", "the API server does not answer"]
     elif pools:

@@ -10,7 +10,7 @@ import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.health import COLOURS, age, health
-from cli.names import names, qualified
+from cli.names import WARM_POOL, names, qualified
 from cli.output import Failed, counted
 from cli.table import Column, Listing, field
 
@@ -48,7 +48,7 @@ FINDINGS = Listing(
 
 
 @click.command()
-@click.argument("pool", required=False, shell_complete=names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL, required=False, shell_complete=names("virtualmachinewarmpools"))
 @WARMTH.option
 @all_namespaces
 @cluster_options

@@ -11,7 +11,7 @@ import click
 
 from cli import replica
 from cli.cluster import Cluster, cluster_options
-from cli.names import names
+from cli.names import meant, names
 from cli.output import Failed, counted, output_option, print_as, structured
 from cli.pooled import KIND, controller_of
 
@@ -23,20 +23,28 @@ Json = dict[str, Any]
 
 EVENTS_SHOWN = 10
 STEPS_SEEN = 50
+MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 WISHES = {"Protect": "scale-in never takes it", "First": "it is the first that scale-in takes"}
 WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone until that is put right"
 
 
 @click.command()
-@click.argument("vm", shell_complete=names("virtualmachines", "virtualmachineinstances"))
+@click.argument(
+    "name",
+    metavar="VM",
+    shell_complete=names(
+        "virtualmachines", "virtualmachineinstances", vm="virtualmachines", vmi="virtualmachineinstances"
+    ),
+)
 @output_option("text")
 @cluster_options
-def why(cluster: Cluster, vm: str, output: str) -> None:
+def why(cluster: Cluster, name: str, output: str) -> None:
     """Say what was done to a VM and why, what it waits for, and what comes next.
 
     The past is told from the events of the VM and of its pool or replica set, which the cluster keeps for an hour; what
     comes next is decided here as the controllers would, from what is there now.
     """
+    _, vm = meant(name, *MACHINES)
     found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
     if structured(output):
         print_as(output, found)
@@ -46,11 +54,11 @@ def why(cluster: Cluster, vm: str, output: str) -> None:
 
 
 async def _found(api: Api, namespace: str, vm: str) -> Json:
-    from controllers.pool.stores import MACHINES
+    from controllers.pool import stores
     from runtime.api import NotFound
 
     try:
-        document: Json | None = await api.get(MACHINES, namespace, vm)
+        document: Json | None = await api.get(stores.MACHINES, namespace, vm)
     except NotFound:
         document = None
     instance = await replica.instance(api, namespace, vm) if document is None else None
@@ -141,25 +149,32 @@ def _pool(document: Json | None, vm: str) -> str:
     return str((document["metadata"].get("labels") or {}).get(meta.POOL, ""))
 
 
-async def _past(api: Api, namespace: str, vm: str, pool: str) -> list[Json]:
+async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
+    from runtime.api import Forbidden
     from runtime.events import EVENTS
 
-    spoken_of = re.compile(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])")
     found = []
-    for name in dict.fromkeys((vm, pool)):
-        if not name:
-            continue
-        items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
-        for event in items:
-            if event["regarding"].get("name") == vm or spoken_of.search(event.get("note") or ""):
-                found.append(
-                    {
-                        "time": (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime"),
-                        "reason": event.get("reason"),
-                        "note": event.get("note"),
-                    }
-                )
+    for name in dict.fromkeys(each for each in (vm, owner) if each):
+        try:
+            items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
+        except Forbidden as error:
+            click.echo(f"not told, because you may not read it: {error.message}", err=True)
+            return []
+        found += [_told(event) for event in items if speaks_of(event, vm)]
     return sorted(found, key=lambda each: str(each["time"]))[-EVENTS_SHOWN:]
+
+
+def speaks_of(event: Json, vm: str) -> bool:
+    """It is about the VM, or says its name. An owner may have the same name."""
+    about = event["regarding"]
+    if about.get("name") == vm and about.get("kind") in MACHINES:
+        return True
+    return re.search(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])", event.get("note") or "") is not None
+
+
+def _told(event: Json) -> Json:
+    time = (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime")
+    return {"time": time, "reason": event.get("reason"), "note": event.get("note")}
 
 
 async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:

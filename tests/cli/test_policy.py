@@ -11,19 +11,9 @@ from click.testing import CliRunner
 
 from cli.main import poolhouse
 from cli.output import Failed
-from cli.policy import _explained, _label, _name, _not_found, _policies
+from cli.policy import _explained, _label, _not_found, _policies
 from kinds.explanation import Surroundings, explain
 from tests.kinds.policies import policy
-
-
-@pytest.mark.parametrize("text", ["web", "vmi/web", "VMI/web", "virtualmachineinstance/web", "vm/web"])
-def test_a_vm_is_named_as_kubectl_names_it(text: str) -> None:
-    assert _name(text) == "web"
-
-
-def test_what_is_no_vm_is_a_mistake() -> None:
-    with pytest.raises(click.UsageError, match="pod has no migration policy"):
-        _name("pod/web")
 
 
 @pytest.mark.parametrize(
@@ -58,15 +48,15 @@ def test_what_is_wrong_with_policies_is_told_with_their_place(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("vm", "paths", "said"),
+    ("kind", "paths", "said"),
     [
-        ("web", {"name"}, 'virtualmachineinstances.kubevirt.io "web" not found'),
-        ("vm/web", {"name"}, 'virtualmachines.kubevirt.io "web" not found'),
-        ("vmi/web", {"namespace"}, 'namespaces "shop" not found'),
+        ("VirtualMachineInstance", {"name"}, 'virtualmachineinstances.kubevirt.io "web" not found'),
+        ("VirtualMachine", {"name"}, 'virtualmachines.kubevirt.io "web" not found'),
+        ("VirtualMachine", {"namespace"}, 'namespaces "shop" not found'),
     ],
 )
-def test_what_is_not_there_is_said_as_kubectl_says_it(vm: str, paths: set[str], said: str) -> None:
-    assert _not_found(vm, "shop", paths) == said
+def test_what_is_not_there_is_said_as_kubectl_says_it(kind: str, paths: set[str], said: str) -> None:
+    assert _not_found(kind, "web", "shop", paths) == said
 
 
 def test_the_answer_in_words() -> None:

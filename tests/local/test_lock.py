@@ -1,0 +1,26 @@
+"""Who holds a stack's directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from local.lock import held, holder, told
+from local.parts import Broken
+
+
+@pytest.mark.parametrize("ask", [holder, told], ids=["by the lock", "by the kernel's list"])
+def test_the_holder_is_known_while_it_holds(tmp_path: Path, ask: Callable[[Path], int | None]) -> None:
+    lock = tmp_path / "lock"
+    with held(lock):
+        assert ask(lock) == os.getpid()
+        with pytest.raises(Broken, match=f"pid {os.getpid()}"), held(lock):
+            pass
+    assert ask(lock) is None
+
+
+def test_where_nothing_ever_ran_nobody_holds_it(tmp_path: Path) -> None:
+    assert holder(tmp_path / "lock") is None

@@ -4,19 +4,20 @@ It stamps what others write: a leader whose own clock is an hour ahead would fin
 too old. So time is counted by this machine's monotonic clock, which nobody sets, from a moment that begins as its own
 idea of the time and is moved when the API server's answers (`Date`, in whole seconds) say that it is elsewhere.
 
-One answer says little: a proxy may keep it, or be the only server of three with a wrong clock. The middle of the last
-ones is believed, and only while most of them agree with it. Small differences are left alone: `Date` is no better than
-a second, and a clock that is moved all the time is worse than one that is a little off.
+An answer was dated after it was asked for and before it came: it tells a span, a wide one where it took long. One
+answer says little: a proxy may keep it, or be the only server of three with a wrong clock. What most of the last ones
+allow is believed, as NTP does it (Marzullo's algorithm). Small differences are left alone: a clock that is moved all
+the time is worse than one that is a little off.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from statistics import median_low
+from itertools import pairwise
 from time import monotonic, time
 
 from runtime.metrics import Metrics
@@ -31,10 +32,10 @@ APART_SECONDS = 1.0
 """Answers within a second say the same, but for the first ones."""
 TOLERATED_SECONDS = 3.0
 """Differences up to this are none."""
-SLOW_SECONDS = 4.0
-"""An answer that took longer may have been dated at any time since."""
-DATED_TO_SECONDS = 0.5
-"""`Date` is cut to whole seconds: so much later it was written, on average."""
+DATED_TO_SECONDS = 1.0
+"""`Date` is cut to whole seconds: up to so much later it was written."""
+
+Span = tuple[float, float]
 
 
 class ApiClock:
@@ -45,8 +46,8 @@ class ApiClock:
         self._wall, self._steady = wall, steady
         self._start = wall() - steady()
         """the time when the steady clock was 0, as it is counted from here on"""
-        self._starts: deque[float] = deque(maxlen=WINDOW)
-        """the same, as each of the last answers has it"""
+        self._starts: deque[Span] = deque(maxlen=WINDOW)
+        """the same, as far as each of the last answers says it"""
         self._heard_at = float("-inf")
 
     def now(self) -> datetime:
@@ -61,18 +62,18 @@ class ApiClock:
         """The head of an answer has come."""
         at = self._steady()
         often = len(self._starts) == WINDOW and at - self._heard_at < APART_SECONDS
-        if often or at - asked_at > SLOW_SECONDS or "Age" in headers:  # with an age it is out of a cache
+        if often or "Age" in headers:  # with an age it is out of a cache
             return
         if (said := dated(headers.get("Date", ""))) is None:
             return
         self._heard_at = at
-        self._starts.append(said + DATED_TO_SECONDS - (asked_at + at) / 2)
-        start = agreed(self._starts)
-        if start is None:
+        self._starts.append((said - at, said + DATED_TO_SECONDS - asked_at))
+        span = agreed(self._starts)
+        if span is None:
             return
-        here = self._wall() - at
+        start, here = sum(span) / 2, self._wall() - at
         self._offset.set(start - here)
-        if abs(start - self._start) > TOLERATED_SECONDS:
+        if not span[0] - TOLERATED_SECONDS <= self._start <= span[1] + TOLERATED_SECONDS:
             self._start = start
             _tell(start - here)
 
@@ -86,13 +87,15 @@ def dated(text: str) -> float | None:
     return said.replace(tzinfo=said.tzinfo or UTC).timestamp()
 
 
-def agreed(times: Sequence[float]) -> float | None:
-    """The middle one, where most say the same."""
-    if len(times) < ENOUGH:
-        return None
-    middle = median_low(times)
-    same = sum(abs(each - middle) <= TOLERATED_SECONDS for each in times)
-    return middle if 2 * same > len(times) else None
+def agreed(spans: Collection[Span]) -> Span | None:
+    """Where as many as possible overlap, if these are most of them."""
+    edges = sorted([(low, 1) for low, _ in spans] + [(high, -1) for _, high in spans], key=lambda e: (e[0], -e[1]))
+    count, most, found = 0, 0, (0.0, 0.0)
+    for (at, step), (until, _) in pairwise(edges):
+        count += step
+        if count > most:
+            most, found = count, (at, until)
+    return found if len(spans) >= ENOUGH and 2 * most > len(spans) else None
 
 
 def _tell(ahead: float) -> None:

@@ -21,6 +21,7 @@ from local.places import Places
 from local.processes import belonging
 from runtime.api import Api, ApiError, Resource
 from tests.conftest import stack
+from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
@@ -29,7 +30,6 @@ CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
-PATIENCE_SECONDS = 150.0
 CONTROL_PLANE_ONLY = [
     option for name in ("webhook", "defaulter", "controllers", "engine") for option in ("--without", name)
 ]
@@ -38,7 +38,7 @@ CONTROL_PLANE_ONLY = [
 def poolhouse(*arguments: str, expect: int = 0) -> str:
     """The standard output of one command, which must end with that code."""
     command = [sys.executable, "-P", "-m", "cli.main", *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert answer.returncode == expect, answer.stdout + answer.stderr
     return answer.stdout + (answer.stderr if expect else "")
 
@@ -48,7 +48,7 @@ def status(places: Places) -> dict[str, Any]:
         [sys.executable, "-P", "-m", "cli.main", "status", "--dir", str(places.dir), "-o", "json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     found: dict[str, Any] = json.loads(answer.stdout)
@@ -108,7 +108,7 @@ def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole:
     assert Path(found["ca"]).is_absolute()
     trust = ssl.create_default_context(cafile=found["ca"])
     for name in ("apiserver", "webhook", "defaulter", "controllers"):
-        with urllib.request.urlopen(f"{found[name]}/readyz", timeout=10, context=trust) as answer:
+        with urllib.request.urlopen(f"{found[name]}/readyz", timeout=PATIENCE_SECONDS, context=trust) as answer:
             assert answer.status == 200, name
 
 

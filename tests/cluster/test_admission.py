@@ -9,11 +9,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -38,6 +37,8 @@ from runtime.api import Api, ApiError, Invalid, NotFound, Resource
 from runtime.events import EVENTS, Events
 from runtime.serve import serve
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
+from tests.ports import free_port
+from tests.waiting import eventually
 from tests.webhook import stand_in
 from tests.webhook.stand_in import StandIn
 from webhook import defaulting
@@ -45,7 +46,7 @@ from webhook.main import Settings, run
 
 Json = dict[str, Any]
 
-__all__ = ["api", "namespace"]
+__all__ = ["api", "eventually", "namespace"]
 
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
@@ -61,6 +62,11 @@ CONFIGURATIONS = [
     )
     for sort in ("mutating", "validating")
 ]
+
+# A busy machine must not look as if somebody were away.
+MOST_SECONDS = 30
+"""that an API server waits for a webhook"""
+BUDGET_SECONDS = 25.0
 
 
 def vm(namespace: str, name: str = "web", *disks: Json, **metadata: Any) -> Json:
@@ -88,12 +94,6 @@ def pool(namespace: str, name: str = "web", **spec: Any) -> Json:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": 2, "template": {"spec": machine}, **spec},
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -141,12 +141,6 @@ class Admission:
                 return answer.status, await answer.json()
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], within_seconds: float = 20) -> None:
-    async with asyncio.timeout(within_seconds):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 def certified(directory: Path) -> Path:
     now = datetime.now(UTC)
     authority = certificates.new_authority("test", now, timedelta(days=1))
@@ -160,6 +154,8 @@ def certified(directory: Path) -> Path:
 async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
     """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
     documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
+    for each in (webhook for document in documents for webhook in document["webhooks"]):
+        each["timeoutSeconds"] = MOST_SECONDS
 
     async def asked() -> bool:
         probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
@@ -194,6 +190,7 @@ async def admission(
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
     settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
+    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, author_seconds=BUDGET_SECONDS)
     await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings))
     try:
@@ -330,7 +327,7 @@ async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission,
 
 @contextlib.asynccontextmanager
 async def completing(admission: Admission) -> AsyncIterator[Completion]:
-    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", 2.0)
+    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", BUDGET_SECONDS)
     events = Events(admission.api, "poolhouse.dev/test")
     completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
     tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
@@ -471,7 +468,7 @@ async def test_many_vms_that_passed_are_all_completed(admission: Admission, name
             machines, _ = await admission.api.list(MACHINES, namespace)
             return not any(undefaulted(machine) for machine in machines)
 
-        await eventually(complete, 60)
+        await eventually(complete)
 
 
 # Kinds of ours
@@ -617,6 +614,7 @@ async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admissi
     """The same admission, with the real defaulter in the stand-in's place."""
     await admission.defaulter_ends()
     environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}"}
+    environment["POOLHOUSE_DEADLINE_SECONDS"] = f"{BUDGET_SECONDS:g}"
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "defaulter.main", env=environment)
     url = f"http://127.0.0.1:{admission.defaulter_port}/readyz"
 
@@ -629,7 +627,7 @@ async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admissi
                 return False
 
     try:
-        await eventually(ready, 60)
+        await eventually(ready)
         yield admission
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -19,11 +19,13 @@ from kinds import KINDS, POOL, Kind, guard, kubevirt, meta, rbac, webhooks
 from kinds.crd import crd, object_schema
 from kinds.replicaset import REPLICA_SET
 from kinds.shape import misfits
-from runtime.api import Api, ApiError, Forbidden, Invalid, NotFound, Resource, Throttled
+from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_hostile import paths
 from tests.kinds.test_pool import RIGHT, WRONG
 from tests.kinds.test_replicaset import replica_set
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.SERVED, REPLICA_SET)))
@@ -56,25 +58,21 @@ async def applied(api: Api, document: Json) -> Json:
 
 async def established(api: Api, name: str) -> list[Json]:
     """The CRD's conditions, once it has made up its mind."""
-    for _ in range(200):
+    found: list[Json] = []
+
+    async def decided() -> bool:
+        nonlocal found
         found = (await api.get(CRDS, None, name)).get("status", {}).get("conditions", [])
-        if any(c["type"] == "Established" and c["status"] == "True" for c in found):
-            return list(found)
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{name} is not established: {found}")
+        return any(c["type"] == "Established" and c["status"] == "True" for c in found)
+
+    await eventually(decided)
+    return found
 
 
 async def served(api: Api, kind: Kind) -> None:
-    """A CRD that has just changed answers 404 or 429 for a moment, though it is established."""
-    for _ in range(200):
-        try:
-            for version in kind.versions:
-                await api.list(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced))
-        except (NotFound, Throttled):
-            await asyncio.sleep(0.05)
-        else:
-            return
-    raise AssertionError(f"{kind.crd_name} is not served")
+    """In all its versions."""
+    for version in kind.versions:
+        await pooling.served(api, Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced))
 
 
 @pytest_asyncio.fixture
@@ -326,19 +324,22 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
 
 async def _in_force(api: Api, refused: Json) -> None:
     """The API server reads its policies a moment after they are written."""
-    for _ in range(200):
+
+    async def held() -> bool:
         try:
             await api.create(MACHINES, refused, dry_run=True)
         except Forbidden:
-            return
-        await asyncio.sleep(0.05)
+            return True
+        return False
+
+    await eventually(held)
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 async def test_kubectl_explains_scales_and_shows(api: Api, namespace: str, control_plane: Any) -> None:
     def kubectl(*arguments: str) -> str:
         command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", "-n", namespace, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
 
     await api.create(POOLS, changed(pool(), namespace, "metadata", "namespace"))
     explained = await asyncio.to_thread(kubectl, "explain", "vmpool.spec")

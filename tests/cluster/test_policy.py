@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,11 @@ from runtime.metrics import Metrics
 from tests.kinds.policies import policy, upstream
 from tests.kinds.test_precedence import DOCUMENT, VMI
 from tests.kinds.test_precedence import NAMESPACE as LABELS
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 KINDS = (POLICY, kubevirt.INSTANCE, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while True:
-            if await holds():
-                return
-            await asyncio.sleep(0.05)
 
 
 async def serve(api: Api, *kinds: Any) -> None:
@@ -145,7 +138,7 @@ class Cluster:
             return bool(found["spec"] == spec)
 
         # Garbage collection comes to know of a new kind within half a minute.
-        await eventually(holds, seconds=60)
+        await eventually(holds)
 
 
 def enforcing(name: str, **settings: Any) -> Json:
@@ -358,6 +351,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
         await cluster.counts("web", 6, 4)
         await cluster.counts("zero", 4, 0)
         await cluster.says("zero", "Enforced", "Unsupported")
+        await cluster.says("web", "Enforced", "InStep")
         for n in range(10):
             await cluster.obeys(f"vm-{n}", "web" if n % 3 else "zero")
     before = await versions(cluster)

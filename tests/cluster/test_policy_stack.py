@@ -19,6 +19,7 @@ from local.places import Places
 from tests.conftest import stack
 from tests.kinds.policies import policy
 from tests.kinds.test_policy import FULL
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ class Stack:
 
     def kubectl(self, *arguments: str, document: str = "", code: int = 0) -> str:
         command = [str(KUBECTL), "--kubeconfig", str(self.places.kubeconfig), *arguments]
-        done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -42,11 +43,11 @@ class Stack:
         return self.kubectl("apply", "-f", "-", document=yaml.safe_dump_all(documents), code=code)
 
     def wait(self, what: str, path: str, value: str, *more: str) -> None:
-        self.kubectl("wait", what, f"--for=jsonpath={path}={value}", "--timeout=60s", *more)
+        self.kubectl("wait", what, f"--for=jsonpath={path}={value}", "--timeout=180s", *more)
 
     def explain(self, document: Json, token: str) -> httpx.Response:
         trust = ssl.create_default_context(cafile=self.endpoints["ca"])
-        with httpx.Client(base_url=self.endpoints["webhook"], verify=trust, timeout=30) as client:
+        with httpx.Client(base_url=self.endpoints["webhook"], verify=trust, timeout=180) as client:
             headers = {"Authorization": f"Bearer {token}"}
             return client.post("/apis/policies/explain", json=document, headers=headers)
 
@@ -95,11 +96,11 @@ def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack
         },
     )
     label = r"{.metadata.labels.poolhouse\.dev/migration-policy}"
-    whole.kubectl("wait", "vmi/db", "--for=create", "--timeout=60s", "-n", "shop")
+    whole.kubectl("wait", "vmi/db", "--for=create", "--timeout=180s", "-n", "shop")
     whole.wait("vmi/db", label, "databases", "-n", "shop")
     whole.wait("migrationpolicies.kubevirt.io/computing", "{.status.losses}", "1")
     whole.wait("migrationpolicies.kubevirt.io/databases", "{.status.wins}", "1")
-    whole.kubectl("wait", "migrationpolicies.kubevirt.io/databases", "--for=condition=Enforced", "--timeout=60s")
+    whole.kubectl("wait", "migrationpolicies.kubevirt.io/databases", "--for=condition=Enforced", "--timeout=180s")
 
     whole.kubectl("create", "serviceaccount", "jane", "-n", "shop")
     token = whole.kubectl("create", "token", "jane", "-n", "shop").strip()
@@ -108,12 +109,9 @@ def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack
     assert whole.explain(asked, token).status_code == 403
     # Kubernetes' own role: KubeVirt's kinds and ours are part of it.
     whole.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=view", "--serviceaccount=shop:jane")
-    answer = whole.explain(asked, token)
-    for _ in range(50):  # the API server hears of new rights in a moment
-        if answer.status_code == 200:
-            break
-        answer = whole.explain(asked, token)
-    told = answer.json()
+    # The API server hears of new rights in a moment.
+    wait_until(lambda: whole.explain(asked, token).status_code == 200)
+    told = whole.explain(asked, token).json()
     assert told["policy"] == told["stamped"] == "databases"
     assert [each["name"] for each in told["candidates"]] == ["databases", "computing"]
     assert any("could not be read" in note for note in told["notes"])

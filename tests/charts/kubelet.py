@@ -17,12 +17,10 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import ssl
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +34,7 @@ from runtime.api import Api, ApiError, NotFound, Resource
 from runtime.errors import AlreadyExists
 from tests.charts.container import CREDENTIALS, Image, credentials, tell_to_end
 from tests.charts.recorder import Recorder
+from tests.ports import free_port
 
 Json = dict[str, Any]
 
@@ -100,7 +99,7 @@ class Kubelet:
     def address(self, service: str) -> str:
         """HOST:PORT of a Service, whether it is there yet or not."""
         if service not in self._balancers:
-            self._balancers[service] = Balancer(_free_port())
+            self._balancers[service] = Balancer(free_port())
         return f"127.0.0.1:{self._balancers[service].port}"
 
     def pods(self, deployment: str) -> list[Pod]:
@@ -272,7 +271,7 @@ class Kubelet:
     # Pods
 
     async def _start(self, template: Json, stamp: str) -> Pod:
-        port = _free_port()
+        port = free_port()
         process = await self._spawn(template["spec"], port)
         return Pod(template["metadata"]["labels"], stamp, template["spec"], process, port)
 
@@ -401,7 +400,7 @@ class Kubelet:
         failed = 0
         async with asyncio.timeout(spec["activeDeadlineSeconds"]):
             while True:
-                process = await self._spawn(spec["template"]["spec"], _free_port())
+                process = await self._spawn(spec["template"]["spec"], free_port())
                 if await process.wait() == 0 or (failed := failed + 1) > spec["backoffLimit"]:
                     break
         good = process.returncode == 0
@@ -451,18 +450,5 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def wait_until(holds: Any, seconds: float = 60.0) -> None:
-    """Asks until it holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
-        time.sleep(0.1)

@@ -187,7 +187,13 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **environment},
+        preexec_fn=_hear_interrupts,  # noqa: PLW1509 (nothing else in it can take a lock)
     )
+
+
+def _hear_interrupts() -> None:
+    """Who runs in the background of a shell was told to ignore them, and hands that on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -432,7 +432,7 @@ async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, 
     assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "new"}]
     told = json.loads(await cluster.command("impact", "--without", "z1", "-o", "json"))
     assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "y2"}]
-    assert "there is no VM" in await cluster.command("explain", "nobody", code=1)
+    assert '"nobody" not found' in await cluster.command("explain", "nobody", code=1)
     new.write_text(json.dumps(policy("same", dict(DOCUMENT[5].selectors.instance))))
     assert '"u6"' in await cluster.command("impact", "-f", str(new), code=1)
 

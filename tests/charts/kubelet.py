@@ -117,7 +117,7 @@ class Kubelet:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(180)
         shutil.rmtree(self._disk, ignore_errors=True)
         if self._failure is not None:
             raise self._failure
@@ -134,7 +134,7 @@ class Kubelet:
         unchecked = aiohttp.TCPConnector(ssl=False, force_close=True)
         async with (
             await Api.connect(self._kubeconfig, user_agent="kubelet") as self._api,
-            aiohttp.ClientSession(connector=unchecked, timeout=aiohttp.ClientTimeout(total=3)) as self._probes,
+            aiohttp.ClientSession(connector=unchecked, timeout=aiohttp.ClientTimeout(total=20)) as self._probes,
             self.recorder,
         ):
             listening: dict[str, asyncio.Server] = {}

@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -62,11 +62,6 @@ CONFIGURATIONS = [
     )
     for sort in ("mutating", "validating")
 ]
-
-# A busy machine must not look as if somebody were away.
-MOST_SECONDS = 30
-"""that an API server waits for a webhook"""
-BUDGET_SECONDS = 25.0
 
 
 def vm(namespace: str, name: str = "web", *disks: Json, **metadata: Any) -> Json:
@@ -154,8 +149,6 @@ def certified(directory: Path) -> Path:
 async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
     """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
     documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
-    for each in (webhook for document in documents for webhook in document["webhooks"]):
-        each["timeoutSeconds"] = MOST_SECONDS
 
     async def asked() -> bool:
         probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
@@ -190,7 +183,6 @@ async def admission(
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
     settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
-    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, author_seconds=BUDGET_SECONDS)
     await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings))
     try:
@@ -327,7 +319,7 @@ async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission,
 
 @contextlib.asynccontextmanager
 async def completing(admission: Admission) -> AsyncIterator[Completion]:
-    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", BUDGET_SECONDS)
+    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", 2.0)
     events = Events(admission.api, "poolhouse.dev/test")
     completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
     tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
@@ -614,7 +606,6 @@ async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admissi
     """The same admission, with the real defaulter in the stand-in's place."""
     await admission.defaulter_ends()
     environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}"}
-    environment["POOLHOUSE_DEADLINE_SECONDS"] = f"{BUDGET_SECONDS:g}"
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "defaulter.main", env=environment)
     url = f"http://127.0.0.1:{admission.defaulter_port}/readyz"
 

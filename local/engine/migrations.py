@@ -76,10 +76,14 @@ class Migrations:
             task = self._moving.get(migration.key)
             if task is not None:
                 task.cancel()
-        # One that is over lets the next of its VMI begin.
-        for each in self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
+        vmi = migration.namespace, migration.vmi
+        # One that is over lets the next of its VMI begin, and the VMI be asked to leave where it is now.
+        for each in self._world.migrations.store.by("vmi", vmi):
             if not each.final:
                 self.controller.enqueue(each.key)
+        instance = self._world.instances.store.get(vmi)
+        if instance is not None and (new is None or new.final):
+            self.evacuations.enqueue(instance.node)
 
     def _instance_changed(self, old: Instance | None, new: Instance | None) -> None:
         instance = new or old
@@ -89,7 +93,7 @@ class Migrations:
                 self.controller.enqueue(migration.key)
             if (new is None or new.deleted is not None) and migration.key in self._moving:
                 self._moving[migration.key].cancel()
-        if new is not None and (old is None or old.phase != new.phase):
+        if new is not None and (old is None or (old.phase, old.node) != (new.phase, new.node)):
             self.evacuations.enqueue(new.node)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

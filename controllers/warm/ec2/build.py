@@ -31,6 +31,22 @@ class Held:
     shown: Shown = field(default_factory=lambda: Shown(monotonic))
     scan: Scan | None = None
 
+    @property
+    def sights(self) -> tuple[Scan, ...]:
+        """What has to be seen before anything is concluded of what is not there."""
+        return (self.scan,) if self.scan is not None else ()
+
+    @property
+    def problem(self) -> str | None:
+        """Why they cannot be seen."""
+        return self.scan.problem if self.scan is not None else None
+
+    async def run(self, seen: Callable[[], None]) -> None:
+        """What only a leader does. Calls `seen` when the way to EC2 opens or closes."""
+        if self.scan is not None:
+            self.scan.seen = seen
+            await self.scan.run()
+
 
 def hold(api: Api, terms: Terms | None, policy: Callable[[str], str | None]) -> Held:
     if terms is None:

@@ -68,6 +68,9 @@ STORIES = {
         quiet=30,
         fires=55,
     ),
+    "PoolhouseClocksDiffer": Story(
+        {f'{P}api_clock_offset_seconds{{job="c", instance="a"}}': "0.4x30 -3600x30"}, quiet=30, fires=45
+    ),
     "PoolhouseOrphanedDisks": Story(
         {
             f'{P}orphaned_disks{{namespace="n", instance="a"}}': "0x30 3x400",

@@ -92,14 +92,14 @@ def _asking(server: str | None, namespace: str, seed: str) -> _Asking:
 
 def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json", "Accept": "application/xml" if as_xml else "application/json"}
-    request = urllib.request.Request(f"{server}/apis/vms/defaults", body, headers)
     try:
+        request = urllib.request.Request(f"{server}/apis/vms/defaults", body, headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{server} does not answer: {error}") from None
+        raise Unreachable(f"{server} does not answer: {getattr(error, 'reason', error)}") from None
 
 
 def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:

@@ -258,7 +258,7 @@ def _fetched(url: str, body: bytes | None) -> bytes:
     except urllib.error.HTTPError as error:
         raise (Failed if error.code < 500 else Unreachable)(f"{url}: {error.read().decode(errors='replace')}") from None
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{url} does not answer: {error}") from None
+        raise Unreachable(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
 
 
 def _moves(found: list[Difference], before: str, after: str) -> Iterator[str]:

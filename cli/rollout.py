@@ -84,7 +84,7 @@ def progress(document: Json) -> tuple[str, str]:
     if now.get("observedGeneration", 0) < metadata["generation"]:
         return "going", f"{name}: the change has not been looked at yet"
     if spec.get("paused"):
-        return "going", f"{name}: paused"
+        return "going", f"{name}: paused, until `rollout resume {name}`"
     stuck = conditions.get("Progressing", {})
     if stuck.get("status") == "False":
         return "failed", f"{name}: {stuck.get('reason')}: {stuck.get('message')}"

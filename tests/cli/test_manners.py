@@ -219,6 +219,14 @@ def test_a_directory_that_can_hold_no_stack_is_named(tmp_path: Path, option: lis
     assert "cannot hold a stack: Not a directory" in said.output
 
 
+def test_a_server_that_is_no_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = Path(__file__).parents[2] / "examples" / "vm.yaml"
+    with pytest.raises(SystemExit) as ended:
+        main(["default", "-f", str(manifest), "--server", "nonsense"])
+    assert ended.value.code == 3
+    assert "nonsense does not answer: unknown url type" in capsys.readouterr().err
+
+
 def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
     with started("crds") as process:
         assert process.stdout is not None

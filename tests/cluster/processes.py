@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,20 +17,8 @@ class Process:
 
     @classmethod
     def listening_on(cls, port: int) -> Process:
-        inodes = {
-            line.split()[9]
-            for table in ("/proc/net/tcp", "/proc/net/tcp6")
-            for line in Path(table).read_text().splitlines()[1:]
-            if line.split()[3] == "0A" and int(line.split()[1].rsplit(":", 1)[1], 16) == port
-        }
-        sockets = {f"socket:[{inode}]" for inode in inodes}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if sockets & {os.readlink(file) for file in (process / "fd").iterdir()}:
-                    return cls(int(process.name))
-            except OSError:
-                continue
-        raise LookupError(f"no process listens on port {port}")
+        """Waits for one, as a server may just be starting again."""
+        return cls(wait_until(lambda: _listening_on(port)))
 
     def kill(self) -> None:
         """Returns when it is no more, and with it its socket."""
@@ -44,3 +33,24 @@ class Process:
             return state in "ZX" and len(list((process / "task").iterdir())) <= 1
         except OSError:
             return True
+
+
+def _listening_on(port: int) -> int | None:
+    inodes = {
+        line.split()[9]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and int(line.split()[1].rsplit(":", 1)[1], 16) == port
+    }
+    sockets = {f"socket:[{inode}]" for inode in inodes}
+    return next((int(each.name) for each in Path("/proc").glob("[0-9]*") if sockets & _open_files(each)), None)
+
+
+def _open_files(process: Path) -> set[str]:
+    """A busy server closes some while they are read."""
+    found = set()
+    with suppress(OSError):
+        for file in (process / "fd").iterdir():
+            with suppress(OSError):
+                found.add(os.readlink(file))
+    return found

@@ -19,7 +19,9 @@ from cli.output import Failed, Unreachable
 
 if TYPE_CHECKING:
     from runtime.api import Api, ApiError
+    from runtime.resource import Resource
 
+Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -103,6 +105,19 @@ def _ended(kubeconfig: Path) -> Path | None:
 
     places = Places.of(kubeconfig.parent)
     return places.dir if kubeconfig.name == places.kubeconfig.name and holder(places.lock) is None else None
+
+
+async def visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
+    """Of the namespace, None for all. Empty where the cluster does not have the resource; None where whoever asks may
+    not know."""
+    from runtime.api import Forbidden, NotFound
+
+    try:
+        return (await api.list(resource, namespace if resource.namespaced else None))[0]
+    except NotFound:
+        return []
+    except Forbidden:
+        return None
 
 
 def cluster_options(command: F) -> F:

@@ -93,12 +93,12 @@ def names(*plurals: str, **kinds: str) -> Complete:
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         kind, slash, start = incomplete.rpartition("/")
         try:
-            found = _listed(context.params, meant) if (meant := _meant(kind)) else []
+            found = _listed(context.params, wanted) if (wanted := _wanted(kind)) else []
         except Exception:  # no cluster, no rights, no time: there is nobody to tell
             return []
         return [CompletionItem(f"{kind}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
 
-    def _meant(kind: str) -> tuple[str, ...]:
+    def _wanted(kind: str) -> tuple[str, ...]:
         return (kinds[kind],) if kind in kinds else () if kind else plurals
 
     return complete
@@ -113,19 +113,19 @@ def _listed(given: dict[str, Any], plurals: Sequence[str]) -> list[str]:
     from cli.cluster import cluster
 
     directory: Path | None = given.get("directory")
-    meant = cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
-    return asyncio.run(_names(meant, [_resource(plural) for plural in plurals]))
+    asked = cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
+    return asyncio.run(_names(asked, [_resource(plural) for plural in plurals]))
 
 
-async def _names(meant: Cluster, resources: Sequence[Resource]) -> list[str]:
+async def _names(asked: Cluster, resources: Sequence[Resource]) -> list[str]:
     from runtime.api import Api
 
     # Outside of the deadline: on a busy machine it takes longer to load the client than to be answered.
     connecting = Api.connect(
-        meant.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=SECONDS, context=meant.context
+        asked.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=SECONDS, context=asked.context
     )
     async with await connecting as api, asyncio.timeout(SECONDS):
-        every = await asyncio.gather(*(_of(api, resource, meant.namespace) for resource in resources))
+        every = await asyncio.gather(*(_of(api, resource, asked.namespace) for resource in resources))
     return [name for found in every for name in found]
 
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, all_namespaces, cluster_options
+from cli.cluster import Cluster, all_namespaces, cluster_options, visible
 from cli.health import COLOURS, Health, age, claim_health, health
 from cli.names import SHORT, qualified
 from cli.output import Failed, counted
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
-    from kinds.kind import Kind
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -135,8 +134,9 @@ def _lasting(rows: Sequence[Json]) -> list[Json]:
 
 async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
     from kinds import KINDS
+    from runtime.resource import Resource
 
-    listed = await asyncio.gather(*(_listed(api, kind, namespace) for kind in KINDS))
+    listed = await asyncio.gather(*(visible(api, Resource.of(kind), namespace) for kind in KINDS))
     if hidden := [kind.plural for kind, found in zip(KINDS, listed, strict=True) if found is None]:
         if len(hidden) == len(KINDS):
             where = f"namespace {namespace}" if namespace else "all namespaces at once; ask in one, with -n"
@@ -151,16 +151,3 @@ def _present(found: Sequence[Json]) -> Iterator[Json]:
     for each in sorted(found, key=lambda each: (each["metadata"].get("namespace") or "", each["metadata"]["name"])):
         if (each.get("status") or {}).get("phase") not in OVER:
             yield each
-
-
-async def _listed(api: Api, kind: Kind, namespace: str | None) -> list[Json] | None:
-    """Empty where the cluster does not have the kind; None where whoever asks may not know."""
-    from runtime.api import Forbidden, NotFound
-    from runtime.resource import Resource
-
-    try:
-        return (await api.list(Resource.of(kind), namespace if kind.namespaced else None))[0]
-    except NotFound:
-        return []
-    except Forbidden:
-        return None

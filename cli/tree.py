@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, cluster_options, visible
 from cli.names import SHORT, meant, names, qualified
 from cli.output import Failed, output_option, print_as, structured
 from cli.table import align
@@ -166,21 +166,11 @@ async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
     the cluster does not have is not there."""
     from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
     from kinds import KINDS
-    from runtime.api import Forbidden, NotFound
     from runtime.resource import Resource
 
     ours = [Resource.of(kind) for kind in KINDS if kind.namespaced]
-
-    async def listed(resource: Resource) -> list[Json] | None:
-        try:
-            items, _ = await api.list(resource, namespace)
-        except NotFound:
-            return []
-        except Forbidden:
-            return None
-        return [{**each, "kind": resource.kind} for each in items]
-
     asked = (*ours, MACHINES, GUESTS, DATA_VOLUMES, CLAIMS)
-    every = await asyncio.gather(*map(listed, asked))
-    hidden = [resource.kind for resource, found in zip(asked, every, strict=True) if found is None]
-    return [each for found in every for each in found or ()], hidden
+    answers = await asyncio.gather(*(visible(api, each, namespace) for each in asked))
+    every = [*zip((each.kind for each in asked), answers, strict=True)]
+    hidden = [kind for kind, found in every if found is None]
+    return [{**each, "kind": kind} for kind, found in every for each in found or ()], hidden

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
@@ -322,7 +322,7 @@ class Api:
         end = timeout_seconds + OVERTIME_SECONDS
         async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:
             async for line in lines:
-                yield _event(line, f"watch {r.plural}", self.now())
+                yield _event(line, f"watch {r.plural}", self.now)
 
     async def request(
         self,
@@ -372,13 +372,13 @@ class Api:
         return await self._wire.exchange(Call(verb, r.plural, method, path, body=body, query=query, headers=headers))
 
 
-def _event(line: bytes, call: str, now: datetime) -> tuple[str, Document]:
+def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Document]:
     event = document(line, call)
     kind, changed = event.get("type"), event.get("object")
     if not isinstance(kind, str) or not isinstance(changed, dict):
         raise Unreachable(f"not an event: {line[:200]!r}", call=call)
     if kind == "ERROR":
-        raise of_status(changed, now=now, call=call)
+        raise of_status(changed, now=now(), call=call)
     return kind, changed
 
 

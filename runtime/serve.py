@@ -11,15 +11,17 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from runtime.protocol import IDLE_SECONDS, Guarded
+
+if TYPE_CHECKING:
+    from runtime.certificates import Window
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +60,9 @@ class Certificate:
             stamp = self._stamp_now()
             if stamp == self._stamp:
                 return False
-            begins, now = _window(self._files[0])[0], time.time()
-            if begins > now and self._end > now:
-                raise ValueError(f"it begins at {datetime.fromtimestamp(begins, UTC):%Y-%m-%d %H:%M:%S} UTC")
+            begins, now = _window(self._files[0]).start, time.time()
+            if begins.timestamp() > now and self._end > now:
+                raise ValueError(f"it begins at {begins:%Y-%m-%d %H:%M:%S} UTC")
             self._current = self._load()
         except (OSError, ValueError) as error:  # an SSLError is an OSError
             if str(error) != self._complaint:  # once, not with every look
@@ -89,7 +91,7 @@ class Certificate:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
-        self._end = _window(self._files[0])[1]
+        self._end = _window(self._files[0]).end.timestamp()
         self._ends(self._end)
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
@@ -100,12 +102,11 @@ class Certificate:
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
-def _window(file: Path) -> tuple[float, float]:
-    """When it begins and ends. A chain begins with the server's own."""
-    from cryptography.x509 import load_pem_x509_certificate
+def _window(file: Path) -> Window:
+    """A chain begins with the server's own."""
+    from runtime.certificates import window
 
-    parsed = load_pem_x509_certificate(file.read_bytes())
-    return parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp()
+    return window(file.read_bytes())
 
 
 class _Server(uvicorn.Server):

@@ -18,6 +18,7 @@ from controllers.pool.build import build
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS
 from kinds import POOL, kubevirt
 from kinds.crd import crd
+from kinds.kind import Kind
 from runtime.api import Api, NotFound, Resource, Throttled
 from runtime.events import Events
 from runtime.metrics import PREFIX, Metrics
@@ -34,9 +35,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 async def install(api: Api) -> None:
     """The kinds that a pool controller works with."""
-    for kind in (POOL, *kubevirt.SERVED):
+    await serve(api, POOL, *kubevirt.SERVED)
+
+
+async def serve(api: Api, *kinds: Kind) -> None:
+    for kind in kinds:
         await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
-    for kind in (POOL, *kubevirt.SERVED):
+    for kind in kinds:
         await served(api, Resource.of(kind))
 
 

@@ -17,36 +17,19 @@ from prometheus_client import CollectorRegistry
 from controllers.policy.build import build
 from controllers.policy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
 from kinds import kubevirt
-from kinds.crd import crd
 from kinds.meta import MIGRATION_POLICY
 from kinds.policy import POLICY
-from runtime.api import Api, Invalid, NotFound, Resource, Throttled
+from runtime.api import Api, Invalid, NotFound, Resource
 from runtime.events import Events
 from runtime.metrics import Metrics
+from tests.cluster.pooling import CRDS, serve
 from tests.kinds.policies import policy, upstream
 from tests.kinds.test_precedence import DOCUMENT, VMI
 from tests.kinds.test_precedence import NAMESPACE as LABELS
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 KINDS = (POLICY, kubevirt.INSTANCE, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
-
-
-async def serve(api: Api, *kinds: Any) -> None:
-    for kind in kinds:
-        await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
-    for kind in kinds:
-        resource = Resource.of(kind)
-
-        async def listed(resource: Resource = resource) -> bool:
-            try:
-                await api.list(resource)
-            except (NotFound, Throttled):
-                return False
-            return True
-
-        await eventually(listed)
 
 
 class Cluster:

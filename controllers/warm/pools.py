@@ -146,4 +146,6 @@ def by_uid(p: Pool | Misfit) -> Iterator[Hashable]:
 def deletion_policy(pools: Store[Pool | Misfit], uid: str) -> str | None:
     """Of the pool of this UID: "" where its spec can't be read, None where there is no such pool."""
     found = next(iter(pools.by("uid", uid)), None)
-    return found.spec.deletion_policy if isinstance(found, Pool) else None if found is None else ""
+    if found is None:
+        return None
+    return found.spec.deletion_policy if isinstance(found, Pool) else ""

@@ -225,12 +225,6 @@ def _identity(firmware: Json) -> Sequence[str]:
     return ("-smbios", ",".join(["type=1", "manufacturer=KubeVirt", *given]))
 
 
-def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str) -> Any:
-    element = etree.SubElement(parent, tag, attributes)
-    element.text = text
-    return element
-
-
 def _uneven(memory: int) -> Sequence[str]:
     """Memory of a guest without KVM whose size is no multiple of 256 KiB, as it always is from libvirt.
 
@@ -238,10 +232,12 @@ def _uneven(memory: int) -> Sequence[str]:
     on to write without a note into pages that it wrote before. A live migration leaves that behind, and the guest hangs
     or starts anew. What is uneven is read page by page, and told: `cpu_physical_memory_sync_dirty_bitmap`.
     """
-    size = _up(memory, 1 << 20) + (8 << 10)  # libvirt rounds to MiB, QEMU to 8 KiB
-    backend = f"memory-backend-ram,id={UNEVEN},size={size}"
-    return ("-object", backend, "-machine", f"memory-backend={UNEVEN}", "-m", f"size={size >> 10}k")
+    kib = -(-memory // (1 << 20)) * 1024 + 8  # libvirt rounds to MiB, QEMU to 8 KiB
+    backend = f"memory-backend-ram,id={UNEVEN},size={kib << 10}"
+    return ("-object", backend, "-machine", f"memory-backend={UNEVEN}", "-m", f"size={kib}k")
 
 
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
+def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str) -> Any:
+    element = etree.SubElement(parent, tag, attributes)
+    element.text = text
+    return element

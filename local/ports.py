@@ -61,10 +61,6 @@ class Reserved:
         self._signs.append(sign)
         return True
 
-    def give_back(self) -> None:
-        while self._signs:
-            self._signs.pop().close()
-
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
-from local.ports import FIRST, is_free
+from local.ports import FIRST, Reserved
 
 LOWEST = FIRST - 6000
 
+_reserved = Reserved()
+
 
 def free_port() -> int:
-    """Below those of stacks, and of outgoing connections: one of these could take it before the server listens, or
-    between two of its lives. By chance, for other tests look for theirs at the same moment."""
-    return next(port for port in iter(lambda: random.SystemRandom().randrange(LOWEST, FIRST), None) if is_free(port))
+    """One that no other call is given until the end of the tests, in this process or beside it. Below those of stacks,
+    and of outgoing connections: one of these could take it before the server listens, or between two of its lives."""
+    ports = iter(lambda: random.SystemRandom().randrange(LOWEST, FIRST), None)
+    return next(port for port in ports if _reserved.take(port))

@@ -103,6 +103,19 @@ class Admission:
     serving: asyncio.Task[None] | None = None
     defaulting: asyncio.Task[None] | None = None
 
+    async def webhook_serves(self) -> bool:
+        """Raises what it ended of."""
+        assert self.serving is not None
+        if self.serving.done():
+            self.serving.result()
+        trust = ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
+        async with aiohttp.ClientSession() as session:
+            try:
+                async with session.get(f"https://127.0.0.1:{self.port}/healthz", ssl=trust) as answer:
+                    return answer.ok
+            except aiohttp.ClientConnectorError:
+                return False
+
     async def webhook_ends(self) -> None:
         assert self.serving is not None
         self.serving.cancel()
@@ -186,6 +199,7 @@ async def admission(
     await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings))
     try:
+        await eventually(found.webhook_serves)
         async with configured(api, namespace, tmp_path, found.port):
             found.defaulter.asked.clear()
             yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -123,7 +123,15 @@ async def visible(api: Api, resource: Resource, namespace: str | None) -> list[J
 def cluster_options(command: F) -> F:
     """kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`; the command's first
     argument is the `Cluster` that they mean."""
+    return _cluster_options(command, lambda options: True)
 
+
+def cluster_options_without(option: str) -> Callable[[F], F]:
+    """Likewise, but None where this option of the command is given: with it no cluster is asked, and need not be."""
+    return lambda command: _cluster_options(command, lambda options: options.get(option) is None)
+
+
+def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) -> F:
     @click.option(
         "--kubeconfig", type=click.Path(path_type=Path, readable=False), help="Else $KUBECONFIG, else ~/.kube/config."
     )
@@ -154,7 +162,9 @@ def cluster_options(command: F) -> F:
         everywhere: bool = False,
         **options: Any,
     ) -> Any:
-        meant = cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
+        meant = None
+        if needed(options):
+            meant = cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
         return command(meant, *arguments, **options)
 
     return with_cluster  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, cluster_options, cluster_options_without
 from cli.manifests import read
 from cli.names import VM, names
 from cli.output import Failed, Unreachable, output_option, print_as, structured
@@ -80,8 +80,8 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
 @click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
 @click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
 @output_option("text")
-@cluster_options
-def diff(cluster: Cluster, vm: str | None, source: Any, server: str | None, against: str, output: str) -> None:
+@cluster_options_without("source")
+def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | None, against: str, output: str) -> None:
     """Say what another libvirt and QEMU would move, device by device. Exits with 1 when something moves.
 
     The VM is asked about as it stands, without its record: so this is what happens where nothing gives recorded places
@@ -91,7 +91,7 @@ def diff(cluster: Cluster, vm: str | None, source: Any, server: str | None, agai
 
     if (vm is None) == (source is None):
         raise click.UsageError("name a VM or give a manifest, one of the two")
-    document = _manifest(source) if source is not None else _document(cluster, str(vm))
+    document = _manifest(source) if cluster is None else _document(cluster, str(vm))
     before = _asked(server.rstrip("/"), document) if server is not None else _recorded(document)
     after = _asked(against.rstrip("/"), document)
     found = differences(before, after)

@@ -27,17 +27,20 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
     It runs on untouched, and its name is given to no other VM. The pool makes another VM in its place.
     """
 
-    async def release(api: Api) -> str:
+    async def release(api: Api) -> tuple[str, bool]:
         document = await machine_named(api, cluster, vm)
         owner = controller_of(document)
         if owner is None or owner["kind"] != KIND:
             raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
         left = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
+        paused = await _paused(api, cluster, owner["name"])
         await _write(api, cluster, document, left)
-        return str(owner["name"])
+        return str(owner["name"]), paused
 
-    pool = cluster.run(release)
-    answer(output, f"{vm} is out of {pool}, which makes another VM in its place; attach puts it back", vm=vm, pool=pool)
+    pool, paused = cluster.run(release)
+    when = " when it is resumed, for it is paused" if paused else ""
+    said = f"{vm} is out of {pool}, which makes another VM in its place{when}; attach puts it back"
+    answer(output, said, vm=vm, pool=pool)
 
 
 @click.command()
@@ -93,6 +96,15 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
     if excess > 0:
         said += f", which has {counted(excess, 'VM')} more than it should: scale-in chooses who leaves"
     answer(output, said, vm=vm, pool=name, excess=max(excess, 0))
+
+
+async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
+    from runtime.api import Forbidden, NotFound
+
+    try:
+        return bool((await pool_named(api, cluster, pool))["spec"].get("paused"))
+    except (Forbidden, NotFound):
+        return False  # who may not know it, or knows that it is gone, is told what pools do
 
 
 async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:

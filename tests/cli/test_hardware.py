@@ -148,11 +148,11 @@ def defaulter(domain: Callable[[Json], str], qemu: str) -> Iterator[str]:
 
 
 def diff(tmp_path: Path, document: Json, *options: str) -> Result:
+    """Of a manifest, which wants no cluster."""
     file = tmp_path / "vm.yaml"
     file.write_text(yaml.safe_dump(document))
-    (tmp_path / "kubeconfig").write_text("{}")
-    arguments = ["hardware", "diff", "-f", str(file), "--kubeconfig", str(tmp_path / "kubeconfig"), *options]
-    return CliRunner().invoke(poolhouse, arguments)
+    nowhere = {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+    return CliRunner(env=nowhere).invoke(poolhouse, ["hardware", "diff", "-f", str(file), *options])
 
 
 RICH = spec(disk("root"), nic(), domain={"devices": {"rng": {}, "watchdog": {"name": "dog"}}})

@@ -73,6 +73,17 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached", "Attached"])
 
 
+async def test_who_detaches_from_a_paused_pool_is_told_when_the_other_vm_comes(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(1)
+    await until(place.names, ["web-1"])
+    await place.change(paused=True)
+    told = await shell.run("detach", "web-1")
+    assert "makes another VM in its place when it is resumed, for it is paused" in told.stdout
+    await place.change(paused=False)
+    await until(place.names, ["web-1", "web-2"])
+
+
 async def test_a_plan_says_what_will_be_done_and_does_nothing(shell: Shell) -> None:
     place = shell.place
     answer = await shell.json("plan", "-f", "-", document=manifest(2))

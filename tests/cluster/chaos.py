@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 from controllers.pool.guest import guest
@@ -39,6 +40,13 @@ BROKEN = {
     "sim.poolhouse.dev/fail-times": "2",
     "sim.poolhouse.dev/retry-seconds": "0.2",
 }
+
+
+def seed() -> int:
+    """What POOLHOUSE_CHAOS_SEED says: a number, or `any` for another one in each run. Else the same one in each, so
+    that what is red is what was changed."""
+    said = os.environ.get("POOLHOUSE_CHAOS_SEED") or "7"
+    return SystemRandom().randrange(10**6) if said == "any" else int(said)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """A pool among people, faults and crashes in random order, with simulated guests on a real API server.
 
-    POOLHOUSE_CHAOS_SEED=7 POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_pool_chaos.py
+    POOLHOUSE_CHAOS_SEED=any POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_pool_chaos.py
 
 A run that fails prints its seed; the same seed makes the same choices again, though not at the same moments.
 """
@@ -12,7 +12,7 @@ import os
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 from controllers.pool.look import look
@@ -21,7 +21,7 @@ from controllers.pool.plan import plan
 from controllers.pool.state import State
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES
 from runtime.api import NotFound, Resource
-from tests.cluster.chaos import TOLERATED, People, Witness, insisted, sized
+from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Place, Running, controller, engine
 from tests.cluster.resting import rests
@@ -29,7 +29,7 @@ from tests.cluster.resting import rests
 Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
+SEED = seed()
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
 AWAY_SECONDS = max(2.0, SECONDS / 10)
 """how long nothing is answered, at most: in a run of ten minutes, one"""

@@ -1,6 +1,6 @@
 """A replica set among people, faults and crashes in random order, on a real API server.
 
-    POOLHOUSE_CHAOS_SEED=7 POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_replicaset_chaos.py
+    POOLHOUSE_CHAOS_SEED=any POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_replicaset_chaos.py
 
 A run that fails prints its seed; the same seed makes the same choices again, though not at the same moments.
 """
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 import pytest_asyncio
@@ -21,7 +21,7 @@ import pytest_asyncio
 from controllers.replicaset.instance import instance
 from controllers.replicaset.stores import INSTANCES
 from runtime.api import ApiError, NotFound
-from tests.cluster.chaos import watched
+from tests.cluster.chaos import seed, watched
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Running, until
 from tests.cluster.replicating import LABELS, Place, controller, namespace
@@ -29,7 +29,7 @@ from tests.cluster.resting import rests
 
 Json = dict[str, Any]
 
-SEED = int(os.environ.get("POOLHOUSE_CHAOS_SEED") or SystemRandom().randrange(10**6))
+SEED = seed()
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 8)
 MOST = 8
 """replicas that people ask for"""

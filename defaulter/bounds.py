@@ -1,5 +1,8 @@
 """What an answer of the defaulter may change: empty fields that are the guest's, a machine alias, our own annotations.
 
+Of what was given, it may replace two things: an alias by the machine that it means, and the record of a VM's hardware
+by that of the hardware it has now.
+
 The defaulter is another program behind a network. Nothing it says is stored before it was compared with what it was
 asked, so a defaulter that is broken, old or taken over can leave hardware undecided, but not move a disk to another
 volume or a VM to another image.
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from defaulter.hook import ANNOTATION
 from defaulter.places import PLACES
 
 OURS = "poolhouse.dev/"
@@ -90,6 +94,7 @@ def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[
         (type(before) is type(after) and before == after)
         or (_empty(before) and _may_fill(path, instance))
         or _made_canonical(before, after, path, instance)
+        or _recorded_anew(before, after, path, instance)
     ):
         yield _shown(path)
 
@@ -124,6 +129,12 @@ def _made_canonical(before: Any, after: Any, path: Path, instance: Path) -> bool
     if _below(path, instance) != MACHINE or not isinstance(before, str) or not isinstance(after, str):
         return False
     return before in after.split("-") or after.startswith(before + "-")
+
+
+def _recorded_anew(before: Any, after: Any, path: Path, instance: Path) -> bool:
+    """A record that the document brings along, as every stored one does, lacks what is new in the document."""
+    texts = isinstance(before, str) and isinstance(after, str) and after != ""
+    return texts and path == (*instance, "metadata", "annotations", ANNOTATION)
 
 
 def _shown(path: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from defaulter.contract import HARDWARE
+from kinds.meta import UNDEFAULTED
 from local.engine import postcopy
 from local.engine.resources import INSTANCES, MACHINES, MIGRATIONS, POLICIES
 from local.places import Places
@@ -133,7 +134,8 @@ async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Ap
 
     edited = hardware(vm("kept"), ["new", "more", "root"], ["second", "net"])
     template = {"spec": {"template": edited["spec"]["template"]}}
-    await api.patch(MACHINES, "default", "kept", template)
+    stored = await api.patch(MACHINES, "default", "kept", template)
+    assert UNDEFAULTED not in stored["metadata"].get("annotations", {})
     await ask(api, "kept", "restart")
     await console.shows(UP, times=2)
     before, after = await console.devices(1), await console.devices(2)

@@ -61,6 +61,32 @@ def test_it_may(answer: dict[str, Any]) -> None:
     assert overreach(ASKED, answer) == []
 
 
+RECORD = ("spec", "template", "metadata", "annotations", "poolhouse.dev/hardware")
+RECORDED = changed(*RECORD, to="of the disks so far")
+
+
+def test_it_may_record_anew_what_was_recorded_before() -> None:
+    assert overreach(RECORDED, changed(*RECORD, to="of the new disk too")) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        pytest.param(ASKED, "spec.template.metadata", id="without a new one"),
+        pytest.param(changed(*RECORD, to=""), "poolhouse.dev/hardware", id="by nothing"),
+        pytest.param(changed(*RECORD, to={"v": "1"}), "poolhouse.dev/hardware", id="by what is no text"),
+    ],
+)
+def test_it_may_not_take_a_record_away(answer: dict[str, Any], path: str) -> None:
+    assert any(path in beyond for beyond in overreach(RECORDED, answer))
+
+
+def test_no_other_annotation_of_ours_is_written_over() -> None:
+    asked = changed("spec", "template", "metadata", "annotations", "poolhouse.dev/note", to="x")
+    answer = changed("spec", "template", "metadata", "annotations", "poolhouse.dev/note", to="y")
+    assert len(overreach(asked, answer)) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "path"),
     [

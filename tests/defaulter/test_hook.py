@@ -92,6 +92,10 @@ def test_whatever_is_added_nothing_moves(recording: Libvirt, change: Json) -> No
     assert {key: after[key] for key in before} == before
     assert len(after) > len(before)
     assert hook.read(record(changed))["addresses"] == after, "the record knows the new devices too"
+    edited = vm(change, annotations={HARDWARE: record(stored)})  # whoever edits what is stored sends its record along
+    answer = recording.default(edited, oldObject=stored).object
+    assert answer == changed
+    assert overreach(edited, answer) == []
 
 
 def test_without_the_record_the_balloon_does_move(libvirt: Libvirt) -> None:

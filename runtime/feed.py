@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, NoReturn, Protocol
 
 from runtime.api import Api, Resource
@@ -64,9 +64,10 @@ class Feed:
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
+        name: str | None = None,
         page: int = PAGE,
     ) -> None:
-        """`label_selector` is what the server leaves out, for all of the readers."""
+        """`label_selector` is what the server leaves out, for all of the readers; with `name` it is all but one."""
         self.resource = resource
         self.problem: str | None = "not listed yet"
         """Why it cannot see the server now, for whoever asks whether the service is ready."""
@@ -74,6 +75,8 @@ class Feed:
         self._readers = tuple(readers)
         self._namespace = namespace
         self._label_selector = label_selector
+        # The one form that a right with `resourceNames` covers.
+        self._field_selector = f"metadata.name={name}" if name else None
         self._page = page
         self._identity = f"{api.identity}/{resource.plural}"
         # The version to watch from; None when only a list will do.
@@ -88,15 +91,23 @@ class Feed:
         self._expired = 0
         self._watches = 0
         metrics = api.metrics
-        self._count = metrics.informer_objects.labels(resource.plural)
+        self._count = metrics.informer_objects
         self._lists = metrics.informer_lists
         self._events = metrics.informer_events
-        self._contact = metrics.informer_contact.labels(resource.plural)
+        self._contact = metrics.informer_contact
 
     async def run(self) -> NoReturn:
-        while True:
-            pause = await self.turn()
-            await asyncio.sleep(pause)
+        # Only while it runs: where another replica leads, what is seen by the leader alone would seem to be stale.
+        self._contact.labels(self.resource.plural).set(time.time())
+        try:
+            while True:
+                pause = await self.turn()
+                await asyncio.sleep(pause)
+        finally:
+            for gauge in (self._count, self._contact):
+                # Another feed of the same plural may have ended before; one that goes on shows it again soon.
+                with suppress(KeyError):
+                    gauge.remove(self.resource.plural)
 
     async def turn(self) -> float:
         """One list if one is needed, one watch to its end; returns how long to pause before the next turn."""
@@ -240,8 +251,8 @@ class Feed:
 
     def _seen(self) -> None:
         self.problem = None
-        self._count.set(len(self._versions))
-        self._contact.set(time.time())
+        self._count.labels(self.resource.plural).set(len(self._versions))
+        self._contact.labels(self.resource.plural).set(time.time())
 
 
 def unreadable(resource: Resource, document: Document) -> None:

@@ -52,7 +52,8 @@ class Metrics:
         self.informer_events = counter("informer_events_total", "Events of watches, by type.", "resource", "type")
         self.informer_contact = gauge(
             "informer_last_contact_timestamp_seconds",
-            "When the API server last told an informer anything; the distance to now is how stale its store may be.",
+            "When the API server last told an informer anything, or the informer began if it never has; the distance "
+            "to now is how stale its store may be. Only of informers that run here: some do for the leader alone.",
             "resource",
         )
         self.events = counter("events_total", "Events for users, by outcome (sent, dropped, refused).", "outcome")

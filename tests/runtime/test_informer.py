@@ -781,3 +781,46 @@ async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Serve
         gc.collect()
         kept = sum(1 for each in gc.get_objects() if isinstance(each, dict) and "filler" in each)
         assert kept < 10
+
+
+async def test_only_an_informer_that_runs_says_how_old_its_store_is(server: Server, api: Api) -> None:
+    def shown() -> set[str]:
+        metrics = (api.metrics.informer_contact, api.metrics.informer_objects)
+        return {sample.name for each in metrics for family in each.collect() for sample in family.samples}
+
+    Cluster(server, thing("a", 1))
+    informer = informer_of(api)
+    assert shown() == set(), "a standby never runs what only a leader follows"
+    async with running(informer):
+        await informer.synced()
+        assert len(shown()) == 2
+    assert shown() == set(), "one that does not run any more is not stale"
+
+
+async def test_an_informer_that_never_sees_the_server_is_stale_since_it_began(server: Server, api: Api) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(403, status(403, "Forbidden"))
+
+    server.script = script
+    began = time.time()
+    async with running(informer_of(api)):
+        await asyncio.sleep(1)
+        (sample,) = next(iter(api.metrics.informer_contact.collect())).samples
+        assert began <= sample.value <= time.time()
+
+
+async def test_two_informers_of_a_plural_of_which_one_ends(server: Server, api: Api) -> None:
+    class Ticking(Cluster):
+        async def watch(self, request: Request) -> None:
+            await request.begin()
+            while True:
+                await asyncio.sleep(60)
+                await request.event("BOOKMARK", bookmark(self.version))
+
+    Ticking(server, thing("a", 1))
+    async with running(informer_of(api)):
+        async with running(informer_of(api)):
+            await asyncio.sleep(1)
+        await asyncio.sleep(61)
+        (sample,) = next(iter(api.metrics.informer_contact.collect())).samples
+        assert sample.labels == {"resource": "things"}

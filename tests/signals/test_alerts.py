@@ -99,7 +99,15 @@ STORIES = {
         {f'{P}reconcile_errors_total{{name="pool", error="Conflict"}}': "0+2x30 60+60x60"}, quiet=29, fires=60
     ),
     "PoolhouseStale": Story(
-        {f'{P}informer_last_contact_timestamp_seconds{{resource="nodes"}}': "0+60x30 1800x60"}, quiet=30, fires=60
+        {
+            # Read by the leader alone: first by one replica, then by the other, which loses sight of it.
+            f'{P}informer_last_contact_timestamp_seconds{{resource="kubevirts", pod="a"}}': "0+60x20 _x60",
+            f'{P}informer_last_contact_timestamp_seconds{{resource="kubevirts", pod="b"}}': "_x20 1260+60x30 3060x40",
+            f'{P}informer_last_contact_timestamp_seconds{{resource="nodes", instance="a"}}': "0+60x90",
+            f'{P}informer_last_contact_timestamp_seconds{{resource="nodes", instance="b"}}': "0+60x90",
+        },
+        quiet=50,
+        fires=75,
     ),
     "PoolhousePoolDegraded": Story(
         {

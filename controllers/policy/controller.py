@@ -63,6 +63,7 @@ class PolicyController:
                 group.create_task(self._stores.kubevirts.run(), name="policy-kubevirt")
         finally:
             self.board = None
+            self._measures.clear()
 
     def _open(self) -> None:
         self.board = Board()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kinds.model import Json
@@ -23,17 +25,21 @@ class PolicyMetrics:
         self.repairs = Counter(
             f"{PREFIX}migration_policy_repairs_total", "Drifts of KubeVirt's policies repaired.", registry=registry
         )
-        self._known: set[str] = set()
+        self._of_policies = (self._wins, self._losses, self._enforced)
 
     def policy(self, name: str, status: Json) -> None:
-        self._known.add(name)
         self._wins.labels(name).set(status["wins"])
         self._losses.labels(name).set(status["losses"])
         holds = any(each["type"] == "Enforced" and each["status"] == "True" for each in status["conditions"])
         self._enforced.labels(name).set(holds)
 
     def gone(self, name: str) -> None:
-        if name in self._known:
-            self._known.discard(name)
-            for gauge in (self._wins, self._losses, self._enforced):
+        for gauge in self._of_policies:
+            # It has none for a policy that was never counted.
+            with suppress(KeyError):
                 gauge.remove(name)
+
+    def clear(self) -> None:
+        """We don't lead any more: another replica measures."""
+        for gauge in self._of_policies:
+            gauge.clear()

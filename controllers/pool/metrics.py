@@ -62,6 +62,7 @@ class PoolMetrics:
         self._from_deletion = histogram(
             "from_deletion_seconds", "Seconds from the deletion of a pool's VMI until it reached its last phase."
         )
+        self._histograms = (self._transition, self._from_creation, self._from_deletion)
         self._known: dict[Key, set[tuple[str, str]]] = {}
         """pools that are there, and the (phase, last_phase) that were measured for each"""
 
@@ -114,15 +115,16 @@ class PoolMetrics:
 
     def gone(self, key: Key) -> None:
         for phases in self._known.pop(key, ()):
-            for histogram in (self._transition, self._from_creation, self._from_deletion):
+            for histogram in self._histograms:
                 _remove(histogram, *key, *phases)
         for each in (*self._gauges.values(), *self._counters):
             _remove(each, *key)
 
     def clear(self) -> None:
         """We don't lead any more: another replica measures."""
-        for key in list(self._known):
-            self.gone(key)
+        self._known.clear()
+        for each in (*self._gauges.values(), *self._counters, *self._histograms):
+            each.clear()
 
 
 def _remove(metric: Any, *labels: str) -> None:

@@ -75,6 +75,7 @@ def build(
                 group.create_task(controller.run(), name="replicaset")
         finally:
             asking.stores = None
+            metrics.clear()
 
     # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
     aside = Aside(api, REPLICA_SET, work, look_seconds=look_seconds)

@@ -28,6 +28,7 @@ class ReplicaSetMetrics:
         self._failing = gauge("failing", "1 while the replica set's VMIs cannot be created or deleted, else 0.")
         self._created = counter("vmis_created", "VMIs that were created for the replica set.")
         self._deleted = counter("vmis_deleted", "VMIs that were deleted for the replica set, to shrink or to replace.")
+        self._all = (self._desired, self._replicas, self._ready, self._failing, self._created, self._deleted)
 
     def replica_set(self, found: ReplicaSet, status: ReplicaSetStatus) -> None:
         self._desired.labels(*found.key).set(found.spec.replicas)
@@ -42,7 +43,12 @@ class ReplicaSetMetrics:
             self._deleted.labels(*key).inc(deleted)
 
     def gone(self, key: Key) -> None:
-        for each in (self._desired, self._replicas, self._ready, self._failing, self._created, self._deleted):
+        for each in self._all:
             # It has none for a set that was never counted.
             with suppress(KeyError):
                 each.remove(*key)
+
+    def clear(self) -> None:
+        """We don't lead any more, or stand aside: whoever is at work measures."""
+        for each in self._all:
+            each.clear()

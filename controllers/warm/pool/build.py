@@ -47,6 +47,7 @@ class Pools:
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
+        self._metrics = metrics
         self._controller = WarmPoolController(
             stores=Stores(pools, demand),
             queues=queues,
@@ -66,9 +67,12 @@ class Pools:
 
     async def run(self) -> None:
         """What only a leader does."""
-        async with asyncio.TaskGroup() as group:
-            for each in (self._filling, self._asking):
-                group.create_task(each.run(), name=each.name)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in (self._filling, self._asking):
+                    group.create_task(each.run(), name=each.name)
+        finally:
+            self._metrics.clear()
 
     def look_at_all(self) -> None:
         for each in self._pools.all():

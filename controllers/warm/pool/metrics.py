@@ -61,6 +61,7 @@ class WarmPoolMetrics:
             "Things found that must never be; anything but 0 is a bug or a forgery.",
             "invariant",
         )
+        self._gauges = (self.desired, self.available, self.queued, self.breaker, self.orphans, self.stalled)
         self._last: dict[Key, tuple[float, int, bool]] = {}
         self._shown: dict[Key, set[tuple[str, ...]]] = {}
 
@@ -82,10 +83,17 @@ class WarmPoolMetrics:
         self._count(key, Tally())
         self._last.pop(key, None)
         self._shown.pop(key, None)
-        for each in (self.desired, self.available, self.queued, self.breaker, self.orphans, self.stalled):
+        for each in self._gauges:
             # It has none for a pool that was never counted.
             with suppress(KeyError):
                 each.remove(*key)
+
+    def clear(self) -> None:
+        """We don't lead any more: another replica measures, and the time until we lead again is not ours."""
+        for each in (*self._gauges, self.vms):
+            each.clear()
+        self._last.clear()
+        self._shown.clear()
 
     def _count(self, key: Key, tally: Tally[tuple[str, ...]]) -> None:
         shown = self._shown.setdefault(key, set())

@@ -1,0 +1,83 @@
+"""A replica that led and does not any more shows nothing of what it kept: only whoever is at work measures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from controllers.part import Part
+from controllers.policy.build import build as policy
+from controllers.pool.build import build as pool
+from controllers.replicaset.build import build as replicaset
+from controllers.warm.build import build as warm
+from kinds.crd import crd
+from kinds.replicaset import REPLICA_SET
+from runtime.api import Api
+from runtime.events import Events
+from runtime.metrics import Metrics
+
+
+class Silent:
+    """An API server that says whose replica sets are, and nothing else, ever."""
+
+    identity = "test"
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+
+    @property
+    def urgent(self) -> Silent:
+        return self
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        return crd(REPLICA_SET)
+
+    async def request(self, *_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    list = request
+
+    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+Build = Callable[[Api, Events, CollectorRegistry], Part]
+
+
+@pytest.mark.parametrize(
+    ("build", "prefix"),
+    [
+        pytest.param(lambda api, events, r: pool(api, events, None, r, 1, ""), "vmpool_", id="pools"),
+        pytest.param(lambda api, events, r: replicaset(api, events, None, r, 1, ""), "vmirs_", id="replica sets"),
+        pytest.param(policy, "migration_policy_", id="policies"),
+        pytest.param(lambda api, events, r: warm(api, events, None, r, ""), "warmpool_", id="warm pools"),
+    ],
+)
+async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:
+    registry = CollectorRegistry()
+    part = build(cast(Api, Silent()), cast(Events, None), registry)
+    gauges = [each for each in _gauges(registry) if each._name.startswith(f"kubevirt_poolhouse_{prefix}")]
+    assert gauges
+    work = asyncio.create_task(part.work())
+    for _ in range(20):  # every task of it has begun
+        await asyncio.sleep(0)
+    for gauge in gauges:
+        gauge.labels(*("x" for _ in gauge._labelnames)).set(1)
+    assert not work.done()
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert [s.name for gauge in gauges for metric in gauge.collect() for s in metric.samples] == []
+
+
+def _gauges(registry: CollectorRegistry) -> list[Gauge]:
+    """The registry gives samples to whoever asks, not what they are of."""
+    return [each for each in registry._collector_to_names if isinstance(each, Gauge)]

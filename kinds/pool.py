@@ -98,7 +98,8 @@ class PoolSpec(Model):
     paused: bool = False
     """While true, nothing is done to the pool's VMs; status goes on being reported."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
-    """Seconds without any progress of an update or a scale-out after which the condition Progressing becomes False."""
+    """Seconds without any progress of an update or a scale-out, or of VMs that were lost on their way back, after which
+    the condition Progressing becomes False."""
     revision_history_limit: Count = 10
     """How many old revisions of the template are kept to go back to."""
     template: Annotated[Json, Shaped(PoolTemplate)]
@@ -181,7 +182,8 @@ class PoolStatus(Model):
     update_revision: str = ""
     """Revision of the template that VMs get now."""
     last_progress_time: Time | None = None
-    """When the pool last came nearer to what its spec says. `progressDeadlineSeconds` counts from here."""
+    """When the pool last came nearer to what its spec says, or fell short of it after having been so.
+    `progressDeadlineSeconds` counts from here."""
     label_selector: str = ""
     """Selector of the pool's VMs, in the form that autoscalers read."""
     healing: Healing | None = None

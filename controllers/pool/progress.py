@@ -25,7 +25,8 @@ def under_way(state: State) -> bool:
 
 
 def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
-    """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal."""
+    """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal. Where
+    nothing was to be done before, when it first was."""
     before = state.pool.status
     goal = (fresh.update_revision, fresh.observed_generation)
     nearer = (
@@ -34,7 +35,7 @@ def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
         or fresh.replicas > before.replicas
         or fresh.updated_replicas > before.updated_replicas
         or fresh.available_replicas > before.available_replicas
-        or _was_paused(before)
+        or (_begins(state) and under_way(state))
     )
     return now if nearer else before.last_progress_time
 
@@ -42,7 +43,7 @@ def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
 def deadline(state: State) -> datetime | None:
     status = state.pool.status
     known = status.update_revision == state.revision.name and status.observed_generation == state.pool.generation
-    if state.pool.spec.paused or not known or status.last_progress_time is None or _was_paused(status):
+    if state.pool.spec.paused or not known or status.last_progress_time is None or _begins(state):
         return None
     seconds = timedelta(seconds=state.pool.spec.progress_deadline_seconds)
     return datetime.fromisoformat(status.last_progress_time) + seconds
@@ -67,5 +68,19 @@ def seconds_until_stuck(state: State, now: datetime) -> float | None:
     return (end - now).total_seconds()
 
 
-def _was_paused(status: PoolStatus) -> bool:
-    return any(c.type == "Paused" and c.status == "True" for c in status.conditions)
+def _begins(state: State) -> bool:
+    """Whatever is under way now was not at the last look: it was at rest then, or held up by what is over."""
+    return _was_at_rest(state) or (_was_held(state.pool.status) and not (state.pool.spec.paused or state.failure))
+
+
+def _was_at_rest(state: State) -> bool:
+    """`under_way` of the status before, whose goal was this one."""
+    before = state.pool.status
+    managed = isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive)
+    updated = before.updated_replicas if managed else before.replicas
+    return before.replicas >= state.pool.spec.replicas and before.replicas == updated == before.available_replicas
+
+
+def _was_held(status: PoolStatus) -> bool:
+    """Paused, or refused by the API server."""
+    return any(c.type == "Progressing" and c.status == "False" and c.reason != STALLED for c in status.conditions)

@@ -103,10 +103,73 @@ def again(observed: State, before: PoolStatus, seconds: float) -> PoolStatus:
     return status(later, plan(later, now), now)
 
 
-def test_a_status_that_says_the_same_is_equal_whenever_it_is_made() -> None:
-    observed = state(1, machine(1))
+@pytest.mark.parametrize(
+    "observed",
+    [
+        pytest.param(state(1, machine(1)), id="at rest"),
+        pytest.param(state(2, machine(1, ready=False)), id="on the way"),
+        pytest.param(state(a_pool(1, paused=True), machine(1)), id="paused"),
+        pytest.param(state(a_pool(2, paused=True), machine(1)), id="paused on the way"),
+        pytest.param(state(2, machine(1), failure=Failure("FailedCreate", "quota")), id="refused"),
+    ],
+)
+def test_a_status_that_says_the_same_is_equal_whenever_it_is_made(observed: State) -> None:
     first = again(observed, PoolStatus(), 0)
-    assert again(observed, first, 1000) == first
+    assert again(observed, first, 500) == first
+
+
+def stalled(*looks: tuple[float, State]) -> list[bool]:
+    """Whether the pool says at each of the looks, so many seconds after the first, that nothing gets on."""
+    found, before = [], PoolStatus()
+    for seconds, observed in looks:
+        before = again(observed, before, seconds)
+        progressing = condition(before, "Progressing")
+        found.append(progressing is not None and progressing.reason == "ProgressDeadlineExceeded")
+    return found
+
+
+WELL = state(2, machine(1), machine(2))
+DOWN = state(2, machine(1), machine(2, ready=False))
+REFUSED = state(2, machine(1), failure=Failure("FailedCreate", "quota"))
+PAUSED = a_pool(2, paused=True)
+BY_HAND = a_pool(2, updateStrategy={"unmanaged": {}})
+LEFT_OLD = state(BY_HAND, machine(1, revision="old"), machine(2))
+DAY = 86400
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        pytest.param([(0, WELL), (DAY, DOWN), (DAY + 599, DOWN), (DAY + 601, DOWN)], [0, 0, 0, 1], id="a VM is lost"),
+        pytest.param([(0, WELL), (DAY, state(2, machine(1)))], [0, 0], id="a VM is deleted"),
+        pytest.param([(0, DOWN), (599, DOWN), (601, DOWN)], [0, 0, 1], id="it never got there"),
+        pytest.param(
+            [(0, DOWN), (601, DOWN), (602, DOWN), (603, WELL)], [0, 1, 1, 0], id="it stays stuck until it gets on"
+        ),
+        pytest.param([(0, WELL), (10, DOWN), (20, WELL), (DAY, DOWN)], [0, 0, 0, 0], id="each time anew"),
+        pytest.param(
+            [(0, WELL), (10, state(2, machine(1), machine(2), machine(3), leaving(4))), (DAY, DOWN)],
+            [0, 0, 0],
+            id="one too many is no trouble",
+        ),
+        pytest.param(
+            [
+                (0, state(BY_HAND, machine(1, revision="old"), machine(2))),
+                (DAY, state(BY_HAND, machine(1, ready=False))),
+            ],
+            [0, 0],
+            id="old templates that nobody wants changed are none",
+        ),
+        pytest.param(
+            [(0, DOWN), (300, state(PAUSED, machine(1))), (DAY, state(PAUSED, machine(1))), (DAY + 1, DOWN)],
+            [0, 0, 0, 0],
+            id="a pause does not count",
+        ),
+        pytest.param([(0, REFUSED), (DAY, REFUSED), (DAY + 1, DOWN)], [0, 0, 0], id="nor what was refused meanwhile"),
+    ],
+)
+def test_how_long_a_pool_may_take(looks: list[tuple[float, State]], expected: list[bool]) -> None:
+    assert stalled(*looks) == expected
 
 
 def test_a_failure_that_is_over_is_said_to_be_over() -> None:

@@ -306,6 +306,7 @@ class Api:
         *,
         resource_version: str,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         timeout_seconds: float,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> AsyncGenerator[tuple[str, Document]]:
@@ -317,7 +318,7 @@ class Api:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout_seconds))),
-        } | _selectors(label_selector, None)
+        } | _selectors(label_selector, field_selector)
         call = Call("watch", r.plural, "GET", r.path(namespace), query=query)
         end = timeout_seconds + OVERTIME_SECONDS
         async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:

@@ -157,7 +157,11 @@ class Feed:
         outcome = "failed"
         try:
             pages = self._api.pages(
-                self.resource, self._namespace, label_selector=self._label_selector, page=self._page
+                self.resource,
+                self._namespace,
+                label_selector=self._label_selector,
+                field_selector=self._field_selector,
+                page=self._page,
             )
             async with aclosing(pages):
                 async for items, version in pages:  # noqa: B007
@@ -205,6 +209,7 @@ class Feed:
             self._namespace,
             resource_version=self._version,
             label_selector=self._label_selector,
+            field_selector=self._field_selector,
             timeout_seconds=seconds,
         )
         async with aclosing(events):

@@ -32,15 +32,20 @@ class Informer(Generic[V]):
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
+        name: str | None = None,
         indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
         page: int = PAGE,
     ) -> None:
-        """`view` makes the small frozen value that is kept of a document; the document itself is let go."""
+        """`view` makes the small frozen value that is kept of a document; the document itself is let go. With `name`
+        it follows that object alone, for who may see no other."""
         self.store: Store[V] = Store(indexes)
         self.resource = resource
         self.namespace = namespace
         self.label_selector = label_selector
-        self.feed = Feed(api, resource, [self], namespace=namespace, label_selector=label_selector, page=page)
+        self.name = name
+        self.feed = Feed(
+            api, resource, [self], namespace=namespace, label_selector=label_selector, name=name, page=page
+        )
         self.api = api
         self._view = view
         self._selector = from_string(label_selector) if label_selector else {}
@@ -131,14 +136,16 @@ class Informer(Generic[V]):
 
 def shared(informers: Iterable[Informer[Any]]) -> list[Feed]:
     """What is to run instead of the informers: one feed for all of a resource. Those that want a part of it by labels
-    take that part themselves then; where nobody wants the whole, it is still the server that leaves the rest out."""
-    every = list(informers)
+    take that part themselves then; where nobody wants the whole, it is still the server that leaves the rest out. Who
+    follows one object shares with nobody."""
+    found = list(informers)
+    alone, every = [i.feed for i in found if i.name], [i for i in found if not i.name]
     whole = {(i.resource, i.namespace) for i in every if not i.label_selector}
     together: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
     for i in every:
         selector = None if (i.resource, i.namespace) in whole else i.label_selector
         together.setdefault((i.resource, i.namespace, selector), []).append(i)
-    return [_joined(some, selector) for (_, _, selector), some in together.items()]
+    return [*alone, *(_joined(some, selector) for (_, _, selector), some in together.items())]
 
 
 def _joined(informers: list[Informer[Any]], label_selector: str | None) -> Feed:

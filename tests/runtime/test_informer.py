@@ -684,6 +684,14 @@ async def test_the_server_leaves_out_what_nobody_wants(
             assert sorted((each.query.get("labelSelector") for each in requests), key=str) == asked
 
 
+async def test_who_follows_one_object_asks_for_no_other_whoever_else_is_there(server: Server, api: Api) -> None:
+    Cluster(server)
+    async with together(informer_of(api), informer_of(api, name="a")):
+        await asyncio.sleep(1)
+        for requests in (server.lists, server.watches):
+            assert sorted(each.query.get("fieldSelector", "") for each in requests) == ["", "metadata.name=a"]
+
+
 async def test_a_view_that_fails_is_the_loss_of_nobody_who_shares(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1), thing("bad", 2, size="x"))
     cluster.events = [("MODIFIED", thing("a", 11, size="y")), ("ADDED", thing("c", 12))]

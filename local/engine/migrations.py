@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from local.engine.documents import difference
 from local.engine.hypervisor import Aborted, Hypervisor, Refused
 from local.engine.moving import (
-    ENGINE_ENDED,
     End,
     Failure,
     Move,
@@ -36,6 +35,7 @@ from local.engine.world import World, now
 from runtime.api import Api, Conflict, Key, NotFound
 from runtime.controller import Controller
 from runtime.events import Events
+from runtime.informer import Informer
 from runtime.series import Type
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,21 @@ PARALLEL = 5
 LONGEST_SECONDS = 6 * 3600.0
 
 
+@dataclass(frozen=True)
+class Over:
+    """How one ended that this engine moved."""
+
+    migration: Migration
+    instance: Instance
+    state: Json
+    node: str | None
+    """where the VMI is by that; None where it was"""
+    phase: str
+    why: str
+    notes: Sequence[Json]
+    written: bool = False
+
+
 class Migrations:
     def __init__(self, api: Api, world: World, hypervisor: Hypervisor, events: Events) -> None:
         self._api = api
@@ -54,8 +69,11 @@ class Migrations:
         self._hypervisor = hypervisor
         self._events = events
         self._moving: dict[Key, asyncio.Task[None]] = {}
-        # UIDs of those that are over and that the store still shows as running: nobody left them behind.
-        self._over: set[str] = set()
+        # UIDs of those whose beginning may be written by half, or all of it: their guests have not begun to move.
+        self._beginning: set[str] = set()
+        # Those that are over, until all of that is written and seen: nobody left them behind. What is not written yet
+        # is known here alone, so it is kept even where the migration itself is gone.
+        self._over: dict[Key, Over] = {}
         self.controller: Controller[Key] = Controller(
             "migrations", self.reconcile, workers=PARALLEL, deadline_seconds=LONGEST_SECONDS, metrics=api.metrics
         )
@@ -68,7 +86,8 @@ class Migrations:
         migration = new or old
         assert migration is not None
         if new is None or new.final:
-            self._over.discard(migration.uid)
+            self._beginning.discard(migration.uid)
+            self._seen_over(migration.key)
         if new is not None and new.phase == "Failed" and new.evacuates:
             self.evacuations.enqueue(new.evacuates)
         if new is None or new.deleted is not None:
@@ -121,17 +140,22 @@ class Migrations:
             await asyncio.sleep(0.1)
 
     async def reconcile(self, key: Key) -> float | None:
+        over = self._over.get(key)
+        if over is not None:
+            await self._end(over)
         migration = self._world.migrations.store.get(key)
-        if migration is None or key in self._moving or migration.uid in self._over:
+        if migration is None or key in self._moving or (over is not None and over.migration.uid == migration.uid):
             return None
+        if migration.uid in self._beginning:
+            migration = replace(migration, status={**migration.status, "phase": "Pending"})
         instance = self._world.instances.store.get((migration.namespace, migration.vmi))
         others = self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, instance) if instance is not None else (None, "")
         match what_next(migration, instance, others, target, why_not):
             case Wait(why):
                 await self._write(migration, "Pending", why)
-            case End(phase, why):
-                state = await self._close(instance, migration, why) if instance is not None else None
+            case End(phase, why) as end:
+                state = await self._close(instance, migration, end) if instance is not None else None
                 await self._write(migration, phase, why, state)
             case Move(node):
                 assert instance is not None
@@ -159,8 +183,10 @@ class Migrations:
             terms = replace(terms, post_copy=False)
             notes = [no_post_copy(why)]
             self._tell(instance, "Warning", "PostCopyImpossible", f"{why}. It moves by pre-copy alone.")
+        self._beginning.add(migration.uid)
         await self._write(migration, "Running", state=state, notes=notes)
         await self._state(instance, state)
+        self._beginning.discard(migration.uid)
         log.info("%s/%s: moves from %s to %s", *instance.key, instance.node, target)
         self._tell(instance, "Normal", "Migrating", f"It moves from {instance.node} to {target}.")
 
@@ -182,16 +208,28 @@ class Migrations:
                 task.cancel()
                 await asyncio.wait({task})
             del self._moving[migration.key]
-        self._over.add(migration.uid)
-        state = ended(state, now(), failure)
-        await self._state(instance, state, None if failure else target)
         if failure is None:
             self._tell(instance, "Normal", "Migrated", f"It has moved to {target}.")
         else:
             self._tell(instance, "Warning", "FailedMigration", f"It stays on {instance.node}: {failure.reason}.")
-        # Written last: from then on the next migration of the VMI may begin.
         phase, why = ("Succeeded", "") if failure is None else ("Failed", failure.reason)
-        await self._write(migration, phase, why, state, notes)
+        over = Over(migration, instance, ended(state, now(), failure), None if failure else target, phase, why, notes)
+        self._over[migration.key] = over
+        await self._end(over)
+
+    async def _end(self, over: Over) -> None:
+        if not over.written:
+            await self._state(over.instance, over.state, over.node)
+            # Written last: from then on the next migration of the VMI may begin.
+            await self._write(over.migration, over.phase, over.why, over.state, over.notes)
+            self._over[over.migration.key] = replace(over, written=True)
+        self._seen_over(over.migration.key)
+
+    def _seen_over(self, key: Key) -> None:
+        """Forgets how it ended once that is written and the store shows it."""
+        over, seen = self._over.get(key), self._world.migrations.store.get(key)
+        if over is not None and over.written and (seen is None or seen.final or seen.uid != over.migration.uid):
+            del self._over[key]
 
     async def _forget(self, migration: Migration) -> None:
         with contextlib.suppress(NotFound, Conflict):  # gone, or another one already
@@ -204,13 +242,13 @@ class Migrations:
         labels = instance["metadata"].get("labels") or {}
         return terms_of(labels, namespace["metadata"].get("labels") or {}, policies, kubevirts)
 
-    async def _close(self, instance: Instance, migration: Migration, why: str) -> Json | None:
+    async def _close(self, instance: Instance, migration: Migration, end: End) -> Json | None:
         """Ends what an engine before this one began; returns how it ended."""
         state: Json = instance.status.get("migrationState") or {}
         if state.get("migrationUid") != migration.uid:
             return None
-        if why == ENGINE_ENDED and not state.get("completed"):
-            state = ended(state, now(), Failure(why))
+        if not state.get("completed"):
+            state = ended(state, now(), Failure(end.why) if end.phase == "Failed" else None)
             await self._state(instance, state)
         return state
 
@@ -219,10 +257,8 @@ class Migrations:
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
-        try:
+        with self._unless_gone(instance, self._world.instances):
             await self._api.patch(INSTANCES, *instance.key, body)
-        except NotFound:
-            log.debug("%s is gone", instance.name)
 
     async def _write(
         self,
@@ -232,14 +268,26 @@ class Migrations:
         state: Json | None = None,
         notes: Sequence[Json] = (),
     ) -> None:
-        found = self._world.migrations.store.get(migration.key) or migration
+        seen = self._world.migrations.store.get(migration.key)
+        found = seen if seen is not None and seen.uid == migration.uid else migration
         patch = difference(found.status, status_of(found, phase, now(), why, state, notes))
         if not patch:
             return
+        body = {"metadata": {"uid": migration.uid}, "status": patch}
+        with self._unless_gone(migration, self._world.migrations):
+            await self._api.patch(MIGRATIONS, *migration.key, body, subresource="status")
+
+    @contextlib.contextmanager
+    def _unless_gone(self, written: Instance | Migration, informer: Informer[Any]) -> Iterator[None]:
+        """Nothing is to be told of one that is gone, nor of another that has its name by now."""
         try:
-            await self._api.patch(MIGRATIONS, *migration.key, {"status": patch}, subresource="status")
+            yield
         except NotFound:
-            log.debug("%s is gone", migration.name)
+            log.debug("%s is gone", written.name)
+        except Conflict:
+            seen = informer.store.get(written.key)
+            if seen is not None and seen.uid == written.uid:
+                raise
 
     def _tell(self, instance: Instance, kind: Type, reason: str, note: str) -> None:
         self._events.emit(instance.reference(INSTANCES), kind, reason, note, action="Migrate")

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import pytest
 
+from local.engine.faults import Faults
+from local.engine.hypervisor import Refused
 from local.engine.migrations import Migrations
 from local.engine.moving import drained
+from runtime.errors import NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.store import Store
 from tests.local.engine.builders import NOW, instance, node
-from tests.local.engine.test_moving import DRAIN, migration
+from tests.local.engine.test_moving import DRAIN, MOVED, migration
 
 V = TypeVar("V", bound=Any)
+
+Json = dict[str, Any]
 
 
 class Seen(Generic[V]):
@@ -27,8 +33,140 @@ class Seen(Generic[V]):
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
         self._changed = changed
 
-    def sees(self, key: Any, view: V) -> None:
-        self._changed(self.store.put(key, view), view)
+    def sees(self, key: Any, view: V | None) -> None:
+        old = self.store.drop(key) if view is None else self.store.put(key, view)
+        self._changed(old, view)
+
+
+def a_world() -> Any:
+    """Two nodes, a VMI on the first of them, and a migration of it that nobody has looked at."""
+    world = SimpleNamespace(
+        migrations=Seen({"vmi": lambda each: [(each.namespace, each.vmi)]}),
+        instances=Seen({"node": lambda each: [each.node]}),
+        nodes=Seen(),
+        faults_of=lambda instance: (Faults(), ()),
+    )
+    world.migrations.sees(("default", "m"), migration())
+    world.instances.sees(("default", "vm"), instance())
+    world.nodes.sees(("", "node-1"), node("node-1"))
+    world.nodes.sees(("", "node-2"), node("node-2"))
+    return world
+
+
+class Server:
+    """Fails at one of its writes, before it has written or after; what is written is seen at once."""
+
+    metrics = Metrics()
+
+    def __init__(self, world: Any, fails_at: int, written: bool) -> None:
+        self._seen = {"virtualmachineinstances": world.instances, "virtualmachineinstancemigrations": world.migrations}
+        self._fails_at = fails_at
+        self._written = written
+        self.writes = 0
+
+    async def get(self, resource: Any, namespace: str | None, name: str) -> Json:
+        return {"metadata": {"namespace": namespace, "name": name}}
+
+    async def list(self, resource: Any) -> tuple[list[Json], str]:
+        return [], ""
+
+    async def patch(self, resource: Any, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
+        self.writes += 1
+        if self.writes != self._fails_at or self._written:
+            informer = self._seen[resource.plural]
+            view = informer.store.get((namespace, name))
+            if view is None:
+                raise NotFound("it is gone")
+            assert body["metadata"]["uid"] == view.uid
+            informer.sees((namespace, name), replace(view, status=merged(view.status, body["status"])))
+        if self.writes == self._fails_at:
+            raise Unreachable("nobody is there")
+        return {}
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """A JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    old = old if isinstance(old, dict) else {}
+    new = old | {key: merged(old.get(key), value) for key, value in patch.items()}
+    return {key: value for key, value in new.items() if value is not None}
+
+
+class Mover:
+    """Moves a guest when it is told to, and says who was moved."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.moved: list[str] = []
+        self._error = error
+
+    async def migrate(self, instance: Any, target: str, terms: Any, faults: Any, switched: Any) -> None:
+        self.moved.append(target)
+        if self._error is not None:
+            raise self._error
+
+
+async def worked_on(engine: Migrations) -> int:
+    """Until everything is done; how often that failed."""
+    failures = 0
+    for _ in range(20):
+        try:
+            await engine.reconcile(("default", "m"))
+        except Unreachable:
+            failures += 1
+    return failures
+
+
+WRITES = [
+    (number, name, written)
+    for number, name in enumerate(["that it moves", "to the VMI", "how it ended, to the VMI", "that it is over"], 1)
+    for written in (False, True)
+]
+
+
+@pytest.mark.parametrize("refused", [None, Refused("no room")], ids=["it moves", "it does not"])
+@pytest.mark.parametrize(
+    ("fails_at", "written"),
+    [pytest.param(at, done, id=f"{name}, {'answer' if done else 'request'} lost") for at, name, done in WRITES],
+)
+async def test_what_became_of_it_is_told_though_the_api_server_is_away_for_a_moment(
+    fails_at: int, written: bool, refused: Refused | None
+) -> None:
+    world, mover = a_world(), Mover(refused)
+    events = SimpleNamespace(emit=lambda *args, **named: None)
+    server = Server(world, fails_at, written)
+    engine = Migrations(server, world, mover, events)  # type: ignore[arg-type]
+    failures, writes = await worked_on(engine), server.writes
+    assert (failures, await worked_on(engine), server.writes) == (1, 0, writes)
+    told, vmi = world.migrations.store.get(("default", "m")), world.instances.store.get(("default", "vm"))
+    state = vmi.status["migrationState"]
+    assert (mover.moved, told.phase) == (["node-2"], "Failed" if refused else "Succeeded")
+    assert (state["completed"], state.get("failureReason")) == (True, "no room" if refused else None)
+    assert vmi.node == ("node-1" if refused else "node-2")
+    assert told.status["migrationState"] == state
+
+
+async def test_a_vmi_learns_that_it_has_moved_though_its_migration_is_gone_by_then() -> None:
+    world, mover = a_world(), Mover()
+    events = SimpleNamespace(emit=lambda *args, **named: None)
+    engine = Migrations(Server(world, 3, False), world, mover, events)  # type: ignore[arg-type]
+    with pytest.raises(Unreachable):
+        await engine.reconcile(("default", "m"))
+    world.migrations.sees(("default", "m"), None)
+    assert await worked_on(engine) == 0
+    vmi = world.instances.store.get(("default", "vm"))
+    assert (vmi.status["migrationState"]["completed"], vmi.node) == (True, "node-2")
+
+
+async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_completed() -> None:
+    world = a_world()
+    world.migrations.sees(("default", "m"), migration("Running"))
+    world.instances.sees(("default", "vm"), instance(status=MOVED))
+    engine = Migrations(Server(world, 0, False), world, Mover(), None)  # type: ignore[arg-type]
+    assert await worked_on(engine) == 0
+    state = world.instances.store.get(("default", "vm")).status["migrationState"]
+    assert (world.migrations.store.get(("default", "m")).phase, state["completed"]) == ("Succeeded", True)
+    assert "failed" not in state
 
 
 @pytest.mark.parametrize("order", list(permutations(["VMI", "migration", "node"])), ids=", ".join)
@@ -36,15 +174,8 @@ def test_a_vmi_leaves_the_node_that_it_came_to_in_whatever_order_that_is_seen(
     order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node is drained as it arrives: the migration that brought it may not be seen to be over yet."""
-    world = SimpleNamespace(
-        migrations=Seen({"vmi": lambda each: [(each.namespace, each.vmi)]}),
-        instances=Seen({"node": lambda each: [each.node]}),
-        nodes=Seen(),
-    )
+    world = a_world()
     world.migrations.sees(("default", "m"), migration("Running"))
-    world.instances.sees(("default", "vm"), instance())
-    world.nodes.sees(("", "node-1"), node("node-1"))
-    world.nodes.sees(("", "node-2"), node("node-2"))
     engine = Migrations(SimpleNamespace(metrics=Metrics()), world, None, None)  # type: ignore[arg-type]
     looked_at: list[str] = []
     monkeypatch.setattr(engine.controller, "enqueue", lambda key: None)

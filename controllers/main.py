@@ -171,8 +171,7 @@ async def answer(api: Api, settings: Settings, app: Any) -> None:
             files = Files(api, settings.namespace, settings.tls_secret, settings.tls)
             group.create_task(files.run(), name="certificate-files")
             await files.there()
-        ends = api.metrics.certificate_ends.labels("tls.crt").set
-        await serve(app, settings.host, settings.port, settings.tls, ends=ends)
+        await serve(app, settings.host, settings.port, settings.tls, shown=api.metrics.shown)
 
 
 async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> NoReturn:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+if TYPE_CHECKING:
+    from runtime.certificates import Window
 
 PREFIX = "kubevirt_poolhouse_"
 WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300)
@@ -60,4 +65,14 @@ class Metrics:
         self.certificate_ends = gauge(
             "certificate_expiry_timestamp_seconds", "When the certificate that this server shows ends.", "file"
         )
+        self.certificate_begins = gauge(
+            "certificate_begin_timestamp_seconds",
+            "When the certificate that this server shows begins, perhaps a little before it was made.",
+            "file",
+        )
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")
+
+    def shown(self, window: Window) -> None:
+        """When the certificate that is shown from now on is valid."""
+        self.certificate_begins.labels("tls.crt").set(window.start.timestamp())
+        self.certificate_ends.labels("tls.crt").set(window.end.timestamp())

@@ -39,11 +39,11 @@ class Certificate:
     """
 
     def __init__(
-        self, directory: Path, clients: Path | None = None, ends: Callable[[float], None] = lambda moment: None
+        self, directory: Path, clients: Path | None = None, shown: Callable[[Window], None] = lambda window: None
     ) -> None:
-        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well. `ends` is
-        told when the certificate that is shown ends, in seconds since 1970."""
-        self._ends = ends
+        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well. `shown`
+        is told from when until when the certificate that is shown is valid."""
+        self._shown = shown
         self._files = directory / "tls.crt", directory / "tls.key"
         self._clients = clients
         self._stamp: tuple[tuple[int, int, int], ...] = ()
@@ -91,8 +91,9 @@ class Certificate:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
-        self._end = _window(self._files[0]).end.timestamp()
-        self._ends(self._end)
+        window = _window(self._files[0])
+        self._end = window.end.timestamp()
+        self._shown(window)
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
 
@@ -153,7 +154,7 @@ async def serve(
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
     clients: Path | None = None,
-    ends: Callable[[float], None] = lambda moment: None,
+    shown: Callable[[Window], None] = lambda window: None,
     http: type[asyncio.Protocol] = Guarded,
     **settings: Any,
 ) -> None:
@@ -164,7 +165,7 @@ async def serve(
     With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. With
     `clients`, those whom that authority has certified are asked to show it. `settings` are uvicorn's.
     """
-    certificate = Certificate(tls, clients, ends) if tls is not None else None
+    certificate = Certificate(tls, clients, shown) if tls is not None else None
     listener = bind(host, port)
     config = uvicorn.Config(
         app,

@@ -146,7 +146,7 @@ async def run(settings: Settings) -> None:
                 settings.tls,
                 linger_seconds=LINGER_SECONDS if settings.tls_secret else 0.0,
                 drain_seconds=DRAIN_SECONDS,
-                ends=api.metrics.certificate_ends.labels("tls.crt").set,
+                shown=api.metrics.shown,
             )
             for task in beside:
                 task.cancel()

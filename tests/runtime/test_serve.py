@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from runtime.certificates import Window, window
 from runtime.metrics import Metrics
 from runtime.serve import Certificate, bind, health, health_app, serve
 
@@ -155,6 +156,16 @@ def test_a_certificate_is_shown_when_its_time_has_come(
     assert certificate.renew() is shown
     assert not certificate.renew()
     assert caplog.text.count("it begins at") == (0 if shown else 1), "said once"
+
+
+def test_it_says_of_each_certificate_that_it_shows_how_long_it_is_valid(tmp_path: Path) -> None:
+    write_pair(tmp_path, "old", ends=DAY)
+    seen: list[Window] = []
+    certificate = Certificate(tmp_path, shown=seen.append)
+    write_pair(tmp_path, "new", ends=2 * DAY)
+    certificate.renew()
+    assert seen[-1] == window((tmp_path / "tls.crt").read_bytes())
+    assert seen[-1].end - seen[0].end >= 0.9 * DAY
 
 
 def test_one_that_begins_later_is_shown_where_there_is_no_other(tmp_path: Path) -> None:

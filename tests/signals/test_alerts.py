@@ -28,6 +28,17 @@ class Story:
     fires: int
 
 
+HOUR = 3600
+
+
+def _certificate(instance: str, life: int, left: int) -> dict[str, str]:
+    labels = f'{{job="w", instance="{instance}", file="tls.crt"}}'
+    return {
+        f"{P}certificate_begin_timestamp_seconds{labels}": f"{left - life}x60",
+        f"{P}certificate_expiry_timestamp_seconds{labels}": f"{left}x60",
+    }
+
+
 STORIES = {
     "PoolhouseNoLeader": Story({f'{P}leader{{lease="poolhouse-controllers"}}': "1x20 0x20"}, quiet=20, fires=30),
     "PoolhouseTwoLeaders": Story(
@@ -64,7 +75,8 @@ STORIES = {
         {f'{P}admission_hardware_changed_later_total{{reason="ChangedLater"}}': "0x30 1x60"}, quiet=30, fires=40
     ),
     "PoolhouseCertificateExpires": Story(
-        {f'{P}certificate_expiry_timestamp_seconds{{job="w", instance="a", file="tls.crt"}}': "174600x60"},
+        # Both last a day: what is left of the one comes under a quarter, the other is about to be renewed.
+        {**_certificate("a", 24 * HOUR, left=6 * HOUR + 1800), **_certificate("b", 24 * HOUR, left=10 * HOUR)},
         quiet=30,
         fires=55,
     ),
@@ -138,6 +150,15 @@ STORIES = {
     ),
 }
 
+MORE = [
+    # One of a year.
+    (
+        "PoolhouseCertificateExpires",
+        Story(_certificate("a", 8760 * HOUR, left=48 * HOUR + 1800), quiet=30, fires=55),
+    )
+]
+"""of alerts that one story does not show"""
+
 
 def rules(file: str) -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load((signals() / file).read_text())["groups"] for rule in group["rules"]]
@@ -187,7 +208,7 @@ def test_alerts_fire_when_they_should_and_no_sooner(tmp_path: Path) -> None:
             "input_series": [{"series": name, "values": values} for name, values in story.series.items()],
             "promql_expr_test": [_firing(alert, story.quiet, 0), _firing(alert, story.fires, 1)],
         }
-        for alert, story in STORIES.items()
+        for alert, story in (*STORIES.items(), *MORE)
     ]
     files = [str(signals() / name) for name in ("alerts.yaml", "recording.yaml")]
     file = tmp_path / "tests.yaml"

@@ -33,6 +33,7 @@ from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.overrides import applied
 from controllers.warm.claim.personal import labels, personal_template
+from controllers.warm.claim.shelf import spare
 from controllers.warm.claim.state import CLAIMS, Claim, Failure, State, claim, text
 from controllers.warm.claim.wishes import Wishes
 from controllers.warm.journal import note
@@ -145,7 +146,7 @@ class Apply:
                 return
             except Lost:
                 live = await self._live(m, holder, memory)
-                if live is None or live.state is not Warm.READY or live.claim_uid or live.deleting:
+                if live is None or not spare(live) or live.pool_uid != s.pool.uid:
                     # Its event is on the way; until then nobody is offered it.
                     self.metrics.conflict("lost")
                     self.floor.holders.free(s.claim.uid)
@@ -373,7 +374,7 @@ class Apply:
 
     def _put_back(self, uid: str, key: Key) -> None:
         """As the store shows it. One that it does not show Ready will be offered by its event."""
-        self.floor.shelves.put_back(uid, self.stores.queues.machines.get(key))
+        self.floor.shelves.put_back(uid, self.stores.queues.get(key))
 
     def _emit(self, c: Claim, news: News) -> None:
         self.events.emit(about(CLAIMS, c), news.type, news.reason, news.note, action="Claim")

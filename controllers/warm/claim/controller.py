@@ -60,7 +60,7 @@ class ClaimController:
         # Nothing is waited for from here on: pools don't see what is half forgotten.
         for uid in list(self._memories):
             self._forget(uid)
-        self.floor.shelves.reset(self.stores.queues.machines.all())
+        self.floor.shelves.reset(map(self.stores.queues.joined, self.stores.queues.machines.all()))
         # Who waited when we led before may have been served, or have failed, by somebody else's hand.
         waited = set(self.floor.lines)
         self.floor.lines.clear()
@@ -167,7 +167,7 @@ class ClaimController:
         self.enqueue(new.key, 0.0)
 
     def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        more = self.floor.shelves.changed(old, new)
+        more = self.floor.shelves.changed(old, self.stores.queues.joined(new) if new is not None else None)
         for m in (old, new):
             if m is not None:
                 self._tell(m)
@@ -181,12 +181,12 @@ class ClaimController:
 
     def guest_changed(self, old: Guest | None, new: Guest | None) -> None:
         for g in (old, new):
-            m = self.stores.queues.machines.get(g.key) if g is not None else None
+            m = self.stores.queues.get(g.key) if g is not None else None
             if m is None:
                 continue
             if m.claim_uid:
                 self._tell(m)
-            elif m.pool_uid in self.floor.lines:
+            elif self.floor.shelves.changed(m, m):
                 self.next_in_line(m.pool_uid)
 
     def _tell(self, m: Machine) -> None:
@@ -195,6 +195,9 @@ class ClaimController:
             self.enqueue(c.key, 0.0)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
+        for name in {n.name for n in (old, new) if n is not None}:
+            for m in map(self.stores.queues.joined, self.stores.queues.on(name)):
+                self.floor.shelves.changed(m, m)
         for pool_uid in list(self.floor.lines):
             self.next_in_line(pool_uid)
 

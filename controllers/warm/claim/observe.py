@@ -87,21 +87,25 @@ class Observe:
 
     def candidate(self, claim: Claim, pool: Pool, line: Line) -> Machine | None:
         """The machine that the claim would get, if there is one for everybody whose turn is before."""
-        shelf = self.floor.shelves.of(pool.uid)
-        if line.place(claim.uid) > len(shelf):
-            return None
+        shelf, want = self.floor.shelves.of(pool.uid), claim.wanted
         probe = Machine(pool.namespace, "", "")
 
         def current(kin: Kin) -> bool:
             return pool.current(replace(probe, placement=kin.placement, template_hash=kin.template_hash))
 
-        recreate = pool.spec.update_strategy.type == "Recreate"
-        with closing(shelf.candidates(current, claim.wanted.placement)) as candidates:
-            for key in candidates:
-                m = self.stores.queues.get(key)
-                if m is not None and not unfit(m) and (pool.current(m) or not recreate):
-                    return m
-        return None
+        def serves(kin: Kin) -> bool:
+            return pool.spec.update_strategy.type != "Recreate" or current(kin)
+
+        def does(kin: Kin) -> bool:
+            """What it wants otherwise was compared with today's template; of an older one nothing is known."""
+            asks = want.instancetype or want.image
+            return want.placement in ("", kin.placement) and (current(kin) if asks else serves(kin))
+
+        if line.place(claim.uid) > shelf.count(serves):
+            return None
+        with closing(shelf.candidates(current, does)) as candidates:
+            found = (self.stores.queues.get(key) for key in candidates)
+            return next((m for m in found if m is not None and not unfit(m)), None)
 
     def _pool_of(self, claim: Claim, machines: tuple[Machine, ...]) -> Pool | None:
         """The one that its machine came from, however many of its name there have been since."""

@@ -7,11 +7,12 @@ offered again until its event says what became of it: a thousand claims at once 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from controllers.warm.machine import STANDBYS, Machine, Standby
+from controllers.warm.machine import STANDBYS, Machine, Standby, unwell
 from kinds.warm import Warm
 from runtime.backoff import fraction
 from runtime.resource import Key
@@ -30,34 +31,56 @@ Heap = list[tuple[float, str]]
 """ranks and UIDs. The rank is a hash of the UID: among equals, as good as chance, and the same whoever asks again"""
 
 
+def spare(m: Machine) -> bool:
+    """Whether it is its pool's to give away, as far as it says itself."""
+    waits = m.state is Warm.READY and not (m.claim_uid or m.deleting or m.orphaned)
+    return waits and m.owned_by(m.pool_uid)
+
+
 @dataclass
 class Shelf:
-    """Machines of one pool that say they are Ready."""
+    """Machines of one pool that can be given away now."""
 
     _heaps: dict[Kin, Heap] = field(default_factory=dict)
     """what is not offered any more stays in its heap until it comes up"""
+    _heaped: set[tuple[Kin, str]] = field(default_factory=set)
+    """what is in them: a machine that comes and goes is there once"""
     _offered: dict[str, tuple[Kin, Key]] = field(default_factory=dict)
+    _numbers: Counter[Kin] = field(default_factory=Counter)
+    """of those that are offered"""
 
     def __len__(self) -> int:
         return len(self._offered)
 
+    def count(self, serves: Callable[[Kin], bool]) -> int:
+        return sum(number for kin, number in self._numbers.items() if serves(kin))
+
     def offer(self, m: Machine) -> None:
+        self.withdraw(m.uid)
         kin = Kin(m.standby, m.placement, m.template_hash)
-        known = self._offered.get(m.uid)
         self._offered[m.uid] = (kin, m.key)
-        if known is None or known[0] != kin:
+        self._numbers[kin] += 1
+        if (kin, m.uid) not in self._heaped:
+            self._heaped.add((kin, m.uid))
             heapq.heappush(self._heaps.setdefault(kin, []), (fraction(m.uid), m.uid))
 
     def withdraw(self, uid: str) -> None:
-        self._offered.pop(uid, None)
+        if uid not in self._offered:
+            return
+        kin, _ = self._offered.pop(uid)
+        self._numbers[kin] -= 1
+        if not self._numbers[kin]:
+            del self._numbers[kin]
 
-    def candidates(self, current: Callable[[Kin], bool], placement: str = "") -> Generator[Key]:
+    def candidates(
+        self, current: Callable[[Kin], bool], does: Callable[[Kin], bool] = lambda kin: True
+    ) -> Generator[Key]:
         """The soonest to be handed over first, of those the ones of today's template, of those by chance."""
 
         def grade(kin: Kin) -> tuple[int, bool]:
             return STANDBYS.index(kin.standby), not current(kin)
 
-        wanted = [kin for kin in list(self._heaps) if self._tidy(kin) and placement in ("", kin.placement)]
+        wanted = [kin for kin in list(self._heaps) if self._tidy(kin) and does(kin)]
         for _, equals in groupby(sorted(wanted, key=grade), grade):
             yield from self._merged(list(equals))
 
@@ -77,7 +100,7 @@ class Shelf:
         """Whether any is left. What has gone is thrown away where it would be the next."""
         heap = self._heaps.get(kin)
         while heap and self._offered.get(heap[0][1], (None,))[0] != kin:
-            heapq.heappop(heap)
+            self._heaped.discard((kin, heapq.heappop(heap)[1]))
         if not heap:
             self._heaps.pop(kin, None)
         return bool(heap)
@@ -94,24 +117,26 @@ class Shelves:
         return self._shelves.get(pool_uid) or Shelf()
 
     def reset(self, machines: Iterable[Machine]) -> None:
-        """As the store shows them; nothing is being given away."""
+        """As the stores show them; nothing is being given away."""
         self._taken.clear()
         self._shelves.clear()
         for m in machines:
             self.changed(None, m)
 
     def changed(self, old: Machine | None, new: Machine | None) -> bool:
-        """Follows the store. Whether there is one more to give away."""
+        """Follows the stores: `new` has its guest and its node. Whether there is one more to give away. One that can't
+        be given away now is not counted either, or who comes last would be given the machine of who is next."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
             self._taken.discard(old.uid)
             self._withdraw(old)
         if new is None:
             return False
-        if new.state is not Warm.READY or new.deleting or new.claim_uid or not new.pool_uid:
+        if not spare(new):
             self._taken.discard(new.uid)
-            self._withdraw(new)
+        elif new.uid in self._taken:
             return False
-        if new.uid in self._taken:
+        if not spare(new) or unwell(new):
+            self._withdraw(new)
             return False
         shelf = self._shelves.setdefault(new.pool_uid, Shelf())
         before = len(shelf)

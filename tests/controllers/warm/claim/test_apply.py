@@ -15,8 +15,8 @@ from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.state import State
-from controllers.warm.machine import Machine, Owner
-from controllers.warm.machines import Change
+from controllers.warm.machine import NOBODY, Machine, Owner
+from controllers.warm.machines import Change, Lost
 from controllers.warm.queues import INDEXES, Queues
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
@@ -36,10 +36,17 @@ class Holder:
     refuses: dict[str, ApiError] = field(default_factory=dict)
     owners: dict[str, Owner | None] = field(default_factory=dict)
     """as they were written"""
+    live: dict[str, Machine | None] = field(default_factory=dict)
+    """as they have become since they were looked at"""
+
+    async def read(self, m: Machine) -> Machine | None:
+        return self.live.get(m.uid, m)
 
     async def change(self, m: Machine, change: Change) -> Machine:
         if m.uid in self.refuses:
             raise self.refuses[m.uid]
+        if m.uid in self.live and m is not self.live[m.uid]:
+            raise Lost("it has changed")
         self.owners[m.uid] = change.owner
         return m
 
@@ -101,6 +108,27 @@ async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried(
     desk.apply.forget(a_claim().uid, desk.memory)
     assert desk.offered == {"web-a", "web-b"}
     assert desk.floor.holders.over(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "given"),
+    [
+        pytest.param(machine("a", resource_version="2"), True, id="its status was written: nothing is lost"),
+        pytest.param(machine("a", resource_version="2", orphaned="Disowned"), False, id="it was orphaned"),
+        pytest.param(machine("a", resource_version="2", owner=NOBODY), False, id="it was taken from its pool"),
+        pytest.param(machine("a", resource_version="2", claim_uid="other"), False, id="another claim was first"),
+        pytest.param(machine("a", resource_version="2", deleting=True), False, id="it goes"),
+        pytest.param(None, False, id="it is gone"),
+    ],
+)
+async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools(
+    live: Machine | None, given: bool
+) -> None:
+    m = machine("a")
+    desk = Desk([m], Holder(live={"a": live}))
+    await desk(state(), Take(m))
+    assert ("a" in desk.holder.owners) == ("a" in desk.memory.machines) == given
+    assert desk.offered == set(), "its event says what became of it"
 
 
 async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_offered_to_others() -> None:

@@ -23,9 +23,10 @@ from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.store import Store
-from tests.controllers.warm.builders import NOW, a_pool, machine
+from tests.controllers.warm.builders import CORDONED, NODE, NOW, a_pool, machine
 from tests.controllers.warm.claim.builders import a_claim, bound, state, taken
 from tests.controllers.warm.claim.test_apply import Desk, Holder
+from tests.controllers.warm.test_queues import queues
 
 SILENT = a_claim(name="silent", uid="silent", status=bound("m"))
 OTHER = a_claim(name="other", uid="other")
@@ -156,3 +157,33 @@ def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: lis
     controller.pool_changed(QUEUE, new)
     assert list(heard) == looked_at
     assert list(heard.values()) == sorted(heard.values()), "in turn, and not all at once"
+
+
+def test_a_machine_that_can_be_given_away_again_is_told_to_who_is_next() -> None:
+    """Its labels say Ready all the time: only its run, or its node, is otherwise for a while."""
+    pool, heard = a_pool(), list[str]()
+    found, claims, floor = queues(machine("m"), nodes=(CORDONED,)), Store[Claim]({"uid": by_uid}), Floor()
+    claims.put(OTHER.key, OTHER)
+    floor.lines.setdefault(pool.uid, Line()).join("somebody", "", OTHER.uid)
+    controller = ClaimController(
+        cast(Api, None),
+        Stores(claims, Store(), found),
+        floor,
+        cast(Observe, None),
+        cast(Apply, None),
+        lambda: NOW,
+        lambda key, seconds: heard.append(key[1]),
+    )
+    m = found.machines.all()[0]
+    controller.machine_changed(None, m)
+    assert (len(floor.shelves.of(pool.uid)), heard) == (0, [])
+    found.nodes.put(NODE.key, NODE)
+    controller.node_changed(CORDONED, NODE)
+    assert (len(floor.shelves.of(pool.uid)), heard) == (1, ["other"])
+    run = found.guests.drop(m.key)
+    controller.guest_changed(run, None)
+    assert (len(floor.shelves.of(pool.uid)), heard) == (0, ["other"])
+    assert run is not None
+    found.guests.put(m.key, run)
+    controller.guest_changed(None, run)
+    assert (len(floor.shelves.of(pool.uid)), heard) == (1, ["other", "other"])

@@ -6,13 +6,20 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import pytest
+
 from controllers.warm.claim.shelf import Kin, Shelves
-from controllers.warm.machine import Machine
+from controllers.warm.guest import PAUSED_BY_US
+from controllers.warm.machine import NOBODY, POOL_KIND, Machine, Owner
 from kinds.warm import Warm
+from tests.controllers.warm.builders import CORDONED, SILENT, a_guest
 
 
-def machine(name: str, **facts: Any) -> Machine:
-    return Machine("ns", name, f"uid-{name}", **{"state": Warm.READY, "pool_uid": "p", "template_hash": "new", **facts})
+def machine(name: str, pool: str = "p", **facts: Any) -> Machine:
+    home = {"pool_uid": pool, "owner": Owner(POOL_KIND, "web", pool), "template_hash": "new"}
+    standby = facts.get("standby", "Running")
+    guest = None if standby == "Stopped" else a_guest(paused=PAUSED_BY_US if standby == "Paused" else "")
+    return Machine("ns", name, f"uid-{name}", **{"state": Warm.READY, "guest": guest, **home, **facts})
 
 
 def stocked(*machines: Machine) -> Shelves:
@@ -23,7 +30,10 @@ def stocked(*machines: Machine) -> Shelves:
 
 
 def offered(shelves: Shelves, placement: str = "") -> list[str]:
-    return [name for _, name in shelves.of("p").candidates(lambda kin: kin.template_hash == "new", placement)]
+    def does(kin: Kin) -> bool:
+        return placement in ("", kin.placement)
+
+    return [name for _, name in shelves.of("p").candidates(lambda kin: kin.template_hash == "new", does)]
 
 
 def test_the_soonest_first_then_todays_template() -> None:
@@ -92,13 +102,45 @@ def test_another_of_the_same_name_is_another() -> None:
     shelves.changed(one, two)
     assert len(shelves.of("p")) == 1
     assert offered(shelves) == ["one"]
-    shelves.changed(two, replace(two, pool_uid="q"))
+    shelves.changed(two, replace(machine("one", "q"), uid="other"))
     assert (len(shelves.of("p")), len(shelves.of("q"))) == (0, 1)
 
 
 def test_a_machine_that_changes_its_tier_moves_there() -> None:
     one, two = machine("one", standby="Paused"), machine("two")
     shelves = stocked(one, two)
-    shelves.changed(one, replace(one, standby="Running"))
+    shelves.changed(one, machine("one"))
     assert sorted(offered(shelves)) == ["one", "two"]
     assert len(list(islice(shelves.of("p").candidates(lambda kin: isinstance(kin, Kin)), 5))) == 2
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param({"orphaned": "Disowned"}, id="an orphan, though its state is Ready for ever"),
+        pytest.param({"owner": NOBODY}, id="one from which somebody took its owner"),
+        pytest.param({"claim_uid": "c"}, id="one that has a claim"),
+        pytest.param({"deleting": True}, id="one that goes"),
+        pytest.param({"node": CORDONED}, id="one that will have to go"),
+        pytest.param({"node": SILENT}, id="a silent one"),
+        pytest.param({"guest": None}, id="one that does not run"),
+    ],
+)
+def test_what_can_not_be_given_away_is_not_counted(facts: dict[str, Any]) -> None:
+    fit = machine("one")
+    shelves = stocked(replace(fit, **facts), machine("two"))
+    assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1)
+    assert shelves.changed(fit, fit), "until it can"
+    assert not shelves.changed(fit, replace(fit, **facts))
+    assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1)
+
+
+def test_a_machine_that_comes_and_goes_is_there_once() -> None:
+    one = machine("one")
+    shelves = stocked(one, machine("two"))
+    for _ in range(3):
+        shelves.changed(one, replace(one, node=CORDONED))
+        shelves.changed(one, one)
+    assert sorted(offered(shelves)) == ["one", "two"]
+    assert shelves.of("p").count(lambda kin: kin.template_hash == "new") == 2
+    assert shelves.of("p").count(lambda kin: kin.template_hash == "old") == 0

@@ -156,7 +156,7 @@ MEANINGS: Mapping[str, str] = {
     "RolloutComplete": "All waiting VMs are of today's template.",
     "BreakerOpen": "VMs fail one after the other for a common reason; making more has stopped.",
     "BreakerClosed": "VMs start again.",
-    "MassFailure": "Most waiting VMs fail at once; nothing is deleted.",
+    "MassFailure": "Most waiting VMs fail at once; they are kept, but for one at a time where others find no room.",
     "MachinesUnknown": "VMs can't be checked, as on a node that does not answer; they are left alone for now.",
     "MachinesFailing": "VMs fail to become ready.",
     "CapacityExhausted": "The cluster has no room for more VMs; made again when there is.",

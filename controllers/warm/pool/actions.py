@@ -20,7 +20,7 @@ class Create:
 class Terminate:
     machine: Machine
     cause: str
-    """in one word, for metrics: Excess, Outdated, Expired, NodeLeaving, ReadinessTimeout, Unhealthy, ..."""
+    """in one word, for metrics: Excess, Outdated, Expired, NodeLeaving, ReadinessTimeout, Unhealthy, NoRoom, ..."""
     reason: str
 
 

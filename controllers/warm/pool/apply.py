@@ -45,7 +45,7 @@ PASSING = OVERTAKEN + AWAY
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a machine could not be made, in one word and in a sentence."""
+    """Why a machine could not be had, in one word and in a sentence."""
 
     reason: str
     message: str
@@ -55,8 +55,8 @@ class Refusal:
 class Outcome:
     created: int = 0
     refusal: Refusal | None = None
-    late: tuple[str, ...] = ()
-    """names of machines that did not get ready in time, and were deleted"""
+    lost: tuple[Refusal, ...] = ()
+    """machines that were deleted, and not for others that are there: each is a failure to have one"""
     ripe: int = 0
     """machines that got Ready"""
     again: bool = False
@@ -92,7 +92,7 @@ class Apply:
         return Outcome(
             created.created,
             created.refusal,
-            removed.late,
+            removed.lost,
             kept.ripe,
             kept.again or removed.again or created.again,
             created.hindrance or removed.hindrance or kept.hindrance,
@@ -181,7 +181,7 @@ class Apply:
                 raise Lost(f"{action.machine.name} has changed")
 
         made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
-        late = []
+        lost = []
         for action, error in made:
             m = action.machine
             if isinstance(error, PASSING):
@@ -191,14 +191,14 @@ class Apply:
             if error is not None:
                 continue
             self.metrics.terminations.labels(*pool.key, action.cause).inc()
-            if action.cause == "ReadinessTimeout":
-                late.append(m.name)
+            if action.cause in FAILURES:
+                lost.append(Refusal(action.cause, f"{m.name} was deleted: {action.reason}"))
             if action.cause == "Contradiction":
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
             self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
         errors = [error for _, error in made]
-        return Outcome(late=tuple(late), again=any(errors), hindrance=_hindrance(errors))
+        return Outcome(lost=tuple(lost), again=any(errors), hindrance=_hindrance(errors))
 
     async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
         async def one(action: Create) -> None:
@@ -264,6 +264,8 @@ def trace(action: Create | Terminate) -> Trace:
 
 QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
 """Causes for which a machine goes without anything being wrong with it."""
+FAILURES = frozenset({"ReadinessTimeout", "NoRoom"})
+"""Causes after which the pool is more patient: the next machine is hardly better off."""
 
 
 def order(pool: Pool, action: Create) -> Order:

@@ -170,16 +170,15 @@ class WarmPoolController:
         elif outcome.refusal:
             failures = failures.failed(outcome.refusal.reason, outcome.refusal.message, now, refill, pool.uid)
             self.metrics.failures.labels(*pool.key, outcome.refusal.reason).inc()
-        elif outcome.late:
-            for name in outcome.late:
-                said = f"{name} was not ready within {pool.spec.readiness.timeout_seconds} s"
-                failures = failures.failed("ReadinessTimeout", said, now, refill, pool.uid)
-                self.metrics.failures.labels(*pool.key, "ReadinessTimeout").inc()
+        elif outcome.lost:
+            for each in outcome.lost:
+                failures = failures.failed(each.reason, each.message, now, refill, pool.uid)
+                self.metrics.failures.labels(*pool.key, each.reason).inc()
         elif outcome.created and failures.reason != "ReadinessTimeout":
             failures = NO_FAILURES
         if outcome.created and state.breaker_open:
             failures = failures.probed(now, refill, pool.uid)
-        return failures
+        return failures if state.target or state.members else NO_FAILURES
 
     async def _say_status(self, pool: Pool | Misfit, fresh: WarmPoolStatus) -> float | None:
         """Writes a status that has changed, or returns how long to wait with it."""

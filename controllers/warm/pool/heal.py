@@ -49,8 +49,9 @@ def machines_stay_unhealthy(state: State, now: datetime) -> Iterator[Action]:
             yield Move(m, Warm.PROVISIONING, "it answers again")
         elif vital.period_over and m.check_failures < threshold:
             yield Count(m, m.check_failures + 1, vital.waiting.message)
-        elif m.check_failures >= threshold and not mass_failure(state) and not state.pool.spec.paused:
-            why = f"unhealthy for {threshold} more checks: {vital.waiting.message}"
+    if not mass_failure(state) and not state.pool.spec.paused:
+        for m in tired(state):
+            why = f"unhealthy for {threshold} more checks: {state.vital(m).waiting.message}"
             yield Terminate(m, "Unhealthy", why)
 
 
@@ -66,9 +67,17 @@ def machines_never_get_ready(state: State, now: datetime) -> Iterator[Action]:
 
 
 def mass_failure(state: State) -> bool:
-    """More are unhealthy than are there for claims: that is hardly the machines' fault, and deleting them would only
-    destroy what could be looked at."""
-    return len(state.in_state(Warm.UNHEALTHY)) > len(state.available)
+    """More are unhealthy than are there for claims, and those are too few: that is hardly the machines' fault, and
+    deleting them would only destroy what could be looked at."""
+    there = len(state.available)
+    return there < state.target and len(state.in_state(Warm.UNHEALTHY)) > there
+
+
+def tired(state: State) -> list[Machine]:
+    """Those that were unhealthy for so long that they are not waited for."""
+    threshold = state.pool.spec.health.terminate_threshold
+    found = state.in_state(Warm.UNHEALTHY)
+    return [m for m in found if m.check_failures >= threshold and not _recovered(state.vital(m))]
 
 
 def too_late(state: State, now: datetime) -> list[Machine]:

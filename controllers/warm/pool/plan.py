@@ -11,6 +11,7 @@ from datetime import datetime
 
 from controllers.warm.pool import fill, heal, ripen, roll
 from controllers.warm.pool.actions import Action, Create, Hold, Terminate
+from controllers.warm.pool.clear import machines_are_in_the_way
 from controllers.warm.pool.fill import too_few_machines
 from controllers.warm.pool.heal import machines_fail_their_checks, machines_never_get_ready, machines_stay_unhealthy
 from controllers.warm.pool.leave import (
@@ -77,9 +78,10 @@ def _numbers(state: State, now: datetime, kept: tuple[Action, ...]) -> Iterator[
     if state.settled and not any(isinstance(action, Terminate) for action in kept):
         surplus = tuple(too_many_machines(state, now))
         going = _once_each((*(surplus or machines_are_outdated(state, now)), *machines_are_displaced(state, now)))
-        busy |= {_uid(action) for action in going}
-        yield from going
-        if not surplus:
+        cleared = () if going else tuple(machines_are_in_the_way(state, now))
+        busy |= {_uid(action) for action in (*going, *cleared)}
+        yield from (*going, *cleared)
+        if not surplus and not cleared:  # what makes room has not made it yet
             yield from too_few_machines(state, now)
     yield from (action for action in machines_wait_otherwise(state, now) if _uid(action) not in busy)
 

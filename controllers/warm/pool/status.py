@@ -124,7 +124,7 @@ def _progressing(state: State, now: datetime) -> Condition:
 def _degraded(state: State) -> Condition:
     if mass_failure(state):
         count, there = len(state.in_state(Warm.UNHEALTHY)), len(state.available)
-        said = f"{count} machines are unhealthy and {there} available: none is deleted, so that they can be looked at"
+        said = f"{count} machines are unhealthy and {there} available: kept to be looked at while there is room"
         return _say("Degraded", True, "MassFailure", said)
     if state.breaker_open:
         return _say("Degraded", True, "BreakerOpen", _why_failing(state))
@@ -214,7 +214,9 @@ def _why_full(state: State, now: datetime) -> str:
     most = state.pool.spec.max_total
     if most is None or state.room or not missing(state, now) or state.in_state(Warm.PROVISIONING, Warm.STANDING_BY):
         return ""
-    return f"maxTotal is {most}, and {len(state.claimed)} of them are claimed: no more is made until one goes"
+    counts = {"claimed": state.claimed, "unhealthy": state.in_state(Warm.UNHEALTHY), "going": state.leaving}
+    there = [f"{len(found)} of them {word}" for word, found in counts.items() if found]
+    return f"maxTotal is {', '.join([str(most), *there])}: no more is made until one goes"
 
 
 def _why_unknown(state: State) -> str:

@@ -219,8 +219,9 @@ async def test_a_termination(error: Exception | None, again: bool, waited_for: b
     assert carrying.value("vm_terminations_total", reason="Excess") == (None if error else 1)
 
 
-async def test_what_came_too_late_and_what_got_ready_is_told_to_who_decides() -> None:
-    assert (await Carrying().out(LATE)).late == ("web-a",)
+async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None:
+    assert (await Carrying().out(LATE)).lost == (Refusal("ReadinessTimeout", "web-a was deleted: too late"),)
+    assert (await Carrying().out(END)).lost == ()
     assert (await Carrying().out(MOVE)).ripe == 1
 
 

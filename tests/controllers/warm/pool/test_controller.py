@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -37,7 +38,7 @@ from runtime.errors import Invalid, Throttled
 from runtime.events import Events
 from runtime.expectations import Expectations
 from runtime.store import Store
-from tests.controllers.warm.builders import NOW, OTHER_TEMPLATE, UID, a_pool, machine
+from tests.controllers.warm.builders import NOW, OTHER_TEMPLATE, UID, a_guest, a_pool, machine
 from tests.controllers.warm.pool.test_apply import Said, Shelf
 
 KEY = ("ns", "web")
@@ -103,7 +104,7 @@ class World:
             expectations=expectations,
             metrics=metrics,
             clock=self.clock,
-            now=lambda: NOW,
+            now=lambda: self.time,
             seed="s",
         )
 
@@ -115,6 +116,15 @@ class World:
             self.queues.machines.put(m.key, replace(m, guest=None, node=None))
             if m.guest is not None:
                 self.queues.guests.put(m.key, m.guest)
+
+    def forget(self, name: str, heard: Callable[[Machine | None, Machine | None], None]) -> None:
+        """It is gone from the stores."""
+        self.queues.guests.drop(("ns", name))
+        heard(self.queues.machines.drop(("ns", name)), None)
+
+    @property
+    def time(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds - 1000.0)
 
     async def look(self) -> float | None:
         return await self.controller.reconcile(KEY)
@@ -129,6 +139,35 @@ async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
     await world.look()
     assert world.shelf.asked == 1
     assert world.api.statuses[-1]["failures"]["lastReason"] == "FailedCreate"
+
+
+async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
+    def guest(name: str, **facts: Any) -> Guest:
+        return a_guest(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
+
+    world = World(pool := a_pool(2))
+    world.holds(*(machine(n, Warm.UNHEALTHY, guest=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    held = {"phase": "Scheduling", "trouble": "Unschedulable"}
+    world.holds(*(machine(n, Warm.PROVISIONING, guest=guest(n, **held)) for n in "mn"))
+    pauses: list[timedelta] = []
+    for name in "ab":
+        await world.look()
+        await world.look()
+        assert world.shelf.done[-1] == ("terminate", f"web-{name}")
+        assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "MassFailure")
+        pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
+        world.forget(
+            f"web-{name}", lambda *change: world.controller.machine_changed(lambda key, seconds: None, *change)
+        )
+        await world.look()
+        assert len(world.shelf.done) == len(pauses)
+        world.seconds += pauses[-1].total_seconds()
+    assert pauses[1] > pauses[0]
+    world.pools.put(KEY, replace(pool, spec=pool.spec.model_copy(update={"replicas": 0})))
+    for name in "mn":
+        world.forget(f"web-{name}", lambda *change: None)
+    await world.look()
+    assert world.api.statuses[-1]["failures"] is None, "who wants nothing has failed at nothing"
 
 
 async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> None:

@@ -30,6 +30,10 @@ ABROAD = {"guest": a_guest(trouble="Unschedulable", phase="Scheduling", holds=fr
 BROKEN = {"guest": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
 
 
+def tired(name: str, **facts: Any) -> Any:
+    return machine(name, Warm.UNHEALTHY, check_failures=6, **facts)
+
+
 def ready(count: int) -> list[Any]:
     return [machine(f"r{n}") for n in range(count)]
 
@@ -193,6 +197,7 @@ def test_ripening(observed: State, expected: list[Any]) -> None:
 
 LATE = {"since": ago(901), "guest": None}
 TIRED = {"a": failing(9)}
+WORN = {name: failing(9) for name in "abc"}
 
 
 @pytest.mark.parametrize(
@@ -231,17 +236,27 @@ TIRED = {"a": failing(9)}
             id="once a period",
         ),
         pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY, check_failures=6), machine("b"), health=TIRED),
+            state(1, tired("a"), machine("b"), health=TIRED),
             [("terminate", "a", "Unhealthy")],
             id="and goes after enough periods",
         ),
         pytest.param(
-            state(0, machine("a", Warm.UNHEALTHY, check_failures=6), health=TIRED),
+            state(1, tired("a"), health=TIRED),
             [],
             id="but not while none is well: that is not the machine",
         ),
         pytest.param(
-            state(a_pool(1, paused=True), machine("a", Warm.UNHEALTHY, check_failures=6), machine("b"), health=TIRED),
+            state(0, tired("a"), health=TIRED),
+            [("terminate", "a", "Unhealthy")],
+            id="unless none is wanted",
+        ),
+        pytest.param(
+            state(1, *map(tired, "ab"), machine("r"), health=WORN),
+            [("terminate", "a", "Unhealthy"), ("terminate", "b", "Unhealthy")],
+            id="or as many are well as are wanted",
+        ),
+        pytest.param(
+            state(a_pool(1, paused=True), tired("a"), machine("b"), health=TIRED),
             [],
             id="nor from a paused pool",
         ),
@@ -318,6 +333,113 @@ TIRED = {"a": failing(9)}
 )
 def test_healing(observed: State, expected: list[Any]) -> None:
     assert [each for each in doings(observed) if each != MAKE or MAKE in expected] == expected
+
+
+NO_QUOTA = {"reason": "CapacityExhausted", "message": "exceeded quota"}
+HELD_BACK = machine("n", NEW, **ABROAD)
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="the only one that may be goes",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), machine("a", Warm.UNHEALTHY, check_failures=5), health=WORN),
+            [("count", "a", 6)],
+            id="not before it has been waited for",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=4), tired("a"), tired("b", since=ago(90)), tired("c"), machine("r"), health=WORN),
+            [("terminate", "b", "NoRoom")],
+            id="of many one, the longest unhealthy",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("a", deleting=True), health=WORN),
+            [],
+            id="the next one not while that goes",
+        ),
+        pytest.param(state(a_pool(3, maxTotal=3), *map(tired, "bc"), health=WORN), [MAKE], id="nor when it has gone"),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n", NEW, guest=None), health=WORN),
+            [],
+            id="nor before another in its place shows what that is worth",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n"), health=WORN),
+            [("terminate", "b", "NoRoom")],
+            id="but then",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health=WORN, settled=False),
+            [],
+            id="what was removed is seen first",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), tired("a"), machine("u", Warm.UNKNOWN, node=SILENT), health=WORN),
+            [],
+            id="none while one can't be checked",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health={"a": Vital(UNABLE, UNABLE)}),
+            [],
+            id="and none that can't be checked any more",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1, paused=True), tired("a"), health=WORN), [], id="a paused pool keeps it"
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, replace(HELD_BACK, uid="o"), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="one goes where the cluster has no room for others",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, failures=Failures(1, "NoRoom", "", ago(-5)), health=WORN),
+            [],
+            id="the next one after a pause",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, machine("m", NEW, guest=None), health=WORN),
+            [],
+            id="nor while there is room for one",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), failures=Failures(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="or where the quota is used up",
+        ),
+        pytest.param(
+            state(2, tired("b"), failures=Failures(2, "NoRoom", "a was deleted", ago(1)), health=WORN),
+            [MAKE] * 2,
+            id="which is then tried again",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), machine("a", node=CORDONED), machine("b", node=CORDONED)),
+            [("terminate", "a", "NoRoom")],
+            id="so does one on a cordoned node",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), machine("b", node=CORDONED), machine("n", NEW, guest=None)),
+            [],
+            id="and the next when there is another",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=3), machine("a", node=CORDONED), machine("b")),
+            [MAKE],
+            id="none where there is room for one more",
+        ),
+        pytest.param(
+            state(2, machine("a", node=CORDONED), HELD_BACK, machine("b")),
+            [],
+            id="a cordoned node has no room for others",
+        ),
+    ],
+)
+def test_making_room(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Machines that nobody can have, in the place of those that are wanted: one at a time makes room.
+
+What is unhealthy in mass is kept to be looked at, and what is on a node that is being emptied until others are there.
+Where `maxTotal`, a quota or the cluster lets no others come, that would be for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from controllers.warm.machine import Machine
+from controllers.warm.pool.actions import Action, Terminate
+from controllers.warm.pool.fill import missing
+from controllers.warm.pool.heal import mass_failure, tired
+from controllers.warm.pool.state import State, displaced, held
+from kinds.warm import Warm
+
+
+def machines_are_in_the_way(state: State, now: datetime) -> Iterator[Action]:
+    """The next one only when the place of the last was taken and has shown what that is worth, and each after a longer
+    pause. In an outage of all that is checked the pool loses one of them by this, and not one after the other. What
+    can't be checked says that there may be such an outage: then all stay."""
+    if not state.failures.due(now) or state.in_state(Warm.UNKNOWN) or state.leaving or _coming(state):
+        return
+    capped = missing(state, now) > 0 and (not state.room or state.failures.reason == "CapacityExhausted")
+    if capped and (left := [m for m in state.in_state(Warm.READY) if displaced(m)]):
+        yield _clear(left, "on a node that is being emptied")
+    elif (capped or state.held) and mass_failure(state):
+        failing = [m for m in tired(state) if state.vital(m).waiting.verdict == "Failed"]
+        if failing:
+            yield _clear(failing, "unhealthy for long")
+
+
+def _coming(state: State) -> bool:
+    return any(not held(m) for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY))
+
+
+def _clear(useless: list[Machine], what: str) -> Terminate:
+    longest = min(useless, key=lambda m: (m.since, m.uid))
+    return Terminate(longest, "NoRoom", f"it is {what}, and nothing else makes room for another")

@@ -62,9 +62,11 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
 
     @app.get("/readyz")
     async def ready() -> Response:
-        """Ready means that libvirt has just defined a domain for us."""
+        """Ready means that libvirt has just defined a domain for us, however many others wait for that."""
+        if workers.counts.ready == 0 and workers.counts.trouble:
+            return Response(f"no worker starts: {workers.counts.trouble}", 503, media_type="text/plain")
         try:
-            status, content = await workers.ask(frames.PROBE)
+            status, content = await workers.ask(frames.PROBE, urgent=True)
         except (Busy, Lost) as error:
             return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
         return Response("ok" if status == 200 else content, status, media_type="text/plain")

@@ -66,8 +66,8 @@ class Roots:
     def end_strays(self, slot: int) -> None:
         """Ends emulators that a killed worker left behind: they carry its directory in their arguments."""
         marker = f"{self.base}/w{slot}/".encode()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
+        for entry in _processes():
+            if int(entry.name) != os.getpid():
                 with suppress(OSError):
                     if marker in (entry / "cmdline").read_bytes():
                         os.kill(int(entry.name), signal.SIGKILL)
@@ -78,6 +78,13 @@ class Roots:
             return
         for path in self.base.glob("w*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _processes() -> list[Path]:
+    """None where even that cannot be read: with every file that we may open open."""
+    with suppress(OSError):
+        return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return []
 
 
 def _fits(base: Path) -> bool:

@@ -1,7 +1,8 @@
 """Keeps a few worker processes, gives each a request at a time, and replaces those that are late, dead, old or large.
 
 libvirt may hang for ever in a probe of an emulator, crash, or leak. All of that must cost one answer: a request waits
-no longer than its deadline, whatever its worker does, and the next one finds another worker.
+no longer than its deadline, whatever its worker does, and the next one finds another worker. A worker is judged by the
+time that it has had itself: under a load that makes requests wait, it is the requests that are late.
 """
 
 from __future__ import annotations
@@ -10,22 +11,17 @@ import asyncio
 import json
 import logging
 import os
-import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from defaulter import frames
-from defaulter.frames import HEADER, MOST_BYTES
-from defaulter.roots import Roots, environment
+from defaulter.process import Answer, Start, Worker, started
+from defaulter.roots import Roots
 
 log = logging.getLogger(__name__)
-
-Answer = tuple[int, bytes]
 
 
 class Busy(Exception):
@@ -36,11 +32,15 @@ class Lost(Exception):
     """This request has no answer; the next one may."""
 
 
+class Unstarted(Exception):
+    """A worker did not come up; the sentence says why."""
+
+
 @dataclass(frozen=True)
 class Limits:
     workers: int = 2
     deadline_seconds: float = 2.0
-    """from a request's arrival to its answer, waiting for a worker included"""
+    """from a request's arrival to its answer, waiting for a worker included; also the most that a worker may take"""
     waiting: int = 512
     start_seconds: float = 60.0
     """a first probe of QEMU takes seconds, and many start at once on a busy machine"""
@@ -53,11 +53,18 @@ class Limits:
 
 @dataclass
 class Job:
+    """A request that waits. Those that are urgent come first, others in their order."""
+
+    urgent: bool
+    number: int
     tag: int
     body: bytes
     until: float
     done: asyncio.Future[Answer]
     tries: int = 0
+
+    def __lt__(self, other: Job) -> bool:
+        return (not self.urgent, self.number) < (not other.urgent, other.number)
 
 
 @dataclass
@@ -66,6 +73,8 @@ class Counts:
 
     restarts: dict[str, int] = field(default_factory=dict)
     ready: int = 0
+    trouble: str = ""
+    """why the last worker that was started did not come up; empty as soon as one did"""
 
     def restart(self, reason: str) -> None:
         self.restarts[reason] = self.restarts.get(reason, 0) + 1
@@ -74,24 +83,36 @@ class Counts:
 class Workers:
     """`run()` keeps them until it is cancelled; `ask()` ends in an answer, `Busy` or `Lost` within the deadline."""
 
-    def __init__(self, limits: Limits, roots: Roots, arguments: Mapping[str, Any], environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        roots: Roots,
+        arguments: Mapping[str, Any],
+        environment: dict[str, str],
+        start: Start = started,
+    ) -> None:
         self.limits = limits
         self.counts = Counts()
         self._roots = roots
         self._arguments = arguments
         self._environment = environment
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue(limits.waiting)
+        self._start = start
+        self._jobs: asyncio.PriorityQueue[Job] = asyncio.PriorityQueue()
+        self._numbers = count()
+        self._usual_seconds = 0.0
+        """that an answer takes its worker, of late"""
 
     def waiting(self) -> int:
         return self._jobs.qsize()
 
-    async def ask(self, tag: int, body: bytes = b"") -> Answer:
+    async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> Answer:
+        """An urgent request waits for a worker, but for no other request."""
+        if self._jobs.qsize() >= self.limits.waiting and not urgent:
+            raise Busy
         loop = asyncio.get_running_loop()
-        job = Job(tag, body, loop.time() + self.limits.deadline_seconds, loop.create_future())
-        try:
-            self._jobs.put_nowait(job)
-        except asyncio.QueueFull:
-            raise Busy from None
+        until = loop.time() + self.limits.deadline_seconds
+        job = Job(urgent, next(self._numbers), tag, body, until, loop.create_future())
+        self._jobs.put_nowait(job)
         try:
             async with asyncio.timeout_at(job.until):
                 return await job.done
@@ -116,30 +137,32 @@ class Workers:
         shortest, longest = self.limits.restart_seconds
         pause = shortest
         while True:
-            reason = await self._life(slot, first)
-            self.counts.restart(reason)
-            log.log(logging.INFO if reason == "old" else logging.WARNING, "worker %d is replaced: %s", slot, reason)
-            pause = min(pause * 2, longest) if reason == "did not start" else shortest
-            if reason == "did not start":
+            try:
+                reason = await self._life(slot, first)
+                self.counts.restart(reason)
+                log.log(logging.INFO if reason == "old" else logging.WARNING, "worker %d is replaced: %s", slot, reason)
+                pause = shortest
+            except Unstarted as error:
+                self.counts.restart("did not start")
+                self.counts.trouble = str(error)
+                log.warning("worker %d did not start: %s", slot, error)
                 first.set()
+                pause = min(pause * 2, longest)
                 await asyncio.sleep(pause)
 
     async def _life(self, slot: int, first: asyncio.Event) -> str:
         """One worker from its start to its end, and why it ended."""
-        root = await asyncio.to_thread(self._roots.make, slot)
-        worker = Worker(await self._spawn(root))
         try:
-            try:
-                async with asyncio.timeout(self.limits.start_seconds):
-                    await worker.tell(frames.SETTINGS, self._settings(root))
-                    status, _ = await worker.ask(frames.PROBE, b"")
-            except (TimeoutError, OSError, EOFError):
-                return "did not start"
-            if status != 200:
-                return "did not start"
+            root = await asyncio.to_thread(self._roots.make, slot)
+            worker = await self._start(root, self._environment)
+        except OSError as error:  # no process, memory, file or room for it, just now
+            raise Unstarted(str(error)) from error
+        try:
+            await self._begin(worker, root)
             if not first.is_set():
-                self._roots.learn(slot)
+                self._learn(slot)
                 first.set()
+            self.counts.trouble = ""
             self.counts.ready += 1
             try:
                 return await self._work(worker, slot)
@@ -149,18 +172,37 @@ class Workers:
             await worker.kill()
             self._roots.end_strays(slot)
 
+    async def _begin(self, worker: Worker, root: Path) -> None:
+        """Returns when its libvirt has defined a domain."""
+        try:
+            async with asyncio.timeout(self.limits.start_seconds):
+                await worker.tell(frames.SETTINGS, self._settings(root))
+                status, content = await worker.ask(frames.PROBE, b"")
+        except TimeoutError:
+            raise Unstarted(f"its libvirt gave no answer within {self.limits.start_seconds:g} s") from None
+        except (OSError, EOFError) as error:
+            raise Unstarted("it ended before its first answer") from error
+        if status != 200:
+            raise Unstarted(_sentence(content))
+
+    def _learn(self, slot: int) -> None:
+        try:
+            self._roots.learn(slot)
+        except OSError as error:
+            log.warning("what QEMU can do is found out anew by each worker: %s", error)
+
     async def _work(self, worker: Worker, slot: int) -> str:
         ended = asyncio.create_task(worker.ended())
         try:
             # Workers that started together do not all grow old together.
-            for count in range(self.limits.answers * (4 + slot % 4) // 4):
+            for answered in range(self.limits.answers * (4 + slot % 4) // 4):
                 job = await self._next(ended)
                 if job is None:
                     return "died"
                 reason = await self._give(worker, job)
                 if reason is not None:
                     return reason
-                if count % 64 == 0 and worker.resident_bytes() > self.limits.resident_bytes:
+                if answered % 64 == 0 and worker.resident_bytes() > self.limits.resident_bytes:
                     return "large"
             return "old"
         finally:
@@ -177,19 +219,28 @@ class Workers:
                     taken.cancel()
             if taken.cancelled() or not taken.done():
                 return None
-            if not taken.result().done.done():
+            if self._in_time(taken.result()):
                 return taken.result()
+
+    def _in_time(self, job: Job) -> bool:
+        """Whether somebody waits for it and still would at its end: when there are more requests than can be answered
+        in time, an answer that comes too late takes the place of one that would not."""
+        left = job.until - asyncio.get_running_loop().time()
+        return not job.done.done() and left > min(2 * self._usual_seconds, self.limits.deadline_seconds / 2)
 
     async def _give(self, worker: Worker, job: Job) -> str | None:
         """Gives a request to a worker; a reason to replace the worker, or None."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         try:
-            async with asyncio.timeout_at(job.until):
+            async with asyncio.timeout(self.limits.deadline_seconds):
                 answer = await worker.ask(job.tag, job.body)
         except TimeoutError:
             return "late"
         except (OSError, EOFError):
             self._return(job)
             return "died"
+        self._usual_seconds += (loop.time() - begun - self._usual_seconds) / 8
         if not job.done.done():
             job.done.set_result(answer)
         return None
@@ -199,7 +250,7 @@ class Workers:
         job.tries += 1
         if job.done.done():
             return
-        if job.tries < 2 and not self._jobs.full():
+        if job.tries < 2:
             self._jobs.put_nowait(job)
         else:
             job.done.set_exception(Lost("the worker that had this request ended"))
@@ -207,46 +258,8 @@ class Workers:
     def _settings(self, root: Path) -> bytes:
         return json.dumps({**self._arguments, "root": str(root), "parent": os.getpid()}).encode()
 
-    async def _spawn(self, root: Path) -> Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "defaulter.worker"),
-            stdin=PIPE,
-            stdout=PIPE,
-            env={**self._environment, **environment(root)},
-            start_new_session=True,
-        )
 
-
-class Worker:
-    """A worker process as its parent sees it."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def tell(self, tag: int, body: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(frames.pack(tag, body))
-        await self._process.stdin.drain()
-
-    async def ask(self, tag: int, body: bytes) -> Answer:
-        await self.tell(tag, body)
-        assert self._process.stdout is not None
-        status, length = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
-        if length > MOST_BYTES:
-            raise EOFError
-        return status, await self._process.stdout.readexactly(length)
-
-    async def ended(self) -> None:
-        await self._process.wait()
-
-    def resident_bytes(self) -> int:
-        with suppress(OSError, ValueError, IndexError):
-            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE")
-        return 0
-
-    async def kill(self) -> None:
-        """Ends it and what it started in its session, stopped or hung as it may be."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+def _sentence(content: bytes) -> str:
+    """The first problem of an answer that is not 200."""
+    problem = json.loads(content)["problems"][0]
+    return f"{problem['path']}: {problem['message']}" if problem["path"] else str(problem["message"])

@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 
 from defaulter.app import create
+from defaulter.fields import ARCHITECTURES
 from defaulter.init import with_init
 from defaulter.kubevirt import Binding, Cluster, Macs, Video
 from defaulter.machines import Unoffered
@@ -64,9 +65,9 @@ def read(environment: dict[str, str]) -> Settings:
         log_format=environment.get("POOLHOUSE_LOG_FORMAT", "text"),
         log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO").upper(),
         cluster=Cluster(
-            architecture=environment.get("POOLHOUSE_ARCHITECTURE", "amd64"),
+            architecture=_one_of(environment, "POOLHOUSE_ARCHITECTURE", tuple(ARCHITECTURES), "amd64"),
             binding=_one_of(environment, "POOLHOUSE_DEFAULT_NETWORK", get_args(Binding), "bridge"),
-            cpu_model=environment.get("POOLHOUSE_CPU_MODEL", "host-model"),
+            cpu_model=environment.get("POOLHOUSE_CPU_MODEL") or "host-model",
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
             unoffered=_one_of(environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(Unoffered), "warn"),
             macs=_one_of(environment, "POOLHOUSE_MACS", get_args(Macs), "deterministic"),

@@ -13,6 +13,7 @@ import pytest
 from defaulter import app as service
 from defaulter.app import create
 from defaulter.contract import BODY_LIMIT_BYTES, PATH
+from defaulter.main import read
 from defaulter.metrics import Metrics
 from defaulter.workers import Busy, Counts, Lost
 
@@ -28,7 +29,7 @@ class Scripted:
     def waiting(self) -> int:
         return 0
 
-    async def ask(self, tag: int, body: bytes = b"") -> tuple[int, bytes]:
+    async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> tuple[int, bytes]:
         self.asked.append(body)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -120,6 +121,17 @@ async def test_ready_means_that_libvirt_has_just_answered(answer: tuple[int, byt
         assert (await http.get("/healthz")).status_code == 200
 
 
+async def test_readiness_says_why_no_worker_starts() -> None:
+    workers: Any = Scripted((200, b"{}"))
+    workers.counts.trouble = "there is no emulator for s390x here"
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(create(workers, Metrics(workers))), base_url="http://d")
+    async with http:
+        found = await http.get("/readyz")
+        assert (found.status_code, found.text) == (503, "no worker starts: there is no emulator for s390x here")
+        workers.counts.ready = 1
+        assert (await http.get("/readyz")).status_code == 200, "another one works"
+
+
 async def test_the_version_says_whose_hardware_it_is() -> None:
     content = {"libvirt": "9.0.0", "qemu": {"amd64": "7.2.22"}, "machines": {"amd64": ["pc-q35-7.2"]}, "aliases": {}}
     async with client((200, json.dumps(content).encode())) as http:
@@ -129,3 +141,18 @@ async def test_the_version_says_whose_hardware_it_is() -> None:
 async def test_other_methods_are_not_allowed() -> None:
     async with client((200, b"{}")) as http:
         assert (await http.get(PATH)).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("POOLHOUSE_ARCHITECTURE", "x86_64"),
+        ("POOLHOUSE_MACS", "random"),
+        ("POOLHOUSE_HARDWARE_RECORD", "yes"),
+        ("POOLHOUSE_DEADLINE_SECONDS", "-1"),
+        ("POOLHOUSE_MACHINES", "q35"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be .*{value}"):
+        read({name: value})

@@ -38,6 +38,8 @@ SECRETIVE = frozenset(
     }
 )
 """fields that may hold what nobody else should read, or that are long and say nothing"""
+SECRET_SETTING = "POOLHOUSE_IDENTITY_SEED"
+"""of our settings, the one that others can make use of"""
 NOISE = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
@@ -75,14 +77,18 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     """Collect what is needed to find out what is wrong, in one file.
 
     It holds our objects in all namespaces, the VMs, revisions and kept disks that they made, migrations, events, the
-    pods and logs of our services, webhook configurations and versions. Secrets are not read; cloud-init data and
-    certificates are left out. What your rights do not reach is named in problems.txt, and the rest is collected all
-    the same. Look through it before you send it.
+    pods and logs of our services, webhook configurations and versions. Secrets are not read; cloud-init data,
+    certificates and variables of containers are left out, but for settings of ours that tell nobody anything. What
+    your rights do not reach is named in problems.txt, and the rest is collected all the same. Look through it before
+    you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
-    pages, problems = cluster.run(lambda api: _collected(api, lambda text: click.echo(text, err=True)))
-    pages += _of_a_stack(cluster.kubeconfig.parent)
+    of_a_stack = _of_a_stack(cluster.kubeconfig.parent)
+    pages, problems = cluster.run(
+        lambda api: collected(api, lambda text: click.echo(text, err=True), in_pods=not of_a_stack)
+    )
+    pages += of_a_stack
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
     if problems:
         pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
@@ -94,13 +100,15 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     )
 
 
-async def _collected(api: Api, say: Callable[[str], None]) -> tuple[list[Page], list[str]]:
-    """Each part by itself: what cannot be read is a sentence, and takes nothing else along."""
+async def collected(api: Api, say: Callable[[str], None], *, in_pods: bool = True) -> tuple[list[Page], list[str]]:
+    """Each part by itself: what cannot be read is a sentence, and takes nothing else along. `in_pods`: whether that is
+    where our services run."""
     from runtime.errors import ApiError
 
     pages: list[Page] = []
     problems: list[str] = []
-    for each in _listings():
+    home = await _home(api)
+    for each in _listings(home):
         say(f"reading {each.file.removesuffix('.yaml')}")
         try:
             items, _ = await api.list(each.resource, each.namespace, label_selector=each.label)
@@ -111,12 +119,15 @@ async def _collected(api: Api, say: Callable[[str], None]) -> tuple[list[Page], 
         if items:
             pages.append(Page(each.file, _yaml([redacted(item) for item in items])))
         if each.resource.plural == "pods":
+            if in_pods and not items:
+                problems.append(f"{each.file}: there is no pod of ours in {home}")
             for pod in items:
-                say(f"reading the log of {pod['metadata']['name']}")
+                name = pod["metadata"]["name"]
+                say(f"reading the log of {name}")
                 try:
-                    pages.append(await _log(api, each.resource, pod["metadata"]["name"]))
+                    pages.append(await _log(api, each.resource, home, name))
                 except ApiError as error:
-                    problems.append(f"the log of {pod['metadata']['name']}: {error}")
+                    problems.append(f"the log of {name}: {error}")
     try:
         pages.append(Page("kubernetes.yaml", _yaml(await api.request("GET", "/version"))))
     except ApiError as error:
@@ -124,7 +135,27 @@ async def _collected(api: Api, say: Callable[[str], None]) -> tuple[list[Page], 
     return pages, problems
 
 
-def _listings() -> Iterator[Listing]:
+def _ours() -> str:
+    from kinds import meta
+
+    return f"{meta.PART_OF}={meta.POOLHOUSE}"
+
+
+async def _home(api: Api) -> str:
+    """The namespace that our services are in: that of their Deployments, else where they usually are."""
+    from kinds import meta
+    from runtime.errors import ApiError
+    from runtime.resource import Resource
+
+    deployments = Resource("apps", "v1", "deployments", "Deployment")
+    try:
+        found, _ = await api.list(deployments, None, label_selector=_ours())
+    except ApiError:  # who may not look everywhere may look there
+        found = []
+    return min((each["metadata"]["namespace"] for each in found), default=meta.NAMESPACE)
+
+
+def _listings(home: str) -> Iterator[Listing]:
     from kinds import KINDS, kubevirt, meta
     from runtime.resource import Resource
 
@@ -142,27 +173,22 @@ def _listings() -> Iterator[Listing]:
     yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
     yield Listing("kept-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
     yield Listing("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
-    for group, version_, plural in (
-        ("apps", "v1", "deployments"),
-        ("coordination.k8s.io", "v1", "leases"),
-        ("", "v1", "pods"),
-    ):
-        yield Listing(f"{plural}.yaml", resource(group, version_, plural), namespace=meta.NAMESPACE)
+    yield Listing("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=_ours())
+    yield Listing("pods.yaml", resource("", "v1", "pods"), namespace=home, label=_ours())
+    yield Listing("leases.yaml", resource("coordination.k8s.io", "v1", "leases"), namespace=home)
     for group, plural in (
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
     ):
         where = resource(group, "v1", plural, namespaced=False)
-        yield Listing(f"{plural}.yaml", where, label=f"{meta.PART_OF}={meta.POOLHOUSE}")
+        yield Listing(f"{plural}.yaml", where, label=_ours())
     yield Listing("events.yaml", resource("events.k8s.io", "v1", "events"))
 
 
-async def _log(api: Api, pods: Resource, name: str) -> Page:
-    from kinds import meta
-
+async def _log(api: Api, pods: Resource, namespace: str, name: str) -> Page:
     query = {"tailLines": str(LOG_LINES), "timestamps": "true"}
-    return Page(f"logs/{name}.log", await api.text(pods.path(meta.NAMESPACE, name, "log"), query=query))
+    return Page(f"logs/{name}.log", await api.text(pods.path(namespace, name, "log"), query=query))
 
 
 def _of_a_stack(directory: Path) -> list[Page]:
@@ -182,10 +208,20 @@ def _end(path: Path) -> str:
 def redacted(value: Any) -> Any:
     """The same without what may be secret, and without the fields that only say who wrote what."""
     if isinstance(value, Mapping):
-        return {
+        shown = {
             key: REDACTED if key in SECRETIVE else redacted(each) for key, each in value.items() if key not in NOISE
         }
+        if isinstance(variables := shown.get("env"), list):
+            shown["env"] = [_variable(each) for each in variables]
+        return shown
     return [redacted(each) for each in value] if isinstance(value, list) else value
+
+
+def _variable(each: Any) -> Any:
+    """Of a container. People put passwords of proxies and keys of clouds there; of ours it is known what they say."""
+    name = str(each.get("name")) if isinstance(each, Mapping) else ""
+    known = name.startswith("POOLHOUSE_") and name != SECRET_SETTING
+    return each if known or not name or "value" not in each else {**each, "value": REDACTED}
 
 
 def _yaml(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cli.bundle import REDACTED, Listing, redacted
+from cli.bundle import REDACTED, Listing, collected, redacted
+from runtime.api import Api
+from runtime.errors import Forbidden
 from runtime.resource import Resource
 
 Json = dict[str, Any]
@@ -35,6 +37,26 @@ Json = dict[str, Any]
             {"webhooks": [{"clientConfig": {"caBundle": REDACTED, "url": "u"}}]},
             id="certificates are left out",
         ),
+        pytest.param(
+            {"containers": [{"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}, {"name": "EMPTY"}]}]},
+            {"containers": [{"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": REDACTED}, {"name": "EMPTY"}]}]},
+            id="variables of containers are left out",
+        ),
+        pytest.param(
+            {"env": [{"name": "POOLHOUSE_BURST", "value": "250"}, {"name": "POOLHOUSE_IDENTITY_SEED", "value": "x"}]},
+            {
+                "env": [
+                    {"name": "POOLHOUSE_BURST", "value": "250"},
+                    {"name": "POOLHOUSE_IDENTITY_SEED", "value": REDACTED},
+                ]
+            },
+            id="settings of ours are told, the seed is not",
+        ),
+        pytest.param(
+            {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            id="where a secret is may be known",
+        ),
     ],
 )
 def test_secrets_stay(before: Json, after: Json) -> None:
@@ -56,3 +78,59 @@ def test_instances_that_no_label_tells_are_told_by_who_made_them() -> None:
 def test_the_copy_that_kubectl_keeps_is_left_out_with_what_it_repeats() -> None:
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": '{"userData": "x"}'}
     assert redacted({"annotations": annotations}) == {"annotations": {}}
+
+
+class Cluster:
+    """Where Poolhouse is, and pods of somebody else."""
+
+    def __init__(self, home: str, *, may_look_everywhere: bool = True, runs: bool = True) -> None:
+        self._home, self._may_look_everywhere, self._runs = home, may_look_everywhere, runs
+
+    async def list(
+        self, r: Resource, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> tuple[list[Json], str]:
+        if r.plural in ("deployments", "pods") and namespace is None and not self._may_look_everywhere:
+            raise Forbidden("not everywhere", call="list")
+        there = r.plural in ("deployments", "pods") and namespace in (None, self._home) and self._runs
+        assert r.plural != "pods" or label_selector == "app.kubernetes.io/part-of=poolhouse"
+        return ([{"metadata": {"namespace": self._home, "name": "poolhouse-webhook"}}] if there else []), "1"
+
+    async def request(self, method: str, path: str) -> Json:
+        return {"gitVersion": "v1.35.0"}
+
+    async def text(self, path: str, *, query: Json) -> str:
+        return f"the log at {path}"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "logs", "problems"),
+    [
+        pytest.param(Cluster("vms"), ["vms"], [], id="wherever it was installed"),
+        pytest.param(
+            Cluster("poolhouse-system", may_look_everywhere=False), ["poolhouse-system"], [], id="where it usually is"
+        ),
+        pytest.param(
+            Cluster("vms", may_look_everywhere=False),
+            [],
+            ["pods.yaml: there is no pod of ours in poolhouse-system"],
+            id="elsewhere, and it may not be looked for",
+        ),
+        pytest.param(
+            Cluster("vms", runs=False),
+            [],
+            ["pods.yaml: there is no pod of ours in poolhouse-system"],
+            id="nothing runs, which is said",
+        ),
+    ],
+)
+async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[str], problems: list[str]) -> None:
+    pages, said = await collected(cast(Api, cluster), lambda text: None)
+    assert [p.text for p in pages if p.path.startswith("logs/")] == [
+        f"the log at /api/v1/namespaces/{namespace}/pods/poolhouse-webhook/log" for namespace in logs
+    ]
+    assert said == problems
+
+
+async def test_an_embedded_stack_has_no_pods_to_miss() -> None:
+    _, problems = await collected(cast(Api, Cluster("vms", runs=False)), lambda text: None, in_pods=False)
+    assert problems == []

@@ -311,8 +311,8 @@ class WarmPoolSpec(Model):
     claim_policy: ClaimPolicy = ClaimPolicy()
     """What claims may ask for."""
     max_total: Count | None = None
-    """How many machines the pool may have in all, claimed, failed and terminating ones included. Left out: any number.
-    """
+    """How many machines the pool may have in all, claimed, failed and terminating ones included, orphans
+    not. Left out: any number."""
     deletion_policy: Literal["Delete", "Orphan"] = "Delete"
     """What becomes of the waiting machines when the pool is deleted. Claimed ones stay with their claims."""
     paused: bool = False

@@ -18,6 +18,11 @@ def _by_pool(m: Machine) -> Iterator[Hashable]:
         yield m.pool_uid
 
 
+def _by_place(m: Machine) -> Iterator[Hashable]:
+    if m.pool_uid and not m.orphaned:
+        yield m.pool_uid
+
+
 def _by_state(m: Machine) -> Iterator[Hashable]:
     if m.pool_uid and not m.deleting:
         yield m.pool_uid, m.state
@@ -35,6 +40,7 @@ def _by_name(m: Machine) -> Iterator[Hashable]:
 
 INDEXES: Mapping[str, Callable[[Machine], Iterable[Hashable]]] = {
     "pool": _by_pool,
+    "place": _by_place,
     "state": _by_state,
     "claim": _by_claim,
     "name": _by_name,
@@ -83,6 +89,10 @@ class Queues:
     def all(self, pool_uid: str) -> list[Machine]:
         """Every machine that says it is of the pool, those that are claimed or being deleted included."""
         return [self.joined(m) for m in self.machines.by("pool", pool_uid)]
+
+    def places(self, pool_uid: str) -> int:
+        """How many of `maxTotal` are taken: orphans are nobody's, and nobody takes them away."""
+        return len(self.machines.by("place", pool_uid))
 
     def named(self, pool: Key) -> list[Machine]:
         """Machines of all pools that have, or had, this name."""

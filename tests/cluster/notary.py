@@ -32,6 +32,7 @@ class Life:
     cold: bool = False
     """it was made for a claim"""
     ending: bool = False
+    orphaned: bool = False
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Notary:
             self.lives[uid] = Life(metadata["name"], labels.get(meta.POOL_UID, ""), at, cold=bool(claim))
         life = self.lives[uid]
         life.ending = kind == "DELETED" or bool(metadata.get("deletionTimestamp"))
+        life.orphaned = meta.ORPHANED in labels
         if kind == "DELETED":
             return
         if claim and claim not in life.claims:
@@ -132,7 +134,8 @@ class Notary:
         most = self.max_total.get(pool_uid)
         if most is None:
             return
-        total = sum(not each.ending for each in self.lives.values() if each.pool_uid == pool_uid)
+        there = (each for each in self.lives.values() if each.pool_uid == pool_uid)
+        total = sum(not each.ending and not each.orphaned for each in there)
         if total <= most and self.leaders == 1 and not self.late():
             self.excess = False
         if total > (2 * most if self.excess else most):

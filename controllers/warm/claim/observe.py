@@ -117,5 +117,4 @@ class Observe:
         if pool.spec.max_total is None:
             return False
         filling = len(self.filling.open(pool.uid)[0])
-        there = len(self.stores.queues.machines.by("pool", pool.uid))
-        return there + filling + self.floor.demand.making(pool.uid) >= pool.spec.max_total
+        return self.stores.queues.places(pool.uid) + filling + self.floor.demand.making(pool.uid) >= pool.spec.max_total

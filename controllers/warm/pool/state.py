@@ -138,10 +138,11 @@ class State:
 
     @cached_property
     def room(self) -> int:
-        """Machines that may still be made below `maxTotal`; claimed and leaving ones count."""
+        """Machines that may still be made below `maxTotal`; claimed and leaving ones count, orphans don't."""
         if self.pool.spec.max_total is None:
             return self.target
-        return max(0, self.pool.spec.max_total - len(self.machines) - self.making)
+        there = sum(not m.orphaned for m in self.machines)
+        return max(0, self.pool.spec.max_total - there - self.making)
 
     def outdated(self, m: Machine) -> bool:
         return m.uid in self._outdated

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from controllers.warm.claim.line import Line
+from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.observe import Floor, Observe, Stores
 from controllers.warm.machine import Machine
-from controllers.warm.pools import Pool
+from controllers.warm.pools import Misfit, Pool, by_namespace, by_uid
+from kinds.warm import Warm
 from runtime.expectations import Expectations
 from runtime.store import Store
 from tests.controllers.warm.builders import CORDONED, OTHER_TEMPLATE, a_pool, machine
@@ -83,3 +85,19 @@ def test_a_placement_that_is_wanted() -> None:
     east, west = (machine(name, of=PLACES, placement=name) for name in ("east", "west"))
     assert candidate(east, west, pool=PLACES, **EAST) == "east"
     assert candidate(west, pool=PLACES, **EAST) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "full"),
+    [
+        pytest.param({}, True, id="as many as it may have"),
+        pytest.param({"deleting": True}, True, id="those that go among them"),
+        pytest.param({"orphaned": "TemplateChanged"}, False, id="but no orphans"),
+    ],
+)
+def test_a_pool_that_is_full(facts: dict[str, Any], full: bool) -> None:
+    pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
+    pools.put(("ns", "web"), a_pool(2, maxTotal=2))
+    stores = Stores(Store(), pools, queues(*(machine(name, Warm.UNHEALTHY, **facts) for name in "ab")))
+    observe = Observe(stores, Floor(), Expectations(), lambda: 0.0)
+    assert observe(a_claim(), Memory()).full is full

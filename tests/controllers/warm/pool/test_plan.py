@@ -30,6 +30,10 @@ ABROAD = {"guest": a_guest(trouble="Unschedulable", phase="Scheduling", holds=fr
 BROKEN = {"guest": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
 
 
+def old(name: str, was: Warm = Warm.READY, **facts: Any) -> Any:
+    return machine(name, was, of=OLD, **facts)
+
+
 def tired(name: str, **facts: Any) -> Any:
     return machine(name, Warm.UNHEALTHY, check_failures=6, **facts)
 
@@ -71,6 +75,14 @@ def ready(count: int) -> list[Any]:
         ),
         pytest.param(
             state(a_pool(5, maxTotal=2), *ready(2), machine("c", deleting=True)), [], id="those that go count there"
+        ),
+        pytest.param(
+            state(
+                a_pool(3, maxTotal=3, incompatiblePolicy="Orphan"),
+                *(old(f"o{n}", orphaned="TemplateChanged", owner=NOBODY) for n in range(3)),
+            ),
+            [MAKE] * 3,
+            id="orphans don't: they are nobody's",
         ),
         pytest.param(
             state(a_pool(9, refill={"maxConcurrent": 4}), machine("a", NEW, guest=None)),
@@ -471,10 +483,6 @@ def test_making_room(observed: State, expected: list[Any]) -> None:
 )
 def test_trimming(observed: State, expected: list[str]) -> None:
     assert [each[1] for each in doings(observed) if each[0] == "terminate"] == expected
-
-
-def old(name: str, was: Warm = Warm.READY, **facts: Any) -> Any:
-    return machine(name, was, of=OLD, **facts)
 
 
 FOUR_OLD = [old(f"o{n}", born=ago(100 - n)) for n in range(4)]

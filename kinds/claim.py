@@ -37,7 +37,8 @@ class Overrides(Model):
     instancetype: _Name | None = None
     """Name of the instance type."""
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """What the machine boots from: a container disk, the address or name of its first disk's source, or an AMI."""
+    """What the machine boots from: the container disk, or the address or name of the source, of its boot disk; or
+    an AMI."""
     placement: PlacementName | None = None
     """One of the pool's placements, or one of its subnets."""
 

@@ -7,14 +7,18 @@ each override is a question to a template, and a change of a template.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from kinds import meta
-from kinds.look import at, entries
+from kinds.look import at, entries, typed
 
 Json = dict[str, Any]
+
+BOOTED = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
+"""Volumes with a system on them. Others tell a guest something, or are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,11 @@ def instancetype(template: Json) -> str:
 
 
 def image(template: Json) -> str:
-    """What it boots from: a container disk's image, or the address or the DataSource of its first disk."""
-    if found := at(template, "imageID"):
-        return str(found)
-    for holder, key in _images(template):
+    """What it boots from: a container disk's image, or the address or the DataSource of the disk that is made."""
+    if named := at(template, "imageID"):
+        return str(named)
+    if found := _image(template):
+        holder, key = found
         return str(holder[key])
     return ""
 
@@ -88,20 +93,36 @@ def applied(template: Json, want: Wanted) -> Json:
         for field in ("cpu", "memory", "resources"):
             domain.pop(field, None)
         changed["spec"]["instancetype"].pop("revisionName", None)
-    if want.image:
-        holder, key = next(_images(changed))
+    if want.image and (found := _image(changed)):
+        holder, key = found
         holder[key] = want.image
     return changed
 
 
-def _images(template: Json) -> Iterator[tuple[Json, str]]:
-    """Where the image of the first disk that has one is written."""
-    for _, volume in entries(template, "spec", "template", "spec", "volumes"):
-        if isinstance(at(volume, "containerDisk", "image"), str):
-            yield volume["containerDisk"], "image"
+def _image(template: Json) -> tuple[Json, str] | None:
+    """Where the image of the disk that it boots from is written."""
+    volume = _boot_volume(template)
+    if isinstance(at(volume, "containerDisk", "image"), str):
+        return volume["containerDisk"], "image"
+    # A DataVolume makes a claim of its own name.
+    made = at(volume, "dataVolume", "name") or at(volume, "persistentVolumeClaim", "claimName")
     for _, disk in entries(template, "spec", "dataVolumeTemplates"):
+        if not made or at(disk, "metadata", "name") != made:
+            continue
         for kind, key in (("registry", "url"), ("http", "url"), ("pvc", "name"), ("snapshot", "name")):
             if isinstance(at(disk, "spec", "source", kind, key), str):
-                yield disk["spec"]["source"][kind], key
+                return disk["spec"]["source"][kind], key
         if isinstance(at(disk, "spec", "sourceRef", "name"), str):
-            yield disk["spec"]["sourceRef"], "name"
+            return disk["spec"]["sourceRef"], "name"
+    return None
+
+
+def _boot_volume(template: Json) -> Json:
+    """Drivers and installers are in drives: it boots from one of those if it is told to, or has nothing else."""
+    turns: dict[Any, tuple[float, bool, int]] = {}
+    for number, disk in entries(template, "spec", "template", "spec", "domain", "devices", "disks"):
+        order = typed(int, disk, "bootOrder")
+        turns[disk.get("name")] = (inf if order is None else order, "cdrom" in disk, number)
+    last = (inf, False, len(turns))  # a volume that no disk names gets one, after the others
+    volumes = [each for _, each in entries(template, "spec", "template", "spec", "volumes") if BOOTED & each.keys()]
+    return min(volumes, key=lambda each: turns.get(each.get("name"), last), default={})

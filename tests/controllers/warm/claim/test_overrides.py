@@ -15,9 +15,30 @@ Json = dict[str, Any]
 DISK = {"name": "root", "containerDisk": {"image": "fedora:41"}}
 CONTAINER: Json = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}, "volumes": [DISK]}}}}
 TYPED: Json = {"spec": {"instancetype": {"name": "small", "kind": "VirtualMachineInstancetype", "revisionName": "r1"}}}
-REGISTRY: Json = {"spec": {"dataVolumeTemplates": [{"spec": {"source": {"registry": {"url": "docker://a"}}}}]}}
-SOURCE: Json = {"spec": {"dataVolumeTemplates": [{"spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]}}
-BLANK: Json = {"spec": {"dataVolumeTemplates": [{"spec": {"source": {"blank": {}}}}]}}
+DRIVERS = {"name": "virtio", "containerDisk": {"image": "virtio-win:1"}}
+ROOT = {"name": "root", "dataVolume": {"name": "root-disk"}}
+SAYS = {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}}
+
+
+def template(*volumes: Json, disks: tuple[Json, ...] = (), **made: Json) -> Json:
+    """`made` are the dataVolumeTemplates, by name, '_' for '-'."""
+    disks_of = {"devices": {"disks": list(disks)}} if disks else {}
+    return {
+        "spec": {
+            "dataVolumeTemplates": [{"metadata": {"name": k.replace("_", "-")}, "spec": v} for k, v in made.items()],
+            "template": {"spec": {"domain": disks_of, "volumes": list(volumes)}},
+        }
+    }
+
+
+def disk(name: str, boot_order: int | None = None, kind: str = "disk") -> Json:
+    return {"name": name, kind: {}, **({"bootOrder": boot_order} if boot_order is not None else {})}
+
+
+REGISTRY = template(ROOT, root_disk={"source": {"registry": {"url": "docker://a"}}})
+SOURCE = template(ROOT, root_disk={"sourceRef": {"kind": "DataSource", "name": "fedora"}})
+BLANK = template(ROOT, root_disk={"source": {"blank": {}}})
+WINDOWS = {"root_disk": {"source": {"pvc": {"name": "win11"}}}}
 AMAZON: Json = {"instanceType": "mac1.metal", "imageID": "ami-1"}
 
 
@@ -64,6 +85,60 @@ def test_what_is_refused(want: Wanted, allowed: tuple[str, ...] | None, says: st
     found = refused(want, CONTAINER, allowed, {"east": {}})
     assert says in found
     assert bool(found) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("root", 1), disk("virtio", None, "cdrom")), **WINDOWS),
+            "win11",
+            id="drivers in a drive are not what it boots from",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("virtio", None, "cdrom"), disk("root")), **WINDOWS),
+            "win11",
+            id="also where nothing says what comes first",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("virtio", 2), disk("root", 1)), **WINDOWS),
+            "win11",
+            id="what comes first",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("root"), disk("virtio", 1, "cdrom")), **WINDOWS),
+            "virtio-win:1",
+            id="a drive that it is told to boot from",
+        ),
+        pytest.param(template(DRIVERS, disks=(disk("virtio", None, "cdrom"),)), "virtio-win:1", id="or has alone"),
+        pytest.param(
+            template(DISK, DRIVERS, disks=(disk("virtio"), disk("root"))), "virtio-win:1", id="disks in order"
+        ),
+        pytest.param(template(DISK, DRIVERS), "fedora:41", id="else volumes in order"),
+        pytest.param(template(SAYS, DISK, disks=(disk("init"), disk("root"))), "fedora:41", id="what says something"),
+        pytest.param(
+            template(
+                {"name": "root", "persistentVolumeClaim": {"claimName": "root-disk"}},
+                disks=(disk("root"),),
+                data={"source": {"http": {"url": "https://data"}}},
+                root_disk={"source": {"http": {"url": "https://root"}}},
+            ),
+            "https://root",
+            id="its own, and not another disk's",
+        ),
+        pytest.param(
+            template(ROOT, DISK, disks=(disk("root"),), data={"source": {"http": {"url": "https://data"}}}),
+            "",
+            id="a disk that was made before: not another's",
+        ),
+    ],
+)
+def test_the_image_is_that_of_the_disk_that_it_boots_from(found: Json, expected: str) -> None:
+    assert image(found) == expected
+    if expected:
+        other = applied(found, Wanted(image="other"))
+        assert image(other) == "other"
+        assert str(other).count("'other'") == 1
 
 
 def test_an_image_that_cannot_be_exchanged_is_refused() -> None:

@@ -38,6 +38,7 @@ class Pool:
     """creationTimestamp, which sorts as text"""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
+    resource_version: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -94,6 +95,7 @@ class Misfit:
     born: str = ""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
+    resource_version: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -108,6 +110,7 @@ def pool(document: Json) -> Pool | Misfit:
         metadata.get("creationTimestamp") or "",
         metadata.get("deletionTimestamp") is not None,
         tuple(metadata.get("finalizers") or ()),
+        metadata.get("resourceVersion") or "",
     )
     try:
         status = WarmPoolStatus.model_validate(document.get("status") or {})

@@ -86,16 +86,14 @@ class Apply:
         kept = await self._keep(pool, labels, machines)
         removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
         created = await self._create(pool, making, machines)
-        for action in plan.actions:
-            if isinstance(action, Hold):
-                await self._hold(pool, action)
+        held = await self._hold(pool, [a for a in plan.actions if isinstance(a, Hold)])
         return Outcome(
             created.created,
             created.refusal,
             removed.lost,
             kept.ripe,
-            kept.again or removed.again or created.again,
-            created.hindrance or removed.hindrance or kept.hindrance,
+            kept.again or removed.again or created.again or held.again,
+            created.hindrance or removed.hindrance or kept.hindrance or held.hindrance,
         )
 
     def forget(self, uid: str) -> None:
@@ -235,11 +233,20 @@ class Apply:
         with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
             await self.api.patch(POOLS, pool.namespace, pool.name, body, subresource="status")
 
-    async def _hold(self, pool: Pool, action: Hold) -> None:
+    async def _hold(self, pool: Pool, actions: Iterable[Hold]) -> Outcome:
+        """A write of the whole list, so it is refused where that was not seen: it would take away what others hold."""
         rest = [each for each in pool.finalizers if each != FINALIZER]
-        body = {"metadata": {"uid": pool.uid, "finalizers": [*rest, FINALIZER] if action.wanted else rest}}
-        with suppress(NotFound):
-            await self.api.patch(POOLS, pool.namespace, pool.name, body)
+        for action in actions:
+            wanted = [*rest, FINALIZER] if action.wanted else rest
+            change = {"uid": pool.uid, "resourceVersion": pool.resource_version, "finalizers": wanted}
+            try:
+                await self.api.patch(POOLS, pool.namespace, pool.name, {"metadata": change})
+            except NotFound:
+                pass  # it has gone without
+            except PASSING as error:
+                self._again(error, "the pool's finalizer", pool)
+                return Outcome(again=True, hindrance=_hindrance([error]))
+        return Outcome()
 
     def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
         self.events.emit(about(POOLS, pool), kind, reason, said, action=action)

@@ -26,7 +26,8 @@ def ago(seconds: float) -> str:
 
 def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Pool:
     """`given` is in the API's own words: metadata fields and the rest of the spec."""
-    metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "creationTimestamp": ago(3600)}
+    metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "resourceVersion": "1"}
+    metadata["creationTimestamp"] = ago(3600)
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "finalizers"):
         if key in given:
             metadata[key] = given.pop(key)

@@ -12,18 +12,19 @@ from prometheus_client import CollectorRegistry
 
 from controllers.warm.machine import NOBODY, Machine, Standby
 from controllers.warm.machines import HEALTHY, Change, Health, Illegal, Lost, Order, Unsure, legal
-from controllers.warm.pool.actions import Action, Count, Create, Move, Orphan, Rest, Terminate
+from controllers.warm.pool.actions import Action, Count, Create, Hold, Move, Orphan, Rest, Terminate
 from controllers.warm.pool.apply import Apply, Outcome, Refusal, change
+from controllers.warm.pool.leave import FINALIZER
 from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.plan import Plan
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import AlreadyExists, Forbidden, Invalid, Throttled
+from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
 from runtime.events import Events
 from runtime.expectations import Expectations
-from tests.controllers.warm.builders import UID, machine
+from tests.controllers.warm.builders import UID, a_pool, machine
 from tests.controllers.warm.pool.builders import state
 
 
@@ -85,14 +86,27 @@ class Said:
         self.reasons.append(reason)
 
 
+class Finalizers:
+    """An API that is told of the pool's finalizers."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.error: Exception | None = None
+
+    async def patch(self, resource: Any, namespace: str, name: str, change: Any) -> None:
+        self.told.append(change["metadata"])
+        if self.error:
+            raise self.error
+
+
 class Carrying:
     def __init__(self, **raises: Exception) -> None:
         self.shelf, self.said = Shelf({f"web-{name}": error for name, error in raises.items()}), Said()
         self.expectations: Expectations[str] = Expectations()
         self.registry = CollectorRegistry()
         metrics = WarmPoolMetrics(self.registry)
-        # It writes nothing but machines here.
-        self.apply = Apply(cast(Api, None), cast(Events, self.said), self.expectations, metrics, lambda: 0.0)
+        self.api = Finalizers()
+        self.apply = Apply(cast(Api, self.api), cast(Events, self.said), self.expectations, metrics, lambda: 0.0)
 
     async def out(self, *actions: Action) -> Outcome:
         return await self.apply(state(3), Plan(actions), self.shelf)
@@ -231,6 +245,23 @@ async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> Non
     assert carrying.shelf.done == []
     assert carrying.value("invariant_violations_total", invariant="states") == 1
     assert carrying.said.reasons == ["InvariantViolated"]
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        pytest.param(None, False, id="done"),
+        pytest.param(NotFound("gone"), False, id="there is no pool any more"),
+        pytest.param(Conflict("changed"), True, id="another's finalizer may have come meanwhile"),
+        pytest.param(Throttled("later"), True, id="the server is busy"),
+    ],
+)
+async def test_others_finalizers_are_left_to_them(error: Exception | None, again: bool) -> None:
+    carrying = Carrying()
+    carrying.api.error = error
+    found = state(a_pool(0, finalizers=["theirs"]))
+    assert (await carrying.apply(found, Plan((Hold(True, "wanted"),)), carrying.shelf)).again is again
+    assert carrying.api.told == [{"uid": UID, "resourceVersion": "1", "finalizers": ["theirs", FINALIZER]}]
 
 
 def test_what_is_written_for_an_action() -> None:

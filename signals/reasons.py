@@ -203,6 +203,7 @@ MEANINGS: Mapping[str, str] = {
     "PoolFull": "The pool has `maxTotal` VMs.",
     "PoolInvalid": "The pool's spec cannot be read.",
     "PoolNotFound": "There is no pool of this name.",
+    "PoolPaused": "The pool is paused, and none of its VMs can be given: none is made.",
     "QuotaExceeded": "The namespace or the user has as many claims as the pool allows.",
 }
 

@@ -165,13 +165,21 @@ def _queue(s: State, now: datetime) -> Step:
 
 def _make(s: State, why: Failure, now: datetime) -> Step:
     assert s.pool is not None
-    if s.full:
-        most = s.pool.spec.max_total
-        full = Failure("PoolFull", f"{why.message}, and the pool has its maxTotal of {most} machines")
-        return _fail(s, full, now) if s.on_empty == "Fail" else _hold(s, full, now)
+    if (kept := _paused(s)) is None and s.full:
+        kept = Failure("PoolFull", f"the pool has its maxTotal of {s.pool.spec.max_total} machines")
+    if kept is not None:
+        kept = Failure(kept.reason, f"{why.message}, and {kept.message}")
+        return _fail(s, kept, now) if s.on_empty == "Fail" else _hold(s, kept, now)
     if s.trouble is not None:
         return _hold(s, s.trouble, now, phase="Allocating")
     return Make(s.pool, machine_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
+
+
+def _paused(s: State) -> Failure | None:
+    """Why no machine is made, neither for the claim nor by the pool."""
+    if s.pool is None or not s.pool.spec.paused:
+        return None
+    return Failure("PoolPaused", f"warm pool {s.pool.name} is paused, so that none is made")
 
 
 def machine_name(claim: str, uid: str, attempt: int) -> str:
@@ -182,7 +190,7 @@ def machine_name(claim: str, uid: str, attempt: int) -> str:
 
 def _late(s: State) -> Failure:
     waited = f"no machine was bound before {s.bind_by:%H:%M:%S} UTC"
-    held = s.absent or s.over_limit or s.trouble
+    held = s.absent or s.over_limit or s.trouble or _paused(s)
     if held is not None:
         return Failure(held.reason, f"{waited}: {held.message}")
     return Failure("BindTimeout", f"{waited}, it was number {s.place} in line" if s.place else waited)

@@ -37,6 +37,7 @@ BLIND = Health("Unable", "NodeNotReady", "nobody answers")
 PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_US)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
+STILL = a_pool(paused=True)
 WISH = {"labels": {"team": "blue"}}
 SERVED = bound("m", phase="Ready", readyAt=ago(1))
 SERVED["conditions"] = [{"type": "Bound", "status": "True", "reason": "MachineBound", "message": ""}]
@@ -76,6 +77,19 @@ def kind(step: Step) -> Any:
         pytest.param(state(full=True), ("Pending", "PoolFull"), id="the pool may have no more"),
         pytest.param(state(full=True, candidate=READY), (Take, "m"), id="a full pool has ready machines"),
         pytest.param(state(pool=FAIL, full=True), ("Failed", "NoCapacity"), id="and no time to wait for less"),
+        pytest.param(state(pool=STILL), ("Pending", "PoolPaused"), id="a paused pool makes none"),
+        pytest.param(state(pool=STILL, candidate=READY), (Take, "m"), id="and gives what is there"),
+        pytest.param(
+            state(a_claim(overrides={"instancetype": "large"}), pool=STILL, candidate=READY),
+            ("Pending", "PoolPaused"),
+            id="nor one that is otherwise",
+        ),
+        pytest.param(
+            state(a_claim(overrides={"instancetype": "large"}, onEmpty="Fail"), pool=STILL),
+            ("Failed", "PoolPaused"),
+            id="and who is not to wait is told so",
+        ),
+        pytest.param(state(a_claim(onEmpty="Queue"), pool=STILL), Wait, id="who waits in line waits there"),
         pytest.param(
             state(candidate=READY, over_limit=Failure("QuotaExceeded", "")),
             ("Pending", "QuotaExceeded"),
@@ -165,6 +179,11 @@ def kind(step: Step) -> Any:
             state(a_claim(creationTimestamp=ago(301)), over_limit=Failure("QuotaExceeded", "")),
             ("Failed", "QuotaExceeded"),
             id="late, and why",
+        ),
+        pytest.param(
+            state(a_claim(creationTimestamp=ago(301), onEmpty="Queue"), pool=STILL, place=1),
+            ("Failed", "PoolPaused"),
+            id="late, since the pool is paused",
         ),
         # The first compare-and-swap was won
         pytest.param(state(None, taken()), (Check, "m"), id="it runs: it is checked before anything is said"),

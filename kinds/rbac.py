@@ -90,7 +90,14 @@ CLUSTER: Mapping[str, tuple[Grant, ...]] = {
         ),
         Grant("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "disks that outlive their VM"),
         Grant("", ("persistentvolumeclaims",), (*READ, "patch"), "disks that outlive their VM"),
-        Grant("", ("namespaces",), READ, "migration policies select by namespace"),
+        Grant("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
+        Grant(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations",),
+            FOLLOW,
+            "what was stored undecided is completed if the webhook should have seen it",
+            names=(webhooks.DEFAULTING,),
+        ),
         Grant("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
         Grant(
             "migrations.kubevirt.io",

@@ -24,6 +24,9 @@ DEFAULTING = "zz-poolhouse-defaulting"
 OURS = "zz-poolhouse-kinds"
 MUTATE, VALIDATE = "/mutate", "/validate"
 
+DECIDES = f"defaulting.{meta.DOMAIN}"
+"""the entry that decides hardware"""
+
 LEFT_ALONE = ("kube-system", meta.NAMESPACE)
 """namespaces whose VMs are nobody's to default: a cluster must come up without us"""
 _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
@@ -35,6 +38,8 @@ _CHANGES = {
     "name": "changes",
     "expression": "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
 }
+OWN_CONDITIONS = frozenset(str(each["name"]) for each in (_STAYS, _CHANGES))
+"""names of the conditions of `DECIDES` that are ours; others are added at installation"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def configurations(
     common: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
     defaulting = {
         **common,
-        "name": f"defaulting.{meta.DOMAIN}",
+        "name": DECIDES,
         "clientConfig": client(MUTATE),
         "failurePolicy": failure_policy,
         "timeoutSeconds": defaulting_timeout_seconds,

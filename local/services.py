@@ -87,8 +87,8 @@ def _defaulting(ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, 
 
 
 def _engine(places: Places, engine: str, wanted: tuple[str, ...]) -> dict[str, str]:
-    # Completion is the controllers' work and needs the defaulter: without both there is nothing to wait for.
-    completed = "defaulter" in wanted and ("webhook" in wanted or "controllers" in wanted)
+    # What the webhook let through is completed with the defaulter's help: without both there is nothing to wait for.
+    completed = "defaulter" in wanted and "webhook" in wanted
     return {
         "POOLHOUSE_ENGINE": engine,
         "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if completed else "0",

@@ -14,4 +14,4 @@ from runtime.events import Events
 
 def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: Macs = "deterministic") -> Part:
     completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic, macs=macs)
-    return Part("completion", (completion.machines,), completion.controller.run)
+    return Part("completion", completion.informers, completion.controller.run)

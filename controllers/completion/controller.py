@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from controllers.completion.apply import Apply, Json
 from controllers.completion.doubles import by_mac, doubles
-from controllers.completion.observe import MACHINES, Machine, machine, observe
+from controllers.completion.observe import (
+    CONFIGURATIONS,
+    MACHINES,
+    NAMESPACES,
+    Instance,
+    Machine,
+    Namespace,
+    State,
+    machine,
+    namespace,
+    observe,
+)
 from controllers.completion.plan import Complete, DropNote, Wait, plan
+from controllers.completion.registration import Registration, left_alone, registration
+from controllers.completion.started import may_have_run, with_identity
 from defaulter.contract import Away, Macs
+from kinds.webhooks import DEFAULTING
 from runtime.api import Api
 from runtime.backoff import fraction
 from runtime.breaker import Breaker
@@ -28,7 +43,8 @@ SPREAD_SECONDS = 2.0
 
 
 class Completion:
-    """At rest, which is while every VM's hardware is decided, it reads nothing but the watch and writes nothing."""
+    """At rest, which is while every VM's hardware is decided or not ours to decide, it reads nothing but watches and
+    writes nothing."""
 
     def __init__(
         self,
@@ -40,7 +56,11 @@ class Completion:
         workers: int = 8,
     ) -> None:
         """`macs` as the defaulter has it: what it leaves open on purpose is not undecided."""
-        self.machines: Informer[Machine] = Informer(api, MACHINES, partial(machine, macs=macs), indexes={"mac": by_mac})
+        self.machines: Informer[Machine] = Informer(
+            api, MACHINES, partial(machine, macs=macs), indexes={"mac": by_mac, "pending": _pending}
+        )
+        self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, namespace)
+        self.registered: Informer[Registration] = Informer(api, CONFIGURATIONS, registration, name=DEFAULTING)
         self.controller: Controller[Key] = Controller(
             "completion", self.reconcile, workers=workers, metrics=api.metrics
         )
@@ -52,10 +72,19 @@ class Completion:
         self._doubles: dict[Key, tuple[str, ...]] = {}
         """what was said of VMs that have another's MAC address"""
         self.machines.subscribe(self._changed)
+        self.namespaces.subscribe(self._namespace_changed)
+        self.registered.subscribe(self._registration_changed)
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        return self.machines, self.namespaces, self.registered
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.machines.run(), name="completion-machines")
+            for informer in self.informers:
+                group.create_task(informer.run(), name=f"completion-{informer.resource.plural}")
+            for informer in self.informers:
+                await informer.synced()
             group.create_task(self.controller.run(), name="completion")
 
     def _changed(self, old: Machine | None, new: Machine | None) -> None:
@@ -64,27 +93,44 @@ class Completion:
         elif new is None and old is not None:
             self._doubles.pop(old.key, None)
 
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        """It may have opted out, or in, or be selected otherwise."""
+        if new is not None:
+            for m in self.machines.store.by("pending", new.name):
+                self.controller.enqueue(m.key)
+
+    def _registration_changed(self, old: Registration | None, new: Registration | None) -> None:
+        for m in self.machines.store:
+            if m.pending:
+                self.controller.enqueue(m.key)
+
     async def reconcile(self, key: Key) -> float | None:
         known = self.machines.store.get(key)
         if known is None:
             return None
         await self._say_doubles(known)
-        if not known.pending:
+        where = self.namespaces.store.get(("", known.namespace))
+        # A namespace that is not heard of yet has its VMs looked at when it is.
+        if where is None or isinstance(plan(self._state(known, "none", where)), Wait):
             return None
         if known.undefaulted and (pause := self._pause(key)):
             return pause
         observed = await observe(self._api, key, self._macs)
         if observed is None:
             return None
-        state, document = observed
-        match plan(state):
+        found, instance, document = observed
+        match plan(self._state(found, instance, where)):
             case Wait(seconds):
-                return seconds
+                return seconds and seconds * (0.5 + fraction("/".join(key)))
             case DropNote():
                 await self._apply.drop_note(document)
                 return None
             case Complete(reason):
-                return await self._complete(key, document, reason)
+                asked = with_identity(document) if may_have_run(document, instance) else document
+                return await self._complete(key, document, asked, reason)
+
+    def _state(self, m: Machine, instance: Instance, where: Namespace) -> State:
+        return State(m, instance, left_alone(m, where.labels, self.registered.store.get(("", DEFAULTING))))
 
     async def _say_doubles(self, m: Machine) -> None:
         """Once, and again when it is another."""
@@ -96,12 +142,12 @@ class Completion:
         if found:
             self._doubles[m.key] = found
 
-    async def _complete(self, key: Key, document: Json, reason: str) -> float | None:
+    async def _complete(self, key: Key, document: Json, asked: Json, reason: str) -> float | None:
         self.breaker, may = self.breaker.asked(self._now())
         if not may:
             return self._pause(key)
         try:
-            completed = await self._apply.ask(document)
+            completed = await self._apply.ask(asked)
         except Away as away:
             self.breaker = self.breaker.failed(self._now())
             log.info("completion of %s/%s: %s", *key, away.reason)
@@ -114,3 +160,8 @@ class Completion:
     def _pause(self, key: Key) -> float:
         wait = self.breaker.wait_seconds(self._now())
         return wait + SPREAD_SECONDS * fraction("/".join(key)) if wait else 0.0
+
+
+def _pending(m: Machine) -> Iterator[Hashable]:
+    if m.pending:
+        yield m.namespace

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from defaulter.contract import Macs, undefaulted
 from kinds.look import at
-from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
-from kinds.webhooks import LEFT_ALONE
+from kinds.meta import UNDEFAULTED
 from runtime.api import Api, NotFound
 from runtime.resource import Key, Resource
 
@@ -18,6 +18,13 @@ Instance = Literal["none", "going", "running"]
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +37,14 @@ class Machine:
     """changes with the spec; what was refused once is worth another try then"""
     undefaulted: bool
     noted: bool
-    """it says of itself that it is to be completed"""
+    """it says of itself that it is to be completed: it went through the webhook, or we have made it ourselves"""
     deleting: bool
     created: bool
     """by its own status it has an instance; when that changes, its instance is looked at again"""
     state: str
+    since: str = ""
+    """when it was made"""
+    labels: tuple[tuple[str, str], ...] = ()
     macs: tuple[str, ...] = ()
     """of its interfaces, as they are written down"""
 
@@ -47,12 +57,18 @@ class Machine:
         return (self.undefaulted or self.noted) and not self.deleting
 
 
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    labels: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class State:
     machine: Machine
     instance: Instance
-    opted_out: bool
-    """by its namespace; a VM that opted out by itself is not undefaulted"""
+    left_alone: str | None = None
+    """why it is not ours to complete, whatever is undecided; see `registration`"""
 
 
 def machine(document: Json, macs: Macs = "deterministic") -> Machine:
@@ -69,6 +85,8 @@ def machine(document: Json, macs: Macs = "deterministic") -> Machine:
         deleting=bool(metadata.get("deletionTimestamp")),
         created=pending and bool(at(document, "status", "created")),
         state=str(at(document, "status", "printableStatus") or "") if pending else "",
+        since=metadata.get("creationTimestamp", "") if pending else "",
+        labels=tuple(sorted((metadata.get("labels") or {}).items())) if pending else (),
         macs=() if metadata.get("deletionTimestamp") else macs_of(document),
     )
 
@@ -79,22 +97,18 @@ def macs_of(document: Json) -> tuple[str, ...]:
     return tuple(str(mac).lower().replace("-", ":") for each in interfaces if (mac := each.get("macAddress")))
 
 
-async def observe(api: Api, key: Key, macs: Macs) -> tuple[State, Json] | None:
-    """The VM as it is now, not as it was last heard of, and its document; None where there is none."""
-    namespace, name = key
+def namespace(document: Json) -> Namespace:
+    return Namespace(document["metadata"]["name"], document["metadata"].get("labels") or {})
+
+
+async def observe(api: Api, key: Key, macs: Macs) -> tuple[Machine, Instance, Json] | None:
+    """The VM as it is now, not as it was last heard of, its instance, and its document; None where there is none."""
     try:
-        document = await api.get(MACHINES, namespace, name)
+        document = await api.get(MACHINES, *key)
     except NotFound:
         return None
     found = machine(document, macs)
-    if not found.pending:
-        return State(found, "none", opted_out=False), document
-    opted_out = namespace in LEFT_ALONE or await _opted_out(api, namespace)
-    return State(found, await _instance(api, key), opted_out), document
-
-
-async def _opted_out(api: Api, namespace: str) -> bool:
-    return bool(at(await api.get(NAMESPACES, None, namespace), "metadata", "labels", DEFAULTING) == DISABLED)
+    return found, await _instance(api, key) if found.undefaulted else "none", document
 
 
 async def _instance(api: Api, key: Key) -> Instance:

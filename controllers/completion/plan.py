@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from controllers.completion.observe import State
 
-RUNNING_SECONDS = 60.0
-"""A running VM's stop is heard of. Should it be missed, it is found after this time."""
+RUNNING_SECONDS = 4 * 3600.0
+"""A running VM's stop is heard of, by its status. Should that be missed, it is found after this time."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def plan(state: State) -> Action:
         return Wait(None, "it is being deleted")
     if not machine.undefaulted:
         return DropNote("its hardware is decided") if machine.noted else Wait(None, "its hardware is decided")
-    if state.opted_out:
-        return DropNote("its namespace opted out") if machine.noted else Wait(None, "its namespace opted out")
+    if state.left_alone is not None:
+        return DropNote(state.left_alone) if machine.noted else Wait(None, state.left_alone)
     if state.instance == "running":
         return Wait(RUNNING_SECONDS, "it runs: a change now would only say that it must be restarted")
     return Complete("no instance of it exists" if state.instance == "none" else "its instance is going")

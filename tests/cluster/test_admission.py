@@ -337,7 +337,8 @@ async def completing(admission: Admission) -> AsyncIterator[Completion]:
     events = Events(admission.api, "poolhouse.dev/test")
     completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
     tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
-    await completion.machines.synced()
+    for informer in completion.informers:
+        await informer.synced()
     try:
         yield completion
     finally:
@@ -461,6 +462,45 @@ async def test_without_a_webhook_a_vm_is_stored_and_completed_all_the_same(
             return not undefaulted(await admission.api.get(MACHINES, namespace, "web"))
 
         await eventually(complete)
+
+
+@pytest_asyncio.fixture
+async def elders(api: Api, namespace: str) -> None:
+    """VMs that were there before the webhook, by a second at least: a creation time knows no less."""
+    made = [await api.create(MACHINES, vm(namespace, name)) for name in ("elder", "asking")]
+
+    async def passed() -> bool:
+        now = await api.create(MACHINES, vm(namespace, "now"), dry_run=True)
+        return bool(now["metadata"]["creationTimestamp"] > made[-1]["metadata"]["creationTimestamp"])
+
+    await eventually(passed)
+
+
+async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
+    api: Api, namespace: str, elders: None, admission: Admission
+) -> None:
+    exempt = f"{namespace}-exempt"
+    await api.create(NAMESPACES, {"metadata": {"name": exempt}})
+    values = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-"
+    path = [{"op": "add", "path": values, "value": exempt}]
+    await api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING, path, kind="json")
+    await admission.webhook_ends()
+    for where, name in ((exempt, "exempt"), (namespace, "young")):
+        await api.create(MACHINES, vm(where, name))
+    await api.patch(MACHINES, namespace, "asking", {"metadata": {"annotations": {UNDEFAULTED: "Asked"}}})
+
+    async with completing(admission) as completion:
+        for name in ("young", "asking"):
+
+            async def complete(name: str = name) -> bool:
+                return not undefaulted(await api.get(MACHINES, namespace, name))
+
+            await eventually(complete)
+        await eventually(lambda: not len(completion.controller.queue))
+        for where, name in ((namespace, "elder"), (exempt, "exempt")):
+            found = await api.get(MACHINES, where, name)
+            assert (found["spec"], found["metadata"].get("annotations")) == (vm(where, name)["spec"], None)
+    await api.delete(NAMESPACES, None, exempt)
 
 
 async def test_many_vms_that_passed_are_all_completed(admission: Admission, namespace: str) -> None:

@@ -11,10 +11,12 @@ from controllers.completion.observe import Instance, Machine, State, machine
 from controllers.completion.plan import RUNNING_SECONDS, Action, Complete, DropNote, Wait, plan
 from kinds.meta import DEFAULTING, UNDEFAULTED
 
+ELDER = "it is older than the webhook's registration"
 
-def state(instance: Instance = "none", *, opted_out: bool = False, **known: Any) -> State:
+
+def state(instance: Instance = "none", *, left_alone: str | None = None, **known: Any) -> State:
     given = {"generation": 1, "undefaulted": True, "noted": True, "deleting": False, "created": False, "state": ""}
-    return State(Machine("shop", "web", **{**given, **known}), instance, opted_out)
+    return State(Machine("shop", "web", **{**given, **known}), instance, left_alone)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +39,14 @@ def state(instance: Instance = "none", *, opted_out: bool = False, **known: Any)
             id="dropping a note changes no hardware and needs no stop",
         ),
         pytest.param(state(undefaulted=False, noted=False), Wait(None, "its hardware is decided"), id="nothing to do"),
-        pytest.param(state(opted_out=True), DropNote("its namespace opted out"), id="a namespace that opted out"),
         pytest.param(
-            state(opted_out=True, noted=False), Wait(None, "its namespace opted out"), id="one that never had a note"
+            state(left_alone="its namespace opted out"),
+            DropNote("its namespace opted out"),
+            id="a note in a namespace that opted out since",
+        ),
+        pytest.param(state(left_alone=ELDER, noted=False), Wait(None, ELDER), id="who is not ours is not waited for"),
+        pytest.param(
+            state("running", left_alone=ELDER, noted=False), Wait(None, ELDER), id="nor is it looked at while it runs"
         ),
         pytest.param(state(deleting=True), Wait(None, "it is being deleted"), id="a VM that is being deleted"),
     ],
@@ -55,7 +62,9 @@ def document(**changed: Any) -> dict[str, Any]:
 
 
 def test_an_undecided_vm_is_pending() -> None:
-    found = machine(document(status={"created": True, "printableStatus": "Running"}))
+    made = {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"tier": "web"}}
+    found = machine(document(metadata=made, status={"created": True, "printableStatus": "Running"}))
+    assert (found.since, found.labels) == ("2026-01-01T00:00:00Z", (("tier", "web"),))
     assert (found.pending, found.undefaulted, found.noted) == (True, True, False)
     assert (found.generation, found.created, found.state) == (3, True, "Running")
 

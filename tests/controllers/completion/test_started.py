@@ -1,0 +1,52 @@
+"""Who a guest is that has been started before its hardware is decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.completion.observe import Instance
+from controllers.completion.started import may_have_run, with_identity
+
+Json = dict[str, Any]
+
+# KubeVirt's CalculateLegacyUUID("testvm"): of version 5, whatever the VM's namespace is.
+TESTVM = "5a9fc181-957e-5c32-9e5a-2de5e9673531"
+
+
+def vm(state: str = "", *, firmware: Json | None = None, **spec: Any) -> Json:
+    domain: Json = {"devices": {}} if firmware is None else {"devices": {}, "firmware": firmware}
+    return {
+        "metadata": {"namespace": "shop", "name": "testvm"},
+        "spec": {"template": {"spec": {"domain": domain}}, **spec},
+        "status": {"printableStatus": state},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "instance", "ran"),
+    [
+        pytest.param(vm(running=True), "none", False, id="before its first start"),
+        pytest.param(vm("Stopped", running=True), "none", False, id="KubeVirt says Stopped before the first one too"),
+        pytest.param(vm("Stopped", runStrategy="Always"), "none", False, id="likewise by its strategy"),
+        pytest.param(vm("Stopping", running=True), "going", True, id="at its stop"),
+        pytest.param(vm("Stopped", running=False), "none", True, id="halted: nobody knows whether it ran"),
+        pytest.param(vm("Stopped", runStrategy="Manual"), "none", True, id="halted by whoever starts it"),
+        pytest.param(vm(running=False), "none", False, id="KubeVirt has not seen it yet"),
+    ],
+)
+def test_who_may_have_run(found: Json, instance: Instance, ran: bool) -> None:
+    assert may_have_run(found, instance) is ran
+
+
+@pytest.mark.parametrize(
+    ("firmware", "known_by"),
+    [
+        pytest.param(None, {"uuid": TESTVM}, id="the UUID that KubeVirt gives it"),
+        pytest.param({"serial": "a"}, {"serial": "a", "uuid": TESTVM}, id="beside what there is"),
+        pytest.param({"uuid": "b"}, {"uuid": "b"}, id="its own stays"),
+    ],
+)
+def test_who_it_is(firmware: Json | None, known_by: Json) -> None:
+    assert with_identity(vm(firmware=firmware)) == vm(firmware=known_by)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+AGAIN_SECONDS = 3.0
+"""Machines and claims are not listed at one moment, and people claim and release meanwhile: what is found is looked at
+again, when all that was under way is done."""
+
 COUNTS = ("provisioning", "allocating", "claimed", "unhealthy", "unknown", "terminating", "orphaned")
 
 WARMTH = Listing(
@@ -114,8 +118,19 @@ def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
     return {"namespace": namespace, **said, "fixable": finding.delete is not None, "fixed": fixed}
 
 
-async def examined(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
-    """What is found, and in which namespace."""
+async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN_SECONDS) -> list[tuple[str, Finding]]:
+    """What is found in two looks, and in which namespace."""
+
+    def what(where: str, each: Finding) -> tuple[str, str, str]:
+        return where, each.ailment, each.name
+
+    if not (before := {what(*found) for found in await _look(api, namespace)}):
+        return []
+    await asyncio.sleep(again_seconds)
+    return [found for found in await _look(api, namespace) if what(*found) in before]
+
+
+async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.warm.claim.state import CLAIMS, claim
     from controllers.warm.doctor import findings
     from controllers.warm.machine import machine

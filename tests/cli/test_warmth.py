@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import click
+import pytest
 
-from cli.warmth import WARMTH, row
+from cli.warmth import WARMTH, examined, row
+from controllers.warm.claim.state import CLAIMS
+from controllers.warm.machine import CLAIM_KIND, Owner
+from controllers.warm.vm import MACHINES
+from kinds import meta
+from runtime.api import Api
+from runtime.resource import Resource
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 METADATA = {"name": "web", "namespace": "a", "generation": 1, "creationTimestamp": "2026-01-01T23:59:30Z"}
@@ -40,3 +47,41 @@ def test_a_pool_that_nobody_has_looked_at_has_zeros() -> None:
     assert shown() == [
         *("web", "3", "0", "0", "0", "30s", "true", "-", "-", "its last change has not been looked at yet")
     ]
+
+
+FREE: dict[str, Any] = {"metadata": {"name": "web-a", "namespace": "a", "uid": "vm"}}
+MINE = {meta.CLAIM_UID: "c", meta.WARM_STATE: "InUse"}
+OWNED = {"labels": MINE, "ownerReferences": [Owner(CLAIM_KIND, "mine", "c").json()]}
+TAKEN = {"metadata": {**FREE["metadata"], **OWNED}}
+ASKED = {"metadata": {"name": "mine", "namespace": "a", "uid": "c"}, "spec": {}}
+SERVED = {**ASKED, "status": {"phase": "Ready", "poolName": "web", "vmRef": {"name": "web-a", "uid": "vm"}}}
+
+
+class Moments:
+    """An API server whose lists are each of a later moment."""
+
+    def __init__(self, machines: list[list[Any]], claims: list[list[Any]]) -> None:
+        self.left = {MACHINES: [*machines], CLAIMS: [*claims]}
+
+    def now(self) -> datetime:
+        return NOW
+
+    async def list(self, resource: Resource, namespace: str | None, **asked: Any) -> tuple[list[Any], str]:
+        return (self.left[resource].pop(0) if resource in self.left else []), "1"
+
+
+@pytest.mark.parametrize(
+    ("machines", "claims", "expected"),
+    [
+        pytest.param([[TAKEN]], [[SERVED]], [], id="all is well, and looked at once"),
+        pytest.param([[], [TAKEN]], [[SERVED], [SERVED]], [], id="a claim that was served between two lists"),
+        pytest.param([[TAKEN], []], [[], []], [], id="one that was given back between them"),
+        pytest.param([[], []], [[SERVED], [SERVED]], ["Drift"], id="what stays so"),
+        pytest.param([[], [TAKEN]], [[SERVED], []], [], id="something else each time"),
+    ],
+)
+async def test_what_is_on_its_way_is_no_finding(machines: list[Any], claims: list[Any], expected: list[str]) -> None:
+    api = Moments(machines, claims)
+    found = await examined(cast(Api, api), "a", again_seconds=0)
+    assert [each.ailment for _, each in found] == expected
+    assert api.left == {MACHINES: [], CLAIMS: []}

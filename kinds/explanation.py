@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from kinds.model import Json
 from kinds.policy import POLICY
 from kinds.policy_checks import contender
 from kinds.precedence import ANY, Contender, Labels, candidates, missing, reason, superseded
-from kinds.upstream import Upstream
+from kinds.upstream import Upstream, spec
 
 _FIELDS = {"instance": "virtualMachineInstance", "namespace": "namespace"}
 
@@ -25,19 +25,23 @@ class Surroundings:
     policies: tuple[Json, ...] = ()
     kubevirt: Json = field(default_factory=dict)
     """KubeVirt's own object; empty where there is none"""
-    upstream: tuple[Json, ...] = ()
-    """KubeVirt's own migration policies, those that enforce ours among them"""
+    upstream: Sequence[Json] | None = ()
+    """KubeVirt's own migration policies, those that enforce ours among them; None where the asker may not read them"""
     unread: tuple[str, ...] = ()
     """what the asker may not read, in words"""
+    supposed: frozenset[str] = frozenset()
+    """names of the policies that are not so in the cluster: nothing can enforce them yet"""
 
     def having(self, policies: Iterable[Json]) -> Surroundings:
         """The same with these policies in it: new ones, and others in the place of those of the same name."""
         by_name = {at(each, "metadata", "name"): each for each in self.policies}
+        supposed = set(self.supposed)
         for each in policies:
             name = at(each, "metadata", "name")
             created = at(by_name.get(name), "metadata", "creationTimestamp")
             by_name[name] = {**each, "metadata": {**each["metadata"], "creationTimestamp": created}}
-        return replace(self, policies=tuple(by_name.values()))
+            supposed.add(name)
+        return replace(self, policies=tuple(by_name.values()), supposed=frozenset(supposed))
 
     def without(self, *names: str) -> Surroundings:
         left = tuple(each for each in self.policies if at(each, "metadata", "name") not in names)
@@ -74,8 +78,8 @@ def explain(instance: Labels, namespace: Labels, there: Surroundings) -> Json:
     entered = Entered.of(there.policies)
     found = candidates(entered.active, instance, namespace)
     winner = found[0] if found else None
-    specs = {at(each, "metadata", "name"): at(each, "spec") for each in there.policies}
-    settings = effective(specs[winner.name] if winner else None, configuration(there.kubevirt))
+    obeyed = next((each for each in there.policies if winner and at(each, "metadata", "name") == winner.name), None)
+    settings = effective(at(obeyed, "spec"), configuration(there.kubevirt))
     return {
         "policy": winner.name if winner else None,
         "reason": _won(found),
@@ -96,7 +100,8 @@ def explain(instance: Labels, namespace: Labels, there: Surroundings) -> Json:
         },
         "notes": [
             *(f"{what} could not be read, and is not counted here" for what in there.unread),
-            *_obeyed_instead(winner, instance, namespace, there),
+            *_not_enforced(obeyed, there),
+            *_obeyed_instead(obeyed, instance, namespace, there),
             *(
                 f"policy {winner.name} says {name}: {_said(each.unheeded)}, which KubeVirt can do for the whole "
                 f"cluster only; there it is {_said(each.value)}"
@@ -175,16 +180,43 @@ def _wants(scope: str, key: str, value: str, found: str | None) -> str:
     return f"it wants {asked}; the {owner} has " + (f"no label {key}" if found is None else f"{key}={found}")
 
 
-def _obeyed_instead(
-    winner: Contender | None, instance: Labels, namespace: Labels, there: Surroundings
-) -> Iterable[str]:
-    """Policies of KubeVirt's own that it would prefer."""
-    stamped = {**instance, **({meta.MIGRATION_POLICY: winner.name} if winner else {})}
-    for each in map(Upstream.of, there.upstream):
-        ours = winner is not None and each.name == winner.name
-        if not ours and each.matches(stamped, namespace) and (winner is None or each.outranks(winner.name)):
-            instead = f"instead of {winner.name}" if winner else "though none of ours matches"
-            yield f"KubeVirt obeys its own policy {each.name} {instead}: it is in migrations.kubevirt.io, not ours"
+def _not_enforced(obeyed: Json | None, there: Surroundings) -> Iterable[str]:
+    """Why KubeVirt has no policy that says what this one of ours does."""
+    name = at(obeyed, "metadata", "name")
+    if obeyed is None or name in there.supposed:
+        return
+    found = None if there.upstream is None else _enforcer(obeyed, there.upstream)
+    if found is not None and at(found, "spec") == spec(name, at(obeyed, "spec") or {}):
+        return
+    told = next((each for each in at(obeyed, "status", "conditions") or () if each.get("type") == "Enforced"), {})
+    if told.get("status") == "False" and told.get("reason") not in _CONCERNS_OTHERS:
+        yield f"not enforced: {told.get('message')}"
+    elif there.upstream is not None:
+        yield f"not enforced: KubeVirt has no migration policy {name} of ours that says the same"
+
+
+# Of these it is told what they mean for this very VMI.
+_CONCERNS_OTHERS = ("Outranked", "Unsupported")
+
+
+def _enforcer(policy: Json, upstream: Iterable[Json]) -> Json | None:
+    """By controller reference and UID; a name can be anybody's."""
+    uid = at(policy, "metadata", "uid")
+    return next((each for each in upstream if uid and Upstream.of(each).owner == uid), None)
+
+
+def _obeyed_instead(obeyed: Json | None, instance: Labels, namespace: Labels, there: Surroundings) -> Iterable[str]:
+    """The policy of KubeVirt's own that it prefers, if there is one."""
+    name = at(obeyed, "metadata", "name")
+    stamped = {**instance, **({meta.MIGRATION_POLICY: name} if name else {})}
+    upstream = there.upstream or ()
+    ours = None if obeyed is None else _enforcer(obeyed, upstream)
+    others = [Upstream.of(each) for each in upstream if each is not ours]
+    best = min((each for each in others if each.matches(stamped, namespace)), key=lambda each: each.rank, default=None)
+    enforced = ours is not None or name in there.supposed
+    if best is not None and (not enforced or best.outranks(name)):
+        instead = f"instead of {name}" if name else "though none of ours matches"
+        yield f"KubeVirt obeys its own policy {best.name} {instead}: it is in migrations.kubevirt.io, not ours"
 
 
 def _said(value: Any) -> str:

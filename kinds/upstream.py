@@ -29,16 +29,25 @@ class Upstream:
     namespace: tuple[tuple[str, str], ...] = ()
     selects: bool = True
     """False without any selectors: it matches nothing"""
+    owner: str = ""
+    """UID of its controller; empty for none"""
 
     @classmethod
     def of(cls, document: Any) -> Upstream:
         selectors = at(document, "spec", "selectors")
+        owners = at(document, "metadata", "ownerReferences") or ()
         return cls(
             name=str(at(document, "metadata", "name")),
             instance=_pairs(at(selectors, "virtualMachineInstanceSelector")),
             namespace=_pairs(at(selectors, "namespaceSelector")),
             selects=isinstance(selectors, dict),
+            owner=next((str(each.get("uid")) for each in owners if each.get("controller")), ""),
         )
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """The lowest of those that match is obeyed."""
+        return -len(self.instance) - len(self.namespace), -len(self.instance), self.name
 
     def matches(self, instance: Labels, namespace: Labels) -> bool:
         return (
@@ -49,8 +58,7 @@ class Upstream:
 
     def outranks(self, name: str) -> bool:
         """Whether KubeVirt prefers it to the one that enforces our policy of this name, where both match."""
-        count = len(self.instance) + len(self.namespace)
-        return count > 1 or (count == 1 and len(self.instance) == 1 and self.name < name)
+        return self.rank < (-1, -1, name)
 
     def threatens(self, policy: Contender) -> bool:
         """Whether there could be a VMI of this policy's that KubeVirt migrates by the other one."""

@@ -129,7 +129,7 @@ class Explain:
             )
             if found is None
         )
-        return Surroundings(tuple(policies), first[0] if first else {}, tuple(upstream or ()), unread)
+        return Surroundings(tuple(policies), first[0] if first else {}, upstream, unread)
 
     async def _instance(self, asked: Question, token: str | None) -> Json:
         """The VMI; of a halted VM, what its VMI would be."""

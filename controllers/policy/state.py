@@ -134,16 +134,15 @@ def policy(document: Json) -> Policy:
 
 
 def enforcer(document: Json) -> Enforcer:
-    metadata = document["metadata"]
-    owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    metadata, upstream = document["metadata"], Upstream.of(document)
     return Enforcer(
         name=metadata["name"],
         uid=metadata["uid"],
-        owner=owners[0].get("uid", "") if owners else "",
+        owner=upstream.owner,
         marked=at(metadata, "labels", meta.MANAGED_BY) == meta.POOLHOUSE,
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=_object(document.get("spec")),
-        upstream=Upstream.of(document),
+        upstream=upstream,
     )
 
 

@@ -157,8 +157,8 @@ async def controlling(api: Api, **settings: Any) -> AsyncIterator[None]:
 async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
     kubeconfig, controllers = control_plane.kubeconfig, control_plane.kubeconfig_of("controllers")
     async with (
-        await Api.connect(kubeconfig, user_agent="tests") as api,
-        await Api.connect(controllers, user_agent="tests-controllers") as ours,
+        await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api,
+        await Api.connect(controllers, user_agent="tests-controllers", timeout_seconds=60) as ours,
     ):
         await serve(api, *KINDS)
         document = {
@@ -389,9 +389,12 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
         await cluster.policy("web", {"app": "web"})
         await cluster.obeys("vm", "web")
         await cluster.says("web", "Enforced", "KindMissing")
+        (note,) = json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"]
+        assert note.startswith("not enforced: This cluster does not serve migrations.kubevirt.io")
         await serve(cluster.api, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
         await cluster.says("web", "Enforced", "InStep")
         await cluster.enforcer("web", enforcing("web"))
+        assert json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"] == []
 
 
 async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kinds.upstream import spec
+
 Json = dict[str, Any]
 
 
@@ -16,9 +18,21 @@ def policy(
         for which, labels in (("virtualMachineInstanceSelector", instance), ("namespaceSelector", namespace))
         if labels is not None
     }
-    metadata = {"name": name, **({"creationTimestamp": created} if created else {})}
+    metadata = {"name": name, "uid": f"{name}-uid", **({"creationTimestamp": created} if created else {})}
     spec = {**settings, **({"selectors": selectors} if selectors else {})}
     return {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": metadata, "spec": spec}
+
+
+def enforcer(policy: Json, **changed: Any) -> Json:
+    """KubeVirt's policy that enforces this one of ours."""
+    metadata = {"name": policy["metadata"]["name"]}
+    metadata["ownerReferences"] = [{"uid": policy["metadata"]["uid"], "controller": True}]
+    return {
+        "apiVersion": "migrations.kubevirt.io/v1alpha1",
+        "kind": "MigrationPolicy",
+        "metadata": metadata,
+        "spec": spec(metadata["name"], policy["spec"]) | changed,
+    }
 
 
 def upstream(name: str, instance: Json | None = None, namespace: Json | None = None) -> Json:

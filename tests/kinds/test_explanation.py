@@ -8,7 +8,7 @@ from kinds.effective import DEFAULTS, Setting, effective, unheeded
 from kinds.explanation import Hand, Surroundings, explain, impact
 from kinds.precedence import Contender, Selectors
 from kinds.upstream import Upstream, spec
-from tests.kinds.policies import policy, upstream
+from tests.kinds.policies import enforcer, policy, upstream
 
 STAMP = "poolhouse.dev/migration-policy"
 
@@ -55,9 +55,10 @@ def test_a_setting_and_who_said_so(said, cluster, name, setting) -> None:
 
 
 def test_everything_about_one_vm() -> None:
+    both = policy("both", {"gpu": "nvidia"}, {"priority": "high"}, bandwidthPerMigration="64Mi")
     there = Surroundings(
         (
-            policy("both", {"gpu": "nvidia"}, {"priority": "high"}, bandwidthPerMigration="64Mi"),
+            both,
             policy("gpu", {"gpu": ""}),
             policy("intel", {"gpu": "intel"}),
             policy("copy", {"gpu": ""}),
@@ -65,6 +66,7 @@ def test_everything_about_one_vm() -> None:
             policy("wrong", {"gpu": "nv idia"}),
         ),
         kubevirt(allowPostCopy=True),
+        (enforcer(both),),
     )
     told = explain({"gpu": "nvidia"}, {"priority": "high"}, there)
     assert told["policy"] == "both"
@@ -104,6 +106,66 @@ def test_what_kubevirt_will_not_obey_is_told() -> None:
     assert any("policy x instead of p" in note for note in told["notes"])
     assert any("disableTLS" in note for note in told["notes"])
     assert told["settings"]["disableTLS"] == {"value": False, "source": "default", "unheeded": True}
+
+
+def saying(found, **condition):
+    """The policy with its condition Enforced."""
+    return {**found, "status": {"conditions": [{"type": "Active"}, {"type": "Enforced", **condition}]}}
+
+
+P = policy("p", {"a": "1"}, allowPostCopy=True)
+MISSING = "not enforced: KubeVirt has no migration policy p of ours that says the same"
+THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kubevirt.io, not ours"
+
+
+@pytest.mark.parametrize(
+    ("ours", "upstreams", "notes"),
+    [
+        pytest.param(P, [enforcer(P)], [], id="it is enforced"),
+        pytest.param(P, [], [MISSING], id="nothing enforces it"),
+        pytest.param(P, [enforcer(P, allowPostCopy=False)], [MISSING], id="what enforces it says something else"),
+        pytest.param(P, [upstream("p", {"b": "1"})], [MISSING], id="somebody else's has its name"),
+        pytest.param(P, [upstream("p", {"a": "1"})], [MISSING, THEIRS.format("p")], id="and KubeVirt obeys that"),
+        pytest.param(P, [upstream("z", {}, {})], [MISSING, THEIRS.format("z")], id="or what is left"),
+        pytest.param(P, [enforcer(P), upstream("z", {}, {})], [], id="which is as good as nothing otherwise"),
+        pytest.param(
+            P,
+            [enforcer(P), upstream("a", {"a": "1"}), upstream("z", {"a": "1", "b": "2"})],
+            [THEIRS.format("z")],
+            id="only the first of theirs is obeyed",
+        ),
+        pytest.param(
+            saying(P, status="False", reason="Refused", message="It could not be written."),
+            [],
+            ["not enforced: It could not be written."],
+            id="why is known",
+        ),
+        pytest.param(
+            saying(P, status="False", reason="Outranked", message="by x"),
+            [enforcer(P), upstream("x", {"c": "1", "d": "2"})],
+            [],
+            id="what outranks it for other VMs",
+        ),
+        pytest.param(saying(P, status="True", reason="InStep", message=""), [], [MISSING], id="it was a moment ago"),
+        pytest.param(P, None, [], id="nobody may look"),
+        pytest.param(
+            saying(P, status="False", reason="KindMissing", message="There is none."),
+            None,
+            ["not enforced: There is none."],
+            id="nobody may look, but the policy itself tells",
+        ),
+    ],
+)
+def test_whether_kubevirt_obeys_is_told(ours, upstreams, notes) -> None:
+    assert explain({"a": "1", "b": "2"}, {}, Surroundings((ours,), {}, upstreams))["notes"] == notes
+
+
+def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None:
+    refused = saying(P, status="False", reason="Refused", message="It could not be written.")
+    there = Surroundings((refused,)).having([policy("p", {"a": "1"})])
+    assert explain({"a": "1"}, {}, there)["notes"] == []
+    preferred = Surroundings((), {}, (upstream("x", {"a": "1", "b": "2"}),)).having([policy("p", {"a": "1"})])
+    assert explain({"a": "1", "b": "2"}, {}, preferred)["notes"] == [THEIRS.format("x")]
 
 
 def test_what_if_there_were_another_policy() -> None:

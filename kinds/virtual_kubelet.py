@@ -189,6 +189,8 @@ def _entry(reader: Reader, value: Any, index: int, whole: Json, terms: Terms) ->
         or reader.texts(machine.get("initialsecuritygroups"), "VMConfig.InitialSecurityGroups"),
     )
     _left_out(reader, entry, known, here, terms)
+    if terms.to == "vm":
+        reader.problems += _nameless(entry, here)
     return entry
 
 
@@ -200,6 +202,16 @@ def _strangers(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
         meant = get_close_matches(str(key).lower(), names, 1, 0.7)
         hint = f'; did you mean "{names[meant[0]]}"?' if meant else f"; there are {', '.join(FIELDS)}"
         yield Problem(joined(here, key), f"is not a field here{hint}")
+
+
+def _nameless(entry: Entry, here: str) -> Iterator[Problem]:
+    """What nothing in Kubernetes can be called after."""
+    given = {"KeyPair": [entry.key_pair], "ImageID": [entry.image], "InstanceType": [entry.instance_type]}
+    for name, texts in {**given, "Subnets": entry.subnets}.items():
+        for each in texts:
+            if each and not object_name(each):
+                told = "has no letter from a to z and no digit, and names in Kubernetes have nothing else"
+                yield Problem(f"{here}.{name}", f"{shown(each)} {told}; rename it in this file")
 
 
 def _management(reader: Reader, whole: Json, terms: Terms) -> tuple[str, ...]:
@@ -351,6 +363,6 @@ def _needed(entries: list[Entry | None]) -> Iterator[Problem]:
         ("Secret with the public key", [entry.key_pair for entry in there]),
         ("NetworkAttachmentDefinition", [subnet for entry in there for subnet in entry.subnets]),
     ):
-        wanted = dict.fromkeys(object_name(name) for name in names if name)
+        wanted = dict.fromkeys(found for name in names if (found := object_name(name)))
         if wanted:
             yield Problem("", f"must exist before the pools can fill: {kind} {', '.join(wanted)}")

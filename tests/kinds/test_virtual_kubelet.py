@@ -57,6 +57,18 @@ def test_everything_that_the_sample_leaves_out_is_told_at_once() -> None:
     assert "[2]" not in told  # another type than the second
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("KeyPair", "ключ"), ("ImageID", "образ"), ("InstanceType", "--"), ("Subnets", ["s", "сеть"])]
+)
+def test_a_name_of_which_nothing_is_left_is_told(field: str, value: Any) -> None:
+    entry = {**SAMPLE[0], field: value}
+    found = of(entry, terms=Terms(to="vm"))
+    (problem,) = found.problems
+    assert problem.path == f"WarmPoolConfig[0].{field}"
+    assert "no letter from a to z" in problem.message
+    assert not [each for each in found.remarks if each.message.endswith(" ")]
+
+
 def test_a_whole_configuration_fills_the_gaps() -> None:
     found = imported(WHOLE, Terms(namespace="mac"))
     (document,) = found.manifests

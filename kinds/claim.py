@@ -94,7 +94,8 @@ class ClaimSpec(Model):
     later. As the pool says when left out."""
     ttl_seconds: Seconds | None = None
     """Seconds for which the machine is kept, from the moment that it was bound. Then it is destroyed and the claim
-    Expired. May be changed. As the pool says when left out."""
+    Expired. May be changed: to longer than before up to the pool's maximum, while there is the pool. As the pool says
+    when left out."""
     personalization: Personalization | None = None
     """What of the machine is made the claimant's own."""
     release: bool = False

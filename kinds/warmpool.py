@@ -242,9 +242,10 @@ class ClaimPolicy(Model):
     bind_timeout_seconds: Seconds = 300
     """Seconds after which a claim that got no VM fails."""
     default_ttl_seconds: Seconds | None = Field(default=None, alias="defaultTTLSeconds")
-    """Seconds for which a claim that says nothing keeps its VM. Left out: for ever."""
+    """Seconds for which a claim that says nothing keeps its VM. Left out: for ever. A change is for those to come."""
     max_ttl_seconds: Seconds | None = Field(default=None, alias="maxTTLSeconds")
-    """The longest that any claim may keep its VM. Left out: for ever."""
+    """The longest that any claim may keep its VM. Left out: for ever. A lower one takes no time from claims that have
+    their VM, but they can't have more."""
     max_per_namespace: Count | None = None
     """VMs of the pool that claims may have at a time, all together."""
     max_per_user: Count | None = None

@@ -294,8 +294,10 @@ async def test_people_are_warned_before_their_time_ends(desk: Counter, running: 
     await desk.claim("mine", poolName="web", ttlSeconds=4000)
     await desk.becomes("mine", "Ready")
     # As if an hour had passed: less than a tenth of its time is left, and enough to be looked at.
-    before = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
-    await desk.api.patch(CLAIMS, desk.namespace, "mine", {"status": {"boundAt": before}}, subresource="status")
+    before = datetime.now(UTC) - timedelta(hours=1)
+    ends = before + timedelta(seconds=4000)
+    times = {key: f"{each:%Y-%m-%dT%H:%M:%SZ}" for key, each in (("boundAt", before), ("expiresAt", ends))}
+    await desk.api.patch(CLAIMS, desk.namespace, "mine", {"status": times}, subresource="status")
     await until(lambda: desk.reason("mine", "Expiring"), "TimeAlmostOver")
     await desk.hears("ClaimExpiring")
     await desk.alter("mine", ttlSeconds=40_000)
@@ -501,7 +503,7 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
     labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
     metadata = {"namespace": desk.namespace, "name": "left", "labels": labels}
     body = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "metadata": metadata}
-    async with await Api.connect(ours, user_agent="tests") as api:
+    async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
         await api.create(MACHINES, {**body, "spec": {**template()["spec"], "runStrategy": "Halted"}})
     await desk.claim("waiting", poolName="web")
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controllers.warm.claim.actions import News
-from controllers.warm.claim.lifetime import expires_at, warn_at
+from controllers.warm.claim.lifetime import expires_at, granted, warn_at
 from controllers.warm.claim.overrides import mismatch
 from controllers.warm.claim.personal import personalized
 from controllers.warm.claim.state import Failure, State, moment, text
@@ -40,9 +40,7 @@ def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) 
         _yes("Bound", "MachineBound", f"{m.name} is this claim's and nobody else's"),
         _no("Ready", Failure("Activating", f"{m.name} is not handed over yet")),
     ]
-    at = text(now)
-    fresh = s.claim.status.model_copy(update={"bound_at": at})
-    ends = expires_at(_said(s, fresh))
+    ends = granted(s, now)
     return _with(
         s,
         now,
@@ -53,7 +51,7 @@ def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) 
         launch_type=launch,
         launch_reason=reason,
         attempts=s.claim.status.attempts + 1,
-        bound_at=at,
+        bound_at=text(now),
         expires_at=text(ends) if ends else None,
         timings=_timings(s, now, ready=False),
         **ref,
@@ -99,7 +97,6 @@ def in_use(s: State, m: Machine, now: datetime) -> ClaimStatus:
         ready = _no("Ready", Failure("MachineNotReady", f"{m.name}: {state}"))
     expiring = _expiring(s, now)
     personal = personalized(s.claim.spec.personalization, s.refused) if not said.ready_at else []
-    ends = expires_at(s)
     first = not said.ready_at
     return _with(
         s,
@@ -109,7 +106,6 @@ def in_use(s: State, m: Machine, now: datetime) -> ClaimStatus:
         ready_at=text(now) if first else said.ready_at,
         timings=_timings(s, now, ready=True) if first else said.timings,
         addresses=guest.addresses if guest is not None and guest.addresses else said.addresses,
-        expires_at=_same_or(said.expires_at, ends),
     )
 
 
@@ -177,8 +173,9 @@ def _with(s: State, now: datetime, conditions: Iterable[Condition], **change: An
         old = known.get(c.type)
         since = old.last_transition_time if old and old.status == c.status else text(now)
         known[c.type] = c.model_copy(update={"last_transition_time": since, "observed_generation": s.claim.generation})
-    update = {"observed_generation": s.claim.generation, "conditions": tuple(known.values()), **change}
-    return before.model_copy(update=update)
+    # With the generation that is answered goes what it says of the end.
+    answered = {"observed_generation": s.claim.generation, "expires_at": _same_or(before.expires_at, expires_at(s))}
+    return before.model_copy(update={**answered, "conditions": tuple(known.values()), **change})
 
 
 def _timings(s: State, now: datetime, *, ready: bool) -> Timings:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from controllers.warm.claim.actions import Say
 from controllers.warm.claim.choose import chosen
 from controllers.warm.claim.lifetime import expires_at, warn_at
 from controllers.warm.claim.limits import Holders
-from controllers.warm.claim.state import Failure, moment, text
+from controllers.warm.claim.plan import plan
+from controllers.warm.claim.state import Failure, text
+from controllers.warm.machines import HEALTHY, Health
 from controllers.warm.pools import Pool
 from tests.controllers.warm.builders import NOW, a_pool, ago
-from tests.controllers.warm.claim.builders import a_claim, bound, state
+from tests.controllers.warm.claim.builders import a_claim, bound, state, taken
 
 KEY = ("ns", "web")
 
@@ -95,16 +99,72 @@ def test_whoever_names_no_pool_is_told_which_there_are(pools: list[Pool], said: 
         pytest.param(None, {"maxTTLSeconds": 50}, 50, id="nor for ever"),
     ],
 )
-def test_lifetime(own: int | None, policy: dict[str, Any], seconds: int | None) -> None:
-    spec = {"ttlSeconds": own} if own else {}
-    found = state(a_claim(status=bound("m", seconds=0), **spec), pool=a_pool(claimPolicy=policy))
-    expected = NOW + timedelta(seconds=seconds) if seconds else None
-    assert expires_at(found) == expected
+def test_what_is_granted_when_it_is_bound(own: int | None, policy: dict[str, Any], seconds: int | None) -> None:
+    spec: dict[str, Any] = {"ttlSeconds": own} if own else {}
+    found = state(a_claim(**spec), taken(), pool=a_pool(claimPolicy=policy), health=HEALTHY)
+    step = plan(found, NOW)
+    assert isinstance(step, Say)
+    assert step.status.expires_at == (text(NOW + timedelta(seconds=seconds)) if seconds else None)
+    after = replace(found, claim=replace(found.claim, status=step.status))
     if seconds:
-        assert warn_at(found) == NOW + timedelta(seconds=seconds * 0.9)
+        assert warn_at(after) == NOW + timedelta(seconds=seconds * 0.9)
 
 
-def test_a_pool_that_is_gone_limits_no_more_than_it_did() -> None:
-    ends = text(NOW + timedelta(seconds=50))
-    found = state(a_claim(status=bound("m", expiresAt=ends), ttlSeconds=1000), absent=Failure("PoolNotFound", ""))
-    assert expires_at(found) == moment(ends)
+HOUR = 3600
+LOWERED = {"defaultTTLSeconds": HOUR, "maxTTLSeconds": HOUR}
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "policy", "ends"),
+    [
+        # `said` and `ends` are seconds after it was bound, which is two hours ago.
+        pytest.param(None, None, LOWERED, None, id="a limit takes nothing back"),
+        pytest.param(3 * HOUR, None, LOWERED, 3 * HOUR, id="nor anything of it"),
+        pytest.param(3 * HOUR, None, {}, 3 * HOUR, id="nor gives one that is lifted"),
+        pytest.param(3 * HOUR, 3 * HOUR, None, 3 * HOUR, id="and a pool that is gone changes nothing"),
+    ],
+)
+def test_what_the_pool_says_later_is_for_others(
+    said: int | None, own: int | None, policy: dict[str, Any] | None, ends: int | None
+) -> None:
+    assert _end(said, own, policy, changed=False) == ends
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "policy", "ends"),
+    [
+        pytest.param(3 * HOUR, 5 * HOUR, {}, 5 * HOUR, id="longer"),
+        pytest.param(3 * HOUR, HOUR, {}, HOUR, id="shorter, and over with it"),
+        pytest.param(3 * HOUR, 5 * HOUR, {"maxTTLSeconds": 4 * HOUR}, 4 * HOUR, id="longer up to the limit"),
+        pytest.param(3 * HOUR, 5 * HOUR, LOWERED, 3 * HOUR, id="to ask for more never makes it less"),
+        pytest.param(None, 5 * HOUR, LOWERED, 5 * HOUR, id="as little is less than for ever"),
+        pytest.param(3 * HOUR, None, {}, None, id="the claim's own wish is taken back: as the pool says"),
+        pytest.param(3 * HOUR, None, {"maxTTLSeconds": 4 * HOUR}, 4 * HOUR, id="which has its limit"),
+        pytest.param(3 * HOUR, 5 * HOUR, None, 5 * HOUR, id="a pool that is gone limits nothing"),
+        pytest.param(3 * HOUR, HOUR, None, HOUR, id="and what is given back earlier is given back"),
+    ],
+)
+def test_a_claim_that_changes_its_time(
+    said: int | None, own: int | None, policy: dict[str, Any] | None, ends: int | None
+) -> None:
+    assert _end(said, own, policy, changed=True) == ends
+
+
+def _end(said: int | None, own: int | None, policy: dict[str, Any] | None, *, changed: bool) -> float | None:
+    bound_at = NOW - timedelta(hours=2)
+    until = text(bound_at + timedelta(seconds=said)) if said else None
+    status = bound("m", seconds=2 * HOUR, expiresAt=until, observedGeneration=0 if changed else 1)
+    pool: dict[str, Any] = {"absent": None} if policy is None else {"pool": a_pool(claimPolicy=policy)}
+    end = expires_at(state(a_claim(status=status, ttlSeconds=own), **pool))
+    return (end - bound_at).total_seconds() if end is not None else None
+
+
+def test_a_change_is_heard_whatever_is_said_at_that_moment() -> None:
+    """What is not well yet is said with the generation that is answered, and so must the end be."""
+    status = bound("m", "Started", seconds=10, expiresAt=text(NOW + timedelta(seconds=90)), observedGeneration=0)
+    found = state(a_claim(status=status, ttlSeconds=1000), taken(activated=True), health=Health("Failed", "NoAnswer"))
+    step = plan(found, NOW)
+    assert isinstance(step, Say)
+    assert step.status.expires_at == text(NOW + timedelta(seconds=990))
+    after = replace(found.claim, status=step.status)
+    assert expires_at(replace(found, claim=after)) == NOW + timedelta(seconds=990)

@@ -13,6 +13,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from local.engine.disks import Disks
+from local.engine.evacuations import Evacuations
 from local.engine.filler import Filler, NoFiles
 from local.engine.fleet import Equipment, Fleet
 from local.engine.hypervisor import Hypervisor, Simulated
@@ -104,10 +105,11 @@ async def serve(settings: Settings) -> None:
             instances = Instances(api, world, backing.hypervisor, events, pace)
             disks = Disks(api, world, backing.filler)
             migrations = Migrations(api, world, backing.hypervisor, events)
+            evacuations = Evacuations(api, world)
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)
             controllers = (machines.controller, instances.controller, instances.orphans, disks.controller)
-            moving = (migrations.controller, migrations.evacuations)
+            moving = (migrations.controller, evacuations.controller)
             for controller in (*controllers, *moving, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.clear(), name="clear")

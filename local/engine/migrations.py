@@ -14,12 +14,12 @@ from local.engine.hypervisor import Aborted, Hypervisor, Refused
 from local.engine.moving import (
     End,
     Failure,
+    Forget,
     Move,
     Wait,
     begun,
-    drained,
     ended,
-    evacuation,
+    leaving,
     no_post_copy,
     state_patch,
     status_of,
@@ -77,7 +77,6 @@ class Migrations:
         self.controller: Controller[Key] = Controller(
             "migrations", self.reconcile, workers=PARALLEL, deadline_seconds=LONGEST_SECONDS, metrics=api.metrics
         )
-        self.evacuations: Controller[str] = Controller("evacuations", self.evacuate, workers=1, metrics=api.metrics)
         world.migrations.subscribe(self._changed)
         world.instances.subscribe(self._instance_changed)
         world.nodes.subscribe(self._node_changed)
@@ -88,21 +87,15 @@ class Migrations:
         if new is None or new.final:
             self._beginning.discard(migration.uid)
             self._seen_over(migration.key)
-        if new is not None and new.phase == "Failed" and new.evacuates:
-            self.evacuations.enqueue(new.evacuates)
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             task = self._moving.get(migration.key)
             if task is not None:
                 task.cancel()
-        vmi = migration.namespace, migration.vmi
-        # One that is over lets the next of its VMI begin, and the VMI be asked to leave where it is now.
-        for each in self._world.migrations.store.by("vmi", vmi):
+        # One that is over lets the next of its VMI begin.
+        for each in self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
             if not each.final:
                 self.controller.enqueue(each.key)
-        instance = self._world.instances.store.get(vmi)
-        if instance is not None and (new is None or new.final):
-            self.evacuations.enqueue(instance.node)
 
     def _instance_changed(self, old: Instance | None, new: Instance | None) -> None:
         instance = new or old
@@ -112,32 +105,11 @@ class Migrations:
                 self.controller.enqueue(migration.key)
             if (new is None or new.deleted is not None) and migration.key in self._moving:
                 self._moving[migration.key].cancel()
-        if new is not None and (old is None or (old.phase, old.node) != (new.phase, new.node)):
-            self.evacuations.enqueue(new.node)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for migration in self._world.migrations.store.all():
             if not migration.final:
                 self.controller.enqueue(migration.key)
-        if new is not None:
-            self.evacuations.enqueue(new.name)
-
-    async def evacuate(self, node: str) -> float | None:
-        """Asks for a migration of each VMI that must leave the node."""
-        here = self._world.instances.store.by("node", node)
-        leaving, again = drained(self._world.nodes.store.all(), here, self._world.migrations.store.all(), now())
-        for instance in leaving:
-            made = await self._api.create(MIGRATIONS, evacuation(instance))
-            log.info("%s/%s: leaves %s by %s", *instance.key, node, made["metadata"]["name"])
-            await self._seen(made["metadata"]["namespace"], made["metadata"]["name"])
-        return again
-
-    async def _seen(self, namespace: str, name: str) -> None:
-        """Waits until the store has it, or the next look would ask for another one."""
-        for _ in range(50):
-            if self._world.migrations.store.get((namespace, name)) is not None:
-                return
-            await asyncio.sleep(0.1)
 
     async def reconcile(self, key: Key) -> float | None:
         over = self._over.get(key)
@@ -151,12 +123,14 @@ class Migrations:
         instance = self._world.instances.store.get((migration.namespace, migration.vmi))
         others = self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, instance) if instance is not None else (None, "")
-        match what_next(migration, instance, others, target, why_not):
+        match what_next(migration, instance, others, target, why_not, leaving(self._world.nodes.store.all())):
             case Wait(why):
                 await self._write(migration, "Pending", why)
             case End(phase, why) as end:
                 state = await self._close(instance, migration, end) if instance is not None else None
                 await self._write(migration, phase, why, state)
+            case Forget():
+                await self._forget(migration)
             case Move(node):
                 assert instance is not None
                 for each in surplus(others):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -51,6 +51,11 @@ class End:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Nobody needs it any more."""
+
+
+@dataclass(frozen=True)
 class Failure:
     reason: str
     aborted: str = ""
@@ -59,13 +64,18 @@ class Failure:
     """somebody took the migration back"""
 
 
-Next = Wait | Move | End | None
+Next = Wait | Move | End | Forget | None
 
 
 def what_next(
-    migration: Migration, instance: Instance | None, others: Iterable[Migration], target: str | None, why_not: str
+    migration: Migration,
+    instance: Instance | None,
+    others: Iterable[Migration],
+    target: str | None,
+    why_not: str,
+    drained: Collection[str] = (),
 ) -> Next:
-    """`others` are the migrations of the same VMI, `target` is where the VMI could go now."""
+    """`others` are the migrations of the same VMI, `target` is where the VMI could go now, `drained` are nodes."""
     if migration.final or migration.deleted is not None:
         return None
     if instance is None or instance.final or instance.deleted is not None:
@@ -75,6 +85,8 @@ def what_next(
         state = instance.status.get("migrationState") or {}
         there = instance.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
         return End("Succeeded") if there else End("Failed", ENGINE_ENDED)
+    if needless(migration, instance, drained):
+        return Forget()
     if instance.phase != "Running":
         return Wait("the VMI does not run yet")
     if first := next((each for each in others if _before(each, migration)), None):
@@ -86,18 +98,33 @@ def _before(other: Migration, migration: Migration) -> bool:
     return not other.final and (other.created, other.name) < (migration.created, migration.name)
 
 
+def leaving(nodes: Iterable[Node]) -> set[str]:
+    """Those that are drained."""
+    return {node.name for node in nodes if any(key == KUBEVIRT_DRAIN_TAINT for key, _ in node.taints)}
+
+
+def needless(migration: Migration, instance: Instance, drained: Collection[str]) -> bool:
+    """Whether it was to bring the VMI away from a node that is not drained any more, or that the VMI has left. One that
+    has begun goes on, as with KubeVirt."""
+    if not migration.evacuates or migration.phase == "Running" or migration.final or migration.deleted is not None:
+        return False
+    if (instance.status.get("migrationState") or {}).get("migrationUid") == migration.uid:
+        return False
+    return instance.node != migration.evacuates or instance.node not in drained
+
+
 def drained(
     nodes: Iterable[Node], instances: Iterable[Instance], migrations: Iterable[Migration], now: datetime
 ) -> tuple[list[Instance], float | None]:
     """VMIs that are to leave their node and for which nobody has asked it yet, and in how many seconds to look again:
     one that failed to leave is asked again after a pause that grows."""
-    leaving = {node.name for node in nodes if any(key == KUBEVIRT_DRAIN_TAINT for key, _ in node.taints)}
+    left = leaving(nodes)
     asked: dict[Key, list[Migration]] = {}
     for each in migrations:
         asked.setdefault((each.namespace, each.vmi), []).append(each)
     found, waits = [], []
     for instance in instances:
-        if instance.node not in leaving or instance.phase != "Running" or instance.deleted is not None:
+        if instance.node not in left or instance.phase != "Running" or instance.deleted is not None:
             continue
         before = asked.get(instance.key, [])
         if any(not each.final for each in before):

@@ -8,10 +8,12 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from local.engine.evacuations import Evacuations
 from local.engine.faults import Faults
 from local.engine.hypervisor import Refused
 from local.engine.migrations import Migrations
 from local.engine.moving import drained
+from local.engine.views import Instance, Migration
 from runtime.errors import NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.store import Store
@@ -69,6 +71,11 @@ class Server:
 
     async def list(self, resource: Any) -> tuple[list[Json], str]:
         return [], ""
+
+    async def delete(self, resource: Any, namespace: str, name: str, uid: str) -> None:
+        informer = self._seen[resource.plural]
+        assert informer.store.get((namespace, name)).uid == uid
+        informer.sees((namespace, name), None)
 
     async def patch(self, resource: Any, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
         self.writes += 1
@@ -169,6 +176,42 @@ async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_compl
     assert "failed" not in state
 
 
+EVACUATION = migration(evacuates="node-1")
+BEGUN = instance(status={"migrationState": {"migrationUid": EVACUATION.uid}})
+
+
+@pytest.mark.parametrize(
+    ("asked", "vmi", "taints", "stays"),
+    [
+        pytest.param(EVACUATION, instance(), DRAIN, True, id="its node is drained"),
+        pytest.param(EVACUATION, instance(), (), False, id="its node is not drained any more"),
+        pytest.param(EVACUATION, instance(status={"nodeName": "node-2"}), DRAIN, False, id="it has left already"),
+        pytest.param(EVACUATION, BEGUN, (), True, id="it has begun"),
+        pytest.param(migration("Running", evacuates="node-1"), instance(), (), True, id="it is under way"),
+        pytest.param(migration("Failed", evacuates="node-1"), instance(), (), True, id="it is over"),
+        pytest.param(migration(), instance(), (), True, id="somebody asked for it"),
+    ],
+)
+async def test_what_a_drain_asked_for_is_taken_back_with_it(
+    asked: Migration, vmi: Instance, taints: Any, stays: bool
+) -> None:
+    world = a_world()
+    world.migrations.sees(asked.key, asked)
+    world.instances.sees(vmi.key, vmi)
+    engine = Evacuations(Server(world, 0, False), world)  # type: ignore[arg-type]
+    world.nodes.sees(("", "node-1"), node("node-1", taints=taints))
+    assert await engine.reconcile("node-1") is None
+    assert (world.migrations.store.get(asked.key) is not None) is stays
+
+
+async def test_a_vmi_does_not_leave_a_node_that_is_not_drained_any_more() -> None:
+    world, mover = a_world(), Mover()
+    world.migrations.sees(EVACUATION.key, EVACUATION)
+    engine = Migrations(Server(world, 0, False), world, mover, None)  # type: ignore[arg-type]
+    assert await worked_on(engine) == 0
+    assert (mover.moved, world.migrations.store.get(EVACUATION.key)) == ([], None)
+
+
 @pytest.mark.parametrize("order", list(permutations(["VMI", "migration", "node"])), ids=", ".join)
 def test_a_vmi_leaves_the_node_that_it_came_to_in_whatever_order_that_is_seen(
     order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -176,10 +219,9 @@ def test_a_vmi_leaves_the_node_that_it_came_to_in_whatever_order_that_is_seen(
     """Its node is drained as it arrives: the migration that brought it may not be seen to be over yet."""
     world = a_world()
     world.migrations.sees(("default", "m"), migration("Running"))
-    engine = Migrations(SimpleNamespace(metrics=Metrics()), world, None, None)  # type: ignore[arg-type]
+    engine = Evacuations(SimpleNamespace(metrics=Metrics()), world)  # type: ignore[arg-type]
     looked_at: list[str] = []
-    monkeypatch.setattr(engine.controller, "enqueue", lambda key: None)
-    monkeypatch.setattr(engine.evacuations, "enqueue", looked_at.append)
+    monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
 
     leaving: set[str] = set()
     for what in order:

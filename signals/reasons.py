@@ -192,7 +192,7 @@ MEANINGS: Mapping[str, str] = {
     " message is the API server's. Another one is tried after a pause.",
     "NoCapacity": "No VM is ready, and the claim or its pool says to fail then.",
     "BootedBefore": "The VM had booted before it was claimed; what is told at boot came too late.",
-    "NoSecretOfItsOwn": "The VM has no Secret into which the claimant's keys could be put.",
+    "NoSecretOfItsOwn": "The VM has no Secret for the claimant's keys, and no cloud-init told its guest at boot.",
     "NoPublicKey": "The Secret that the claim names is not there, or holds something else than public keys.",
     "GuestNotTold": "The keys are in the VM's Secret, and nothing says that its guest is told of them.",
     "SecretsForbidden": "The controllers may not read or write Secrets of the namespace.",

@@ -32,7 +32,7 @@ from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.overrides import applied
-from controllers.warm.claim.personal import labels, personal_template
+from controllers.warm.claim.personal import labels, personal_template, seed
 from controllers.warm.claim.shelf import spare
 from controllers.warm.claim.state import CLAIMS, Claim, Failure, State, claim, text
 from controllers.warm.claim.wishes import Wishes
@@ -303,8 +303,9 @@ class Apply:
 
     async def _grant(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
         keyed = s.pool is None or wants_key(s.pool.template)
+        seeded = s.pool is None or bool(seed(s.pool.template))
         try:
-            changed, refused = await Wishes(self.api).grant(s.claim, m, keyed=keyed)
+            changed, refused = await Wishes(self.api).grant(s.claim, m, keyed=keyed, seeded=seeded)
         except (Lost, Unsure):
             memory.certain = False
             await self._look(s, holder, memory)

@@ -17,8 +17,12 @@ from controllers.warm.keys import wants_key
 from kinds import meta
 from kinds.claim import Personalization
 from kinds.condition import Condition
+from kinds.look import entries
 
 Json = dict[str, Any]
+
+SEEDS = {"cloudInitNoCloud": "noCloud", "cloudInitConfigDrive": "configDrive"}
+"""the propagation method of an access credential, by the volume that it needs"""
 
 
 def labels(wish: Personalization | None) -> Mapping[str, str]:
@@ -44,14 +48,22 @@ def personal_template(template: Json, wish: Personalization | None) -> Json:
     instance = changed["spec"].setdefault("template", {}).setdefault("spec", {})
     if wish.hostname:
         instance["hostname"] = wish.hostname
-    if wish.ssh_public_key_secret and not wants_key(template):
-        key = {"source": {"secret": {"secretName": wish.ssh_public_key_secret}}, "propagationMethod": {"noCloud": {}}}
+    if wish.ssh_public_key_secret and not wants_key(template) and (method := seed(template)):
+        key = {"source": {"secret": {"secretName": wish.ssh_public_key_secret}}, "propagationMethod": {method: {}}}
         instance["accessCredentials"] = [*(instance.get("accessCredentials") or ()), {"sshPublicKey": key}]
     return changed
 
 
-def beyond(wish: Personalization, launch: str, *, instance: bool, keyed: bool) -> tuple[Failure, ...]:
-    """Wishes that no machine of this launch can be granted. `keyed`: its template asks for a Secret of its own."""
+def seed(template: Json) -> str:
+    """How a guest of the template is told of keys while it boots, or nothing: KubeVirt puts them on a volume that is
+    there, and refuses a VM that has none."""
+    volumes = [each for _, each in entries(template, "spec", "template", "spec", "volumes")]
+    return next((method for kind, method in SEEDS.items() if any(kind in each for each in volumes)), "")
+
+
+def beyond(wish: Personalization, launch: str, *, instance: bool, keyed: bool, seeded: bool) -> tuple[Failure, ...]:
+    """Wishes that no machine of this launch can be granted. `keyed`: its template asks for a Secret of its own;
+    `seeded`: it has a volume for what a guest is told while it boots."""
     found = []
     if reserved := [key for key in wish.labels or () if _reserved(key)]:
         found.append(Failure("LabelsRefused", f"labels: {', '.join(reserved)} is not a claim's to give"))
@@ -71,6 +83,14 @@ def beyond(wish: Personalization, launch: str, *, instance: bool, keyed: bool) -
                 "NoSecretOfItsOwn",
                 f"ssh key: the machine had booted before it was claimed, and has no Secret {meta.CLAIM_KEY}-... of its"
                 f" own: name {meta.CLAIM_KEY} in an access credential of the pool's template",
+            )
+        )
+    elif wish.ssh_public_key_secret and not keyed and not seeded:
+        found.append(
+            Failure(
+                "NoSecretOfItsOwn",
+                f"ssh key: nothing tells the guest: the pool's template needs a {' or '.join(SEEDS)} volume, or an"
+                f" access credential that names {meta.CLAIM_KEY}",
             )
         )
     return tuple(found)

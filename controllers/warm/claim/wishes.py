@@ -28,13 +28,13 @@ SYNCHRONIZED = "AccessCredentialsSynchronized"
 class Wishes:
     api: Api
 
-    async def grant(self, c: Claim, m: Machine, *, keyed: bool) -> tuple[Machine, tuple[Failure, ...]]:
-        """The machine as it is then, and what could not be granted. `keyed`: it has a Secret of its own, as far as its
-        pool's template says. Raises Lost and Unsure, as machines do."""
+    async def grant(self, c: Claim, m: Machine, *, keyed: bool, seeded: bool) -> tuple[Machine, tuple[Failure, ...]]:
+        """The machine as it is then, and what could not be granted. `keyed` and `seeded`: it has a Secret of its own,
+        and a volume of cloud-init, as far as its pool's template says. Raises Lost and Unsure, as machines do."""
         wish = c.spec.personalization
         assert wish is not None
         instance = c.status.instance_ref is not None
-        refused = [*beyond(wish, c.status.launch_type or "", instance=instance, keyed=keyed)]
+        refused = [*beyond(wish, c.status.launch_type or "", instance=instance, keyed=keyed, seeded=seeded)]
         try:
             if wish.labels and not instance:
                 m, why = await self._label(m, dict(labels(wish)))

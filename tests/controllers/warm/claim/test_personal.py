@@ -21,14 +21,20 @@ def wish(**given: Any) -> Personalization:
     return Personalization.model_validate(given)
 
 
-def template(*credentials: Json) -> Json:
-    return {"spec": {"template": {"spec": {"domain": {}, "accessCredentials": list(credentials)}}}}
+def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
+    volumes = [{"name": "root", "containerDisk": {}}, {"name": "init", volume: {"userData": "#cloud-config"}}]
+    instance = {"domain": {}, "accessCredentials": list(credentials), "volumes": volumes}
+    return {"spec": {"template": {"spec": instance}}}
 
 
 @pytest.mark.parametrize(
     ("wished", "facts", "expected"),
     [
         pytest.param(ALL, {"launch": "Cold"}, [], id="what boots for its claim gets all"),
+        pytest.param(
+            ALL, {"launch": "Cold", "seeded": False}, ["NoSecretOfItsOwn"], id="but keys where nothing tells the guest"
+        ),
+        pytest.param(ALL, {"launch": "Cold", "seeded": False, "keyed": True}, [], id="which a Secret of its own does"),
         pytest.param(ALL, {"launch": "Warm"}, ["BootedBefore", "NoSecretOfItsOwn"], id="what has booted gets labels"),
         pytest.param(ALL, {"launch": "Resumed", "keyed": True}, ["BootedBefore"], id="and keys, if made for it"),
         pytest.param(ALL, {"launch": "Warm", "instance": True}, ["BootedBefore", "NotForInstances"], id="an instance"),
@@ -37,7 +43,7 @@ def template(*credentials: Json) -> Json:
     ],
 )
 def test_beyond(wished: Json, facts: Json, expected: list[str]) -> None:
-    found = beyond(wish(**wished), **{"instance": False, "keyed": False, **facts})
+    found = beyond(wish(**wished), **{"instance": False, "keyed": False, "seeded": True, **facts})
     assert [each.reason for each in found] == expected
 
 
@@ -51,6 +57,20 @@ def test_a_machine_that_is_made_for_the_claim_boots_with_its_keys_and_name() -> 
     assert instance["hostname"] == "mine"
     (credential,) = instance["accessCredentials"]
     assert credential["sshPublicKey"]["source"]["secret"]["secretName"] == "my-keys"
+
+
+@pytest.mark.parametrize(
+    ("volume", "methods"),
+    [
+        pytest.param("cloudInitNoCloud", [{"noCloud": {}}], id="cloud-init's own"),
+        pytest.param("cloudInitConfigDrive", [{"configDrive": {}}], id="OpenStack's"),
+        pytest.param("sysprep", [], id="none: KubeVirt would refuse the VM"),
+    ],
+)
+def test_keys_come_by_the_volume_that_there_is(volume: str, methods: list[Json]) -> None:
+    instance = personal_template(template(volume=volume), wish(**ALL))["spec"]["template"]["spec"]
+    assert [each["sshPublicKey"]["propagationMethod"] for each in instance["accessCredentials"]] == methods
+    assert instance["hostname"] == "mine"
 
 
 def test_where_the_template_asks_for_a_secret_of_its_own_keys_come_by_it() -> None:

@@ -5,7 +5,8 @@ ApiError
 ├── AlreadyExists  someone was first
 ├── Conflict       it changed since it was read: read again
 ├── Invalid        the same body will never be accepted: tell its author
-├── Forbidden      we may not (401 too); a quota that is full answers so as well
+├── Forbidden      we may not (401 too), or somebody's policy says no
+│   └── OverQuota  a quota is full: later perhaps, when there is room
 ├── Expired        that resourceVersion is history: list again
 ├── Throttled      later, and not before `retry_after_seconds`
 ├── Unavailable    the server failed; a write may have happened
@@ -15,6 +16,7 @@ ApiError
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -71,6 +73,9 @@ class Invalid(ApiError): ...
 class Forbidden(ApiError): ...
 
 
+class OverQuota(Forbidden): ...
+
+
 class Expired(ApiError): ...
 
 
@@ -85,6 +90,9 @@ class Unreachable(ApiError): ...
 
 UNSURE: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
 """An answer that never came, or is none: what was asked for may have been done."""
+
+QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
+"""Full, or so new that nobody has counted yet."""
 
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -112,8 +120,9 @@ def of_status(
         seconds = _number(details.get("retryAfterSeconds"))
     if seconds is not None:
         seconds = min(seconds, RETRY_AFTER_LIMIT_SECONDS)
-    return _class(number, reason, seconds)(
-        _sentence(status, details),
+    message = _sentence(status, details)
+    return _class(number, reason, seconds, message)(
+        message,
         status=number,
         reason=reason,
         details=details,
@@ -134,7 +143,7 @@ def of_answer(code: int, body: bytes, *, retry_after: str | None = None, now: da
     return of_status(status, code=code, retry_after=retry_after, now=now, call=call)
 
 
-def _class(code: int, reason: str, retry_after_seconds: float | None) -> type[ApiError]:
+def _class(code: int, reason: str, retry_after_seconds: float | None, message: str) -> type[ApiError]:
     if reason == "AlreadyExists":
         return AlreadyExists
     # Events of a watch say it by reason where the code is another one.
@@ -143,6 +152,9 @@ def _class(code: int, reason: str, retry_after_seconds: float | None) -> type[Ap
     # 503 with Retry-After is how the server says "not now" before it has done anything.
     if code == 503 and retry_after_seconds is not None:
         return Throttled
+    # The code and the reason are those of any other refusal.
+    if code == 403 and QUOTA.search(message):
+        return OverQuota
     return CLASSES.get(code, Unavailable if code >= 500 else ApiError)
 
 

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from runtime.batches import slow_start
-from runtime.errors import UNSURE
+from runtime.errors import UNSURE, Forbidden, Invalid, OverQuota
 from runtime.expectations import Expectations
 
 A = TypeVar("A")
 
 MOST = 250
+REMEMBERED = 1000
 
 
 class NotSent(Exception):
@@ -47,6 +48,8 @@ class Writes:
         self._unsure = unsure
         # Owners and verbs whose last writes were all accepted: the next ones need not begin one by one.
         self._trusted: set[tuple[str, str]] = set()
+        # By owner, what was refused for what it is, until it is accepted; the newest last.
+        self._refused: dict[str, dict[Trace, None]] = {}
 
     async def make(
         self,
@@ -59,21 +62,40 @@ class Writes:
         careful: bool = True,
     ) -> list[tuple[A, Exception | None]]:
         """What became of each: None where it was done. Those of the same `verb` begin with one if `careful`, until all
-        of them were accepted once; after a failure the rest is not sent."""
+        of them were accepted once; after a failure the rest is not sent. What was refused before comes last, so that it
+        holds up nothing else."""
         if not actions:
             return []
         # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
         self.expect(owner, actions)
         first = most if not careful or (owner, verb) in self._trusted else 1
         self._trusted.discard((owner, verb))
+        actions = sorted(actions, key=lambda action: self._trace(action) in self._refused.get(owner, ()))
         results = await slow_start([partial(call, action) for action in actions], first=first, most=most)
         answers = [result if isinstance(result, Exception) else None for result in results]
         answers += [NotSent()] * (len(actions) - len(answers))
         made = list(zip(actions, answers, strict=True))
         self.give_up(owner, [a for a, error in made if error is not None and not isinstance(error, self._unsure)])
+        self._remember(owner, made)
         if all(error is None for error in answers):
             self._trusted.add((owner, verb))
         return made
+
+    def refused(self, owner: str) -> frozenset[str]:
+        """Names and UIDs, of the traces of what was refused the last time that it was asked for."""
+        return frozenset(each for trace in self._refused.get(owner, ()) for each in (*trace.appears, *trace.goes))
+
+    def _remember(self, owner: str, made: Sequence[tuple[Any, Exception | None]]) -> None:
+        known = self._refused.pop(owner, {})
+        for action, error in made:
+            trace = self._trace(action)
+            if error is None:
+                known.pop(trace, None)
+            # A full quota has nothing against this one: the next of its turn may find room.
+            elif owner and isinstance(error, Invalid | Forbidden) and not isinstance(error, OverQuota):
+                known[trace] = None
+        if known:
+            self._refused[owner] = dict.fromkeys([*known][-REMEMBERED:])
 
     def expect(self, owner: str, actions: Sequence[Any]) -> None:
         """May be said before, where others must not be surprised meanwhile."""
@@ -90,3 +112,4 @@ class Writes:
     def forget(self, owner: str) -> None:
         """The owner is gone."""
         self._trusted -= {each for each in self._trusted if each[0] == owner}
+        self._refused.pop(owner, None)

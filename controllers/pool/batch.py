@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, Update
+from controllers.pool.naming import has_revision
 from controllers.pool.news import News
 from controllers.pool.state import Failure, Pool
 from runtime.errors import UNSURE, AlreadyExists, Conflict, NotFound, Throttled, Unreachable
@@ -78,6 +79,10 @@ class Batches:
     def give_up(self, pool: Pool, actions: Sequence[Action]) -> None:
         self._writes.give_up(pool.uid, actions)
 
+    def unwanted(self, uid: str) -> frozenset[str]:
+        """What the API server refused the last time: names and UIDs of VMs, and `has_revision` of updates."""
+        return self._writes.refused(uid)
+
     def forget(self, uid: str) -> None:
         """The pool is gone."""
         self._writes.forget(uid)
@@ -94,7 +99,3 @@ def trace(action: Action) -> Trace:
         case Restart():
             return Trace(goes=(action.guest,))
     return Trace()
-
-
-def has_revision(name: str, revision: str) -> str:
-    return f"{name}@{revision}"

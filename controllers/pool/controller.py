@@ -8,14 +8,14 @@ from datetime import datetime
 
 from controllers.pool.actions import Create, Delete, ReleaseDisks
 from controllers.pool.apply import Apply
-from controllers.pool.batch import Outcome, has_revision
+from controllers.pool.batch import Outcome
 from controllers.pool.guest import Guest
 from controllers.pool.keep import release
 from controllers.pool.kept import Kept
 from controllers.pool.leftovers import Leftovers
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.naming import ordinal_of, split
+from controllers.pool.naming import has_revision, ordinal_of, split
 from controllers.pool.news import News
 from controllers.pool.observe import observe
 from controllers.pool.plan import Plan, plan
@@ -86,6 +86,7 @@ class PoolController:
         return [pool.uid if pool else "", *{other.uid for _, other in others}]
 
     def _with_memory(self, state: State) -> State:
+        state = replace(state, unwanted=self.apply.batches.unwanted(state.pool.uid))
         if gone := self._leftovers.suspect(state.pool.uid, self.clock()):
             passed_over = self._leftovers.passed_over(state.pool.uid, self.clock())
             ordinals = {ordinal for name in passed_over if (ordinal := ordinal_of(state.pool.name, name)) is not None}

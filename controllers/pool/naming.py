@@ -26,6 +26,11 @@ def ordinal_of(pool: str, name: str) -> int | None:
     return ordinal if stem == pool else None
 
 
+def has_revision(name: str, revision: str) -> str:
+    """What there is to see of an update."""
+    return f"{name}@{revision}"
+
+
 def free(taken: Collection[int], wanted: int) -> tuple[int, ...]:
     """The lowest ordinals that nobody has."""
     return tuple(islice((n for n in count(FIRST) if n not in taken), max(0, wanted)))

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Restart, SaveRevision, Update
 from controllers.pool.machine import Machine
-from controllers.pool.naming import name_of
+from controllers.pool.naming import has_revision, name_of
 from controllers.pool.progress import stuck
 from controllers.pool.select import ordered
 from controllers.pool.state import State
@@ -58,7 +58,9 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
     reason_to_stop = stuck(state, now)
     # Those whose update was begun come first: they are counted as under way already.
     begun = [m for m in behind if not state.outdated(m)]
-    for m in begun + ordered([m for m in behind if state.outdated(m)], _policy(proactive)):
+    rest = ordered([m for m in behind if state.outdated(m)], _policy(proactive))
+    # One that is refused must not take the room of all others for ever.
+    for m in begun + sorted(rest, key=lambda m: has_revision(m.name, state.revision.label) in state.unwanted):
         if m.ordinal is None or m.stem != state.pool.name:
             yield Wait(m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it")
         elif refusal := _not_its_disk(state, m):

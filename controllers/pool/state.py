@@ -89,6 +89,8 @@ class State:
     settled: bool = True
     """the store shows all that we wrote before"""
     failure: Failure | None = None
+    unwanted: frozenset[str] = frozenset()
+    """what the API server refused the last time: names and UIDs of VMs, and `has_revision` of updates"""
     burst: int = 250
 
     @cached_property

@@ -10,13 +10,16 @@ import pytest
 from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES, POOLS
 from kinds import POOL, meta
 from kinds.crd import crd
-from runtime.api import Invalid, NotFound, Resource
+from runtime.api import Forbidden, Invalid, NotFound, Resource
 from tests.cluster.pooling import CRDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
 
 Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+ADMISSION = "admissionregistration.k8s.io"
+GUARDS = Resource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
+BINDINGS = Resource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
 
@@ -232,12 +235,30 @@ async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: An
     await place.pool(4)
     async with controller(control_plane.kubeconfig):
         await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
-        await until(place.names, web(1, 2))
+        # Which two, is whoever was first: after the first one two are made at once.
+        await until(lambda: count(place), 2)
         # Before, it may say that the quota is not known yet.
         await until(lambda: said(place, "ReplicaFailure", "exceeded quota"), True)
         await place.api.delete(QUOTAS, place.namespace, "few")
         await until(place.names, web(1, 2, 3, 4))
         await until(lambda: condition(place, "ReplicaFailure"), ("False", "NoFailure"))
+
+
+async def test_one_vm_that_is_refused_holds_up_no_others(control_plane: Any, place: Place) -> None:
+    await forbid(place, "request.name != (request.operation == 'DELETE' ? 'web-3' : 'web-2')", "web-2")
+    try:
+        await place.pool(4)
+        async with controller(control_plane.kubeconfig):
+            await until(place.names, web(1, 3, 4))
+            await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
+            await place.meta("web-3", annotations={meta.SCALE_IN: "First"})
+            await place.meta("web-4", annotations={meta.SCALE_IN: "Protect"})
+            await place.change(replicas=1)
+            await until(place.names, web(3, 4))
+            await until(lambda: said(place, "ReplicaFailure", "Delete web-3"), True)
+    finally:
+        for each in (BINDINGS, GUARDS):
+            await place.api.delete(each, None, place.namespace)
 
 
 async def test_a_pool_whose_spec_is_none_says_so_and_blinds_nobody(control_plane: Any, place: Place) -> None:
@@ -318,6 +339,29 @@ async def gone(place: Place) -> bool:
     except NotFound:
         return True
     return False
+
+
+async def forbid(place: Place, allowed: str, refused: str) -> None:
+    """Writes of VMs here for which that doesn't hold, as for the making of the one that is named."""
+    rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["CREATE", "DELETE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
+    constraints = {"resourceRules": [{**rule, "resources": [MACHINES.plural]}], "namespaceSelector": here}
+    validations = [{"expression": allowed, "message": "not today", "reason": "Forbidden"}]
+    spec: Json = {"matchConstraints": constraints, "validations": validations}
+    await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
+    spec = {"policyName": place.namespace, "validationActions": ["Deny"]}
+    await place.api.create(BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
+
+    async def holds() -> bool:
+        probe = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": template()["spec"]}
+        probe["metadata"] = {"namespace": place.namespace, "name": refused}
+        try:
+            await place.api.create(MACHINES, probe, dry_run=True)
+        except Forbidden:
+            return True
+        return False
+
+    await until(holds, True)
 
 
 async def quota_counts(place: Place) -> bool:

@@ -43,6 +43,23 @@ def test_each_answer_is_the_error_that_says_how_to_react(
 
 
 @pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('pods "a" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', True),
+        ('pods "a" is forbidden: status unknown for quota: few, resources: pods', True),
+        ('pods "a" is forbidden: failed quota: few: must specify limits.cpu for: main', False),
+        ('admission webhook "gate.example.com" denied the request: no exceeded quota: of errors here', False),
+        ('pods is forbidden: User "ann" cannot create resource "pods"', False),
+    ],
+)
+def test_a_full_quota_is_told_from_other_refusals(message: str, expected: bool) -> None:
+    body = json.dumps({**status(403, "Forbidden"), "message": message}).encode()
+    error = errors.of_answer(403, body, now=NOW)
+    assert isinstance(error, errors.Forbidden)
+    assert isinstance(error, errors.OverQuota) is expected
+
+
+@pytest.mark.parametrize(
     ("header", "details", "seconds"),
     [
         (None, {}, None),

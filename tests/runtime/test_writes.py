@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runtime.errors import Conflict, Unreachable
+from runtime.errors import Conflict, Forbidden, Invalid, OverQuota, Unreachable
 from runtime.expectations import Expectations
-from runtime.writes import NotSent, Trace, Writes
+from runtime.writes import REMEMBERED, NotSent, Trace, Writes
 
 
 def trace(action: str) -> Trace:
@@ -94,6 +94,49 @@ async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: Writes
     await writes.make("owner", "Create", ["a"], server)
     writes.forget("owner")
     assert await sent() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "rounds"),
+    [
+        pytest.param(Forbidden("not a", status=403), ["a", "bcda", "a"], id="somebody's policy"),
+        pytest.param(Invalid("not a", status=422), ["a", "bcda", "a"], id="it can't be so"),
+        pytest.param(OverQuota("full", status=403), ["a", "a", "a"], id="the next would be refused as well"),
+        pytest.param(Conflict("changed", status=409), ["a", "a", "a"], id="it lost a race"),
+    ],
+)
+async def test_one_that_is_refused_holds_up_no_others(
+    writes: Writes, server: Server, error: Exception, rounds: list[str]
+) -> None:
+    server.answers, left = {"a": error}, ["a", "b", "c", "d"]
+    for asked in rounds:
+        server.asked = []
+        made = await writes.make("owner", "Create", left, server)
+        assert "".join(action for action, _ in server.asked) == asked
+        left = sorted(action for action, failed in made if failed)
+
+
+async def test_what_was_refused_is_known_until_it_is_accepted(writes: Writes, server: Server) -> None:
+    server.answers = {each: Forbidden("no", status=403) for each in ("a", "-b")}
+    for each in ("a", "-b"):
+        await writes.make("owner", "Any", [each], server)
+    await writes.make("another", "Any", ["a"], server)
+    assert writes.refused("owner") == {"a", "-b"}
+    server.answers = {}
+    await writes.make("owner", "Any", ["a"], server)
+    assert writes.refused("owner") == {"-b"}
+    writes.forget("owner")
+    assert not writes.refused("owner")
+    assert writes.refused("another") == {"a"}
+
+
+async def test_not_more_than_so_many_refusals_are_remembered(writes: Writes) -> None:
+    async def refuse(action: str) -> None:
+        raise Forbidden("no", status=403)
+
+    names = [f"n{number}" for number in range(REMEMBERED + 1)]
+    await writes.make("owner", "Create", names, refuse, most=len(names), careful=False)
+    assert writes.refused("owner") == set(names[1:])
 
 
 async def test_nothing_is_no_write(writes: Writes, server: Server) -> None:

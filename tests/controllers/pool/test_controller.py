@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
 from controllers.pool.apply import Apply
-from controllers.pool.batch import Outcome
+from controllers.pool.batch import Batches, Outcome
 from controllers.pool.controller import PoolController
 from controllers.pool.machine import Machine
 from controllers.pool.metrics import PoolMetrics
@@ -33,6 +33,7 @@ class Carrying:
 
     def __init__(self, outcome: Callable[[Plan], Outcome]) -> None:
         self.outcome = outcome
+        self.batches = Batches(cast(News, None), Expectations(), lambda: 0.0)
         self.written: list[PoolStatus] = []
 
     async def __call__(self, state: State, plan: Plan) -> Outcome:

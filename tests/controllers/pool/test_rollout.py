@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,16 @@ def done(observed: State) -> list[tuple[str, str]]:
             four(old(1), old(2), old(3), machine("db-7", revision="r0")),
             [("Update", "web-1")],
             id="a VM of a strange name is left alone and holds nobody up",
+        ),
+        pytest.param(
+            replace(four(*map(old, range(1, 5))), unwanted=frozenset({"web-1@r1", "web-2@r0"})),
+            [("Update", "web-2")],
+            id="one whose update is refused does not take the room of the others",
+        ),
+        pytest.param(
+            replace(four(old(1), machine(2), machine(3), machine(4)), unwanted=frozenset({"web-1@r1"})),
+            [("Update", "web-1")],
+            id="and is tried again when it is its turn",
         ),
         pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
     ],

@@ -134,6 +134,9 @@ class Breaker(Model):
     """Why, in words."""
 
 
+HEALED_REMEMBERED = 1000
+
+
 class Healing(Model):
     """What healing has to remember."""
 
@@ -141,7 +144,9 @@ class Healing(Model):
     """VMs that fail to start now."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
     """VMs that were replaced in all."""
-    machines: Annotated[tuple[HealedMachine, ...], Field(max_length=1000, json_schema_extra=keyed("name"))] = ()
+    machines: Annotated[
+        tuple[HealedMachine, ...], Field(max_length=HEALED_REMEMBERED, json_schema_extra=keyed("name"))
+    ] = ()
     """VMs that were replaced and have not run for long enough since."""
     breaker: Breaker | None = None
     """Whether healing is stopped because too many VMs fail at once."""

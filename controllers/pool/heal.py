@@ -7,7 +7,7 @@ pool's status, which is written before a VM is deleted: a controller that is kil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -15,7 +15,7 @@ from controllers.pool.actions import Action, Heal
 from controllers.pool.machine import Machine
 from controllers.pool.rollout import Room, Wait
 from controllers.pool.state import State
-from kinds.pool import Breaker, HealedMachine, Healing
+from kinds.pool import HEALED_REMEMBERED, Breaker, HealedMachine, Healing
 
 PAUSE = timedelta(minutes=1)
 """How long a VM that was replaced is left alone; twice as long each time after."""
@@ -49,7 +49,7 @@ def failing(state: State) -> list[Machine]:
         return []
     limit = healing.startup_failure_threshold
     found = [m for m in state.alive if m.meant_to_run and not m.ready and m.failures >= limit]
-    return sorted(found, key=lambda m: (-m.failures, m.name))
+    return sorted(found, key=lambda m: (m.uid in state.unwanted, -m.failures, m.name))
 
 
 def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing | None:
@@ -58,9 +58,11 @@ def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing 
         return None
     before = state.pool.status.healing or Healing()
     known = {each.name: each for each in before.machines}
-    running = {m.name for m in state.alive if m.ready}
-    for name in [name for name, each in known.items() if name in running and now >= _not_before(each, now)]:
-        del known[name]  # it has run for as long as it would have been left alone
+    over = {m.name for m in state.alive if m.ready}
+    if not state.missing:  # else it may be the next to come back
+        over |= known.keys() - {m.name for m in state.machines}
+    for name in [name for name, each in known.items() if name in over and now >= _not_before(each, now)]:
+        del known[name]  # it has run for as long as it would have been left alone, or has left the pool
     for name in healed:
         attempts = known[name].attempts + 1 if name in known else 1
         pause = min(PAUSE * 2 ** min(attempts - 1, 30), LONGEST)
@@ -68,7 +70,7 @@ def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing 
     found = Healing(
         failing=len(failing(state)),
         replaced=before.replaced + len(healed),
-        machines=tuple(known[name] for name in sorted(known)),
+        machines=_newest(known.values()),
         breaker=_tried(breaker_of(state, now), healed, now),
     )
     return found if found != Healing() or state.pool.status.healing is not None else None
@@ -134,6 +136,12 @@ def _probes(state: State, now: datetime) -> bool:
     """It is stopped since long enough, and as the status says so: then one VM is tried."""
     before = (state.pool.status.healing or Healing()).breaker
     return before is not None and before.until is not None and now >= datetime.fromisoformat(before.until)
+
+
+def _newest(healed: Iterable[HealedMachine]) -> tuple[HealedMachine, ...]:
+    """As many as there is room for in a status, by name."""
+    newest = sorted(healed, key=lambda each: (each.healed_at or "", each.name))[-HEALED_REMEMBERED:]
+    return tuple(sorted(newest, key=lambda each: each.name))
 
 
 def _tried(breaker: Breaker | None, healed: tuple[str, ...], now: datetime) -> Breaker | None:

@@ -14,6 +14,7 @@ from controllers.pool.machine import Machine
 from controllers.pool.plan import plan
 from controllers.pool.state import Failure, State
 from controllers.pool.status import status
+from kinds.pool import HEALED_REMEMBERED
 from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
 
 Json = dict[str, Any]
@@ -59,6 +60,11 @@ def stopped(seconds_left: float) -> Json:
             ["web-1"],
             id="a full quota is no reason to leave one broken: its room is what the next one takes",
         ),
+        pytest.param(
+            replace(eight(bad(1, failures=9), bad(2), machine(3, ready=False)), unwanted=frozenset({"u-web-1"})),
+            ["web-2"],
+            id="one that may not be deleted does not take the room of the others",
+        ),
         pytest.param(eight(bad(1), bad(2), bad(3)), [], id="when more fail than may be down, it is not the VMs"),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(60)), [], id="it stays stopped"),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),
@@ -97,10 +103,42 @@ def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | No
     assert found.replaced == 1
 
 
-def test_a_vm_that_has_run_long_enough_is_forgotten() -> None:
-    found = remembered(eight(healing={"machines": [memory("web-1", 3, -1), memory("web-2", 1, 30)]}), (), NOW)
+@pytest.mark.parametrize(
+    ("observed", "known"),
+    [
+        pytest.param(eight(healing={"machines": [memory("web-1", 3, -1)]}), [], id="it has run long enough"),
+        pytest.param(eight(healing={"machines": [memory("web-1", 3, 30)]}), ["web-1"], id="not yet"),
+        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 3, -1)]}), ["web-1"], id="it doesn't run"),
+        pytest.param(eight(healing={"machines": [memory("web-9", 3, -1)]}), [], id="it has left the pool"),
+        pytest.param(eight(healing={"machines": [memory("web-9", 3, 30)]}), ["web-9"], id="a moment ago"),
+        pytest.param(
+            eight(machine(9), leaving(1), healing={"machines": [memory("web-1", 3, -1)]}),
+            ["web-1"],
+            id="it is still on its way out",
+        ),
+        pytest.param(
+            state(a_pool(2, autohealing={}, status={"healing": {"machines": [memory("web-1", 3, -1)]}}), machine(2)),
+            ["web-1"],
+            id="it may be the next to come back",
+        ),
+    ],
+)
+def test_how_long_it_is_known_that_a_vm_was_replaced(observed: State, known: list[str]) -> None:
+    found = remembered(observed, (), NOW)
     assert found is not None
-    assert [each.name for each in found.machines] == ["web-2"]
+    assert [each.name for each in found.machines] == known
+
+
+def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
+    before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, HEALED_REMEMBERED + 2)]
+    wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
+    machines = [bad(1), *(machine(n, ready=False) for n in range(2, HEALED_REMEMBERED + 2))]
+    found = remembered(state(wide, *machines), ("web-1",), NOW)
+    assert found is not None
+    names = {each.name for each in found.machines}
+    assert len(names) == HEALED_REMEMBERED
+    assert "web-1" in names
+    assert f"web-{HEALED_REMEMBERED + 1}" not in names
 
 
 def test_what_was_replaced_is_made_without_its_old_disks() -> None:

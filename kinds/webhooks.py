@@ -34,11 +34,22 @@ _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [m
 # A finalizer must come off while we are away, and most writes to a VM (KubeVirt's, of status and of annotations) change
 # no hardware: none of them costs a call. CEL has no error to fail on here, whatever is missing.
 _STAYS = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
-_CHANGES = {
-    "name": "changes",
-    "expression": "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
-}
-OWN_CONDITIONS = frozenset(str(each["name"]) for each in (_STAYS, _CHANGES))
+
+
+def _changes(annotations: Iterable[str] = ()) -> Json:
+    """Something is wanted otherwise: the spec, or these annotations, which are part of it."""
+    before, after = (
+        f"(has({it}.metadata.annotations) && each in {it}.metadata.annotations"
+        f" ? [{it}.metadata.annotations[each]] : [])"
+        for it in ("oldObject", "object")
+    )
+    expression = "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"
+    if names := ", ".join(f"'{name}'" for name in sorted(annotations)):
+        expression += f" || [{names}].exists(each, {before} != {after})"
+    return {"name": "changes", "expression": expression}
+
+
+OWN_CONDITIONS = frozenset(str(each["name"]) for each in (_STAYS, _changes()))
 """names of the conditions of `DECIDES` that are ours; others are added at installation"""
 
 
@@ -92,16 +103,17 @@ def configurations(
             ]
         },
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
-        "matchConditions": [_STAYS, _CHANGES],
+        "matchConditions": [_STAYS, _changes()],
     }
     late = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
     late |= {"name": f"late.{meta.DOMAIN}", "clientConfig": client(VALIDATE), "failurePolicy": "Ignore"}
+    kinds = tuple(kinds)
     ours = {
         **common,
         "failurePolicy": "Fail",
         "timeoutSeconds": timeout_seconds,
         "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
-        "matchConditions": [_STAYS],
+        "matchConditions": [_STAYS, _changes({name for kind in kinds for name in kind.told_in_annotations})],
     }
     mutating = {
         **ours,

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from kinds import webhooks
+from kinds.claim import CLAIM
+from kinds.meta import INSTANCE_TYPE
 from runtime.api import Api, ApiError, NotFound, Resource
 from tests.cluster.test_admission import (
+    ACCOUNTS,
     CONFIGURATIONS,
     INSTANCES,
     MACHINES,
@@ -26,6 +29,7 @@ Json = dict[str, Any]
 __all__ = ["admission", "api", "namespace"]
 
 PODS = Resource("", "v1", "pods", "Pod")
+CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 
@@ -53,13 +57,22 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
     instance["spec"] = instance["spec"]["template"]["spec"]
     await api.create(INSTANCES, instance)
     await api.create(POOLS, pool(namespace))
+    claim: Json = {"metadata": {"name": "ci", "namespace": namespace}, "spec": {"poolName": "web"}}
+    await api.create(CLAIMS, {"apiVersion": CLAIM.api_version, "kind": CLAIM.kind, **claim})
     await closed(admission, namespace)
 
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(MACHINES, namespace, "web", {"spec": {"running": False}})
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(POOLS, namespace, "web", {"spec": {"paused": True}})
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await api.patch(CLAIMS, namespace, "ci", {"metadata": {"annotations": {INSTANCE_TYPE: "large"}}})
 
+    # Of our own kinds as well only what is wanted is held: whoever keeps disks or machines must let go.
+    for resource, name in ((POOLS, "web"), (CLAIMS, "ci")):
+        for part in ({"finalizers": ["test.dev/stay"]}, {"labels": {"a": "b"}}, {"annotations": {"a": "b"}}):
+            await api.patch(resource, namespace, name, {"metadata": part})
+        await api.patch(resource, namespace, name, {"metadata": {"finalizers": None}})
     # KubeVirt goes on: states, labels, finalizers, migrations' marks.
     await api.patch(MACHINES, namespace, "web", {"status": {"ready": True}}, subresource="status")
     await api.patch(INSTANCES, namespace, "web", {"status": {"phase": "Running"}})
@@ -73,6 +86,7 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
     await _absent(api, MACHINES, namespace, "gone")
     await api.delete(POOLS, namespace, "web")
     await _absent(api, POOLS, namespace, "web")
+    await eventually(lambda: _there(api, ACCOUNTS, namespace, "default"))  # without which no pod is taken
     # Nobody asks us about what is not ours: pods of nodes, of the network, our own.
     await api.create(MAPS, {"metadata": {"name": "cni", "namespace": namespace}})
     pod = {"metadata": {"name": "cni", "namespace": namespace}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
@@ -87,6 +101,14 @@ async def test_whoever_is_exempt_is_not_refused_either(admission: Admission, nam
     await admission.api.delete(MACHINES, "kube-system", "exempt")
     labelled = vm(namespace, labels={"poolhouse.dev/defaulting": "disabled"})
     assert (await admission.api.create(MACHINES, labelled))["spec"] == labelled["spec"]
+
+
+async def _there(api: Api, resource: Resource, namespace: str, name: str) -> bool:
+    try:
+        await api.get(resource, namespace, name)
+    except NotFound:
+        return False
+    return True
 
 
 async def _absent(api: Api, resource: Resource, namespace: str, name: str) -> None:

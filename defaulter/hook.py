@@ -30,8 +30,11 @@ Address = dict[str, str]
 _NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
 _NAME, _VALUE = re.compile("[A-Za-z][A-Za-z0-9_-]*"), re.compile("[A-Za-z0-9_.:+ -]{0,64}")
 """of an XML attribute in a record, which is written into domains"""
+_BUS = re.compile("0x[0-9a-f]{2}")
 _DRIVES = ("sata", "scsi")
 _UNITS = {"sata": 6, "scsi": 256}
+_KINDS = {"sata": "drive", "scsi": "drive", "usb": "usb"}
+"""of addresses, by the bus of a disk; those of other buses are of any other kind"""
 
 
 class Damaged(ValueError):
@@ -42,15 +45,27 @@ def seal(domain: Any, libvirt: str, qemu: str) -> str:
     """The record of a domain as libvirt has it. Nothing of the host is in it: no path, source or socket."""
     devices = domain.find("devices")
     machine = domain.find("os/type")
+    controllers = [_controller(element) for element in devices.findall("controller")]
+    addresses = {key: dict(address.attrib) for key, address in _placed(devices)}
     content = {
         "v": VERSION,
         "libvirt": libvirt,
         "qemu": qemu,
         "machine": machine.get("machine", ""),
-        "controllers": [_controller(element) for element in devices.findall("controller")],
-        "addresses": {key: dict(address.attrib) for key, address in _placed(devices)},
+        "controllers": _without_spare_ports(controllers, addresses),
+        "addresses": addresses,
+        "models": {key: _model(device) for key, device in _keyed(devices) if _model(device)},
     }
     return _text({**content, "digest": _digest(content)})
+
+
+def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str, Address]) -> list[dict[str, Any]]:
+    """KubeVirt appends empty ports at each start, behind one that libvirt keeps free: recorded, they would be there
+    twice."""
+    used = [*addresses.values(), *(known["address"] for known in controllers if "address" in known)]
+    buses = [address.get("bus", "") for address in used if address.get("type") == "pci"]
+    free = max((int(bus, 16) for bus in buses if _BUS.fullmatch(bus)), default=0) + 1
+    return [known for known in controllers if known.get("model") != "pcie-root-port" or int(known["index"]) <= free]
 
 
 def read(text: str) -> dict[str, Any]:
@@ -71,22 +86,29 @@ def _is_record(content: dict[str, Any]) -> bool:
     names = [content["libvirt"], content["qemu"], content["machine"]]
     parts = [*content["addresses"].values()]
     for controller in content["controllers"]:
-        names += [controller["type"], controller["index"]]
-        parts += [value for value in controller.values() if not isinstance(value, str)]
-        parts.append({name: value for name, value in controller.items() if isinstance(value, str)})
-    return all(isinstance(name, str) for name in names) and all(map(_are_attributes, parts))
+        own = {name: value for name, value in controller.items() if name in ("type", "index", "model")}
+        names += [own["type"], own["index"]]
+        parts += [own, *(value for name, value in controller.items() if name not in own)]
+    numbered = all(controller["index"].isdecimal() for controller in content["controllers"])
+    texts = all(isinstance(name, str) for name in names) and _are_texts(content.get("models", {}))
+    return numbered and texts and all(map(_are_attributes, parts))
 
 
 def _are_attributes(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(text, str) and _NAME.fullmatch(name) and _VALUE.fullmatch(text) for name, text in value.items()
-    )
+    return _are_texts(value) and all(_NAME.fullmatch(name) and _VALUE.fullmatch(text) for name, text in value.items())
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def same_hardware(one: str, other: str) -> bool:
-    """Whether two records describe the same machine, whichever version wrote them."""
+    """Whether two records describe the same machine, whichever version wrote them: the first ones named no models,
+    and had spare ports in them."""
     first, second = read(one), read(other)
-    return all(first[part] == second[part] for part in ("machine", "controllers", "addresses"))
+    ports = [_without_spare_ports(each["controllers"], each["addresses"]) for each in (first, second)]
+    parts = ("machine", "addresses", *(part for part in ("models",) if part in first))
+    return ports[0] == ports[1] and all(first[part] == second[part] for part in parts)
 
 
 def enforce(text: str, domain: str) -> str:
@@ -101,8 +123,9 @@ def enforce(text: str, domain: str) -> str:
     if devices is None or machine is None or not _same_machine(machine.get("machine", ""), record["machine"]):
         return domain
     _add_controllers(devices, record["controllers"])
-    _place_devices(devices, record["addresses"])
-    _place_drives(devices, record["addresses"])
+    addresses = dict(_still_right(devices, record["addresses"], record.get("models", {})))
+    _place_devices(devices, addresses)
+    _place_drives(devices, addresses)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -131,6 +154,23 @@ def _add_controllers(devices: ET.Element, recorded: list[dict[str, Any]]) -> Non
                     ET.SubElement(controller, element, known[name])
         if controller.find("address") is None and "address" in known and controller.get("model") == known.get("model"):
             ET.SubElement(controller, "address", known["address"])
+
+
+def _still_right(
+    devices: ET.Element, addresses: dict[str, Address], models: dict[str, str]
+) -> Iterator[tuple[str, Address]]:
+    """The recorded addresses of devices that are still what they were: a disk's goes with its bus, a NIC's with its
+    model."""
+    for key, device in _keyed(devices):
+        address, model = addresses.get(key), _model(device)
+        if address is not None and models.get(key, model) == model and _fits(_bus(device), address.get("type")):
+            yield key, address
+
+
+def _fits(bus: str, kind: str | None) -> bool:
+    if bus in _KINDS:
+        return kind == _KINDS[bus]
+    return not bus or kind not in _KINDS.values()
 
 
 def _place_devices(devices: ET.Element, addresses: dict[str, Address]) -> None:
@@ -178,6 +218,12 @@ def _free(bus: str, taken: Any) -> Address:
 def _bus(device: Any) -> str:
     target = device.find("target")
     return "" if device.tag != "disk" or target is None else target.get("bus", "")
+
+
+def _model(device: Any) -> str:
+    """What a device with a name of its own may stop to be while it keeps the name."""
+    model = device.find("model")
+    return str(_bus(device) or (model.get("type", "") if device.tag == "interface" and model is not None else ""))
 
 
 def _place(address: Any) -> tuple[str | None, ...]:

@@ -17,12 +17,10 @@ from click.testing import CliRunner, Result
 from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, Authors, told
 from cli.main import poolhouse
 from defaulter.inventory import place
-from defaulter.kubevirt import Cluster
-from defaulter.once import Once
 from tests.defaulter.builders import disk, nic, spec, vm
-from tests.defaulter.conftest import Libvirt, libvirt, user, warm
+from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
 
-__all__ = ["libvirt", "user", "warm"]
+__all__ = ["libvirt", "recording", "user", "warm"]
 
 Json = dict[str, Any]
 CREATED, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
@@ -108,12 +106,6 @@ def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
 )
 def test_places(address: dict[str, str], shown: str) -> None:
     assert place(address) == shown
-
-
-@pytest.fixture(scope="module")
-def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(Cluster(record=True), "", user, warm) as once:
-        yield Libvirt(once)
 
 
 @contextmanager

@@ -77,3 +77,10 @@ def user() -> tuple[int | None, int | None]:
 def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
     with Once(Cluster(), "", user, warm) as once:
         yield Libvirt(once)
+
+
+@pytest.fixture(scope="session")
+def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    """One that records the hardware too."""
+    with Once(Cluster(record=True), "", user, warm) as once:
+        yield Libvirt(once)

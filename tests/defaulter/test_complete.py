@@ -237,6 +237,16 @@ class TestUpdate:
         assert addresses(answer)["default"] is None
         assert inner(answer)["domain"]["devices"]["interfaces"][0]["macAddress"]
 
+    @pytest.mark.parametrize("device", [disk("root", bus="sata"), nic(model="rtl8139")], ids=["bus", "model"])
+    def test_recorded_or_not_it_is_the_same_machine(
+        self, libvirt: Libvirt, recording: Libvirt, stored: dict[str, Any], device: dict[str, Any]
+    ) -> None:
+        given = {each["name"]: each for each in (disk("root"), disk("data"), nic(), device)}
+        bare = vm(spec(*given.values()))
+        recorded = recording.default(stored).object
+        answer = recording.default(bare, oldObject=recorded).object
+        assert inner(answer) == inner(libvirt.default(bare, oldObject=stored).object)
+
     def test_an_address_given_to_another_device_is_not_kept(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
         bare = vm(spec(disk("root"), disk("data"), disk("new", pciAddress="0000:07:00.0"), nic()))
         after = addresses(libvirt.default(bare, oldObject=stored).object)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,12 @@ from lxml import etree
 
 from defaulter import hook
 from defaulter.contract import HARDWARE, overreach
-from defaulter.kubevirt import Cluster
-from defaulter.once import Once
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
 pytestmark = pytest.mark.libvirt
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(Cluster(record=True), "", user, warm) as once:
-        yield Libvirt(once)
 
 
 def record(document: Json) -> str:
@@ -68,6 +59,22 @@ def test_a_record_is_small_and_holds_nothing_of_the_host(recording: Libvirt) -> 
 def test_twice_is_once_byte_for_byte(recording: Libvirt) -> None:
     once = recording.default(vm(rich())).object
     assert recording.default(once).object == once
+
+
+@pytest.mark.parametrize("nics", [0, 1, 2, 5])
+@pytest.mark.parametrize("memory", ["128Mi", "4Gi"])
+def test_however_many_ports_are_spare_they_are_there_once(recording: Libvirt, nics: int, memory: str) -> None:
+    devices = (disk("root"), disk("sata", bus="sata"), *(nic(f"net{n}") for n in range(nics)))
+    document = vm(spec(*devices, domain={"memory": {"guest": memory}}))
+    once = recording.default(document).object
+    assert recording.default(once).object == once
+    assert ports(recording, once) == ports(recording, document)
+
+
+def ports(libvirt: Libvirt, document: Json) -> list[Json]:
+    """All that a start gives the guest, the recorded ones and KubeVirt's own."""
+    domain = etree.fromstring(libvirt.domain(document))
+    return [hook._controller(each) for each in domain.iterfind("devices/controller")]
 
 
 def test_without_the_setting_nothing_is_recorded(libvirt: Libvirt) -> None:
@@ -121,6 +128,60 @@ def test_a_conventional_nic_stays_too(recording: Libvirt) -> None:
     grown = vm(spec(disk("new"), disk("root"), nic(model="e1000")))
     after = places(recording, recording.default(grown, oldObject=stored).object)
     assert {key: after[key] for key in before} == before
+
+
+def forged(text: str, **change: Any) -> str:
+    """A record with other content and a whole seal. What is None is left out."""
+    content = {key: value for key, value in {**json.loads(text), **change}.items() if value is not None}
+    del content["digest"]
+    return hook._text({**content, "digest": hook._digest(content)})
+
+
+BECOMES = [
+    pytest.param(disk("x"), disk("x", bus="sata"), "drive", id="a virtio disk on SATA"),
+    pytest.param(disk("x"), disk("x", bus="scsi"), "drive", id="a virtio disk on SCSI"),
+    pytest.param(disk("x"), disk("x", bus="usb"), "usb", id="a virtio disk on USB"),
+    pytest.param(disk("x", bus="sata"), disk("x"), "pci", id="a SATA disk on virtio"),
+    pytest.param(disk("x", bus="sata"), disk("x", bus="usb"), "usb", id="a SATA disk on USB"),
+    pytest.param(disk("x", bus="usb"), disk("x"), "pci", id="a USB disk on virtio"),
+    pytest.param(disk("x", bus="usb"), disk("x", bus="sata"), "drive", id="a USB disk on SATA"),
+]
+LIKEWISE = [
+    pytest.param(disk("x", bus="scsi"), disk("x", bus="sata"), "drive", id="a SCSI disk on SATA"),
+    pytest.param(disk("x", bus="sata"), disk("x", bus="scsi"), "drive", id="a SATA disk on SCSI"),
+    pytest.param(nic("x"), nic("x", model="e1000"), "pci", id="a NIC that is conventional now"),
+    pytest.param(nic("x", model="e1000"), nic("x", model="virtio"), "pci", id="a NIC that was conventional"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), [*BECOMES, *LIKEWISE])
+def test_what_becomes_another_device_gets_a_place_of_its_own_kind(
+    recording: Libvirt, before: Json, after: Json, kind: str
+) -> None:
+    others = [disk(f"sata{n}", bus="sata") for n in range(6)] + [disk("scsi", bus="scsi"), disk("last"), nic()]
+    stored = recording.default(vm(spec(*others, before))).object
+    was = places(recording, stored)
+    changed = recording.default(vm(spec(*others, after)), oldObject=stored).object
+    now = places(recording, changed)
+    element = "disk" if "disk" in after else "interface"
+    moved = now.pop(f"{element} ua-x")
+    assert moved["type"] == kind
+    assert moved != was.pop(f"{element} ua-x")
+    assert now == was
+    assert recording.default(changed).object == changed
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), BECOMES)
+def test_a_record_that_names_no_buses_is_as_good_where_places_tell(
+    recording: Libvirt, before: Json, after: Json, kind: str
+) -> None:
+    """As they were written before buses and models were recorded."""
+    stored = recording.default(vm(spec(before, nic()))).object
+    older = forged(record(stored), models=None)
+    stored["spec"]["template"]["metadata"]["annotations"][HARDWARE] = older
+    assert recording.default(stored).object == stored, "it describes the hardware still, and stands"
+    changed = recording.default(vm(spec(after, nic())), oldObject=stored).object
+    assert places(recording, changed)["disk ua-x"]["type"] == kind
 
 
 def test_a_damaged_record_is_refused(recording: Libvirt) -> None:
@@ -180,6 +241,8 @@ def test_a_damaged_record_fails_the_define(text: str) -> None:
     [
         {"controllers": [{"type": "pci"}]},
         {"controllers": [{"type": "pci", "index": 0}]},
+        {"controllers": [{"type": "pci", "index": "first"}]},
+        {"controllers": [{"type": "pci", "index": "0", "address": "0000:01:00.0"}]},
         {"controllers": [{"type": "pci", "index": "0", "address": {"slot": "\x00"}}]},
         {"controllers": [{"type": "pci", "index": "0", "address": {"slot": ["1"]}}]},
         {"controllers": ["pci"]},
@@ -187,18 +250,19 @@ def test_a_damaged_record_fails_the_define(text: str) -> None:
         {"addresses": {"disk ua-root": "0000:01:00.0"}},
         {"addresses": {"disk ua-root": {"sl ot": "1"}}},
         {"addresses": []},
+        {"models": ["virtio"]},
+        {"models": {"disk ua-root": {"bus": "virtio"}}},
         {"machine": None},
+        {"machine": 7},
     ],
 )
 def test_a_seal_does_not_make_a_record(recording: Libvirt, change: Json) -> None:
     """Anybody can seal: what was sealed must have a record's form all the same."""
     document = recording.default(vm(rich())).object
-    content = {**json.loads(record(document)), **change}
-    del content["digest"]
-    forged = hook._text({**content, "digest": hook._digest(content)})
+    text = forged(record(document), **change)
     with pytest.raises(hook.Damaged):
-        hook.enforce(forged, BARE)
-    document["spec"]["template"]["metadata"]["annotations"][HARDWARE] = forged
+        hook.enforce(text, BARE)
+    document["spec"]["template"]["metadata"]["annotations"][HARDWARE] = text
     assert list(recording.default(document).problems) == [f"spec.template.metadata.annotations.{HARDWARE}"]
 
 

@@ -176,7 +176,8 @@ def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
     parts = ("domain", "volumes", "networks", "architecture")
     if cluster.record and draft.get(where.record) is None:
         return False
-    same = all(get(old, (*where.spec, part)) == draft.get((*where.spec, part)) for part in parts)
+    places = [where.record, *((*where.spec, part) for part in parts)]
+    same = all(get(old, place) == draft.get(place) for place in places)
     return same and not any(undecided(draft.document, where, cluster.macs))
 
 

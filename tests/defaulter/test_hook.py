@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +185,16 @@ def test_a_record_that_names_no_buses_is_as_good_where_places_tell(
     assert places(recording, changed)["disk ua-x"]["type"] == kind
 
 
-def test_a_damaged_record_is_refused(recording: Libvirt) -> None:
-    document = recording.default(vm(rich())).object
+@pytest.mark.parametrize("service", ["recording", "libvirt"])
+def test_a_damaged_record_is_refused(recording: Libvirt, service: str, request: pytest.FixtureRequest) -> None:
+    stored = recording.default(vm(rich())).object
+    document = deepcopy(stored)
     annotations = document["spec"]["template"]["metadata"]["annotations"]
     annotations[HARDWARE] = annotations[HARDWARE].replace("0x00", "0x01", 1)
-    (path,) = recording.default(document).problems
-    assert path == f"spec.template.metadata.annotations.{HARDWARE}"
+    asked: Libvirt = request.getfixturevalue(service)
+    for answer in (asked.default(document), asked.default(document, oldObject=stored)):
+        assert list(answer.problems) == [f"spec.template.metadata.annotations.{HARDWARE}"]
+    assert asked.default(document, oldObject=document).object == document, "what is stored can be edited"
 
 
 def run(instance: Json, domain: str) -> subprocess.CompletedProcess[str]:

@@ -34,6 +34,10 @@ class Guest:
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
 
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDS
+
 
 class Transition(NamedTuple):
     last_phase: str

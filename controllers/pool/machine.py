@@ -90,6 +90,8 @@ def machine(document: Json) -> Machine:
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     annotations = metadata.get("annotations") or {}
     stem, ordinal = split(metadata["name"])
+    strategy, created = _strategy(spec), bool(status.get("created"))
+    ended = _has_ended(strategy, status)
     return Machine(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -105,9 +107,10 @@ def machine(document: Json) -> Machine:
         deleted_at=metadata.get("deletionTimestamp") or "",
         keeping=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
         kept_by=annotations.get(meta.KEPT_BY, ""),
-        meant_to_run=_meant_to_run(_strategy(spec), status),
-        strategy=_strategy(spec),
-        exists=bool(status.get("created")),
+        # A VM that is started by hand is meant to run when somebody has started it.
+        meant_to_run=not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
+        strategy=strategy,
+        exists=created and not ended,
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
         migrating=status.get("printableStatus") == "Migrating",
         failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
@@ -123,9 +126,16 @@ def _strategy(spec: Json) -> str:
     return spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted")
 
 
-def _meant_to_run(strategy: str, status: Json) -> bool:
-    # A VM that is started by hand is meant to run when somebody has started it.
-    return strategy in ALWAYS_RUN or (strategy == "Manual" and bool(status.get("created")))
+def _has_ended(strategy: str, status: Json) -> bool:
+    """It has run, and KubeVirt starts it no more until somebody asks."""
+    asked = any(each.get("action") == "Start" for each in status.get("stateChangeRequests") or ())
+    if status.get("printableStatus") != "Stopped" or status.get("startFailure") or asked:
+        return False
+    if strategy == "RerunOnFailure":
+        # One that was not started under this strategy yet, or has failed, is started without anybody's asking.
+        return bool(status.get("runStrategy") == strategy)
+    # Their run stays where it is when it is over; without it, one that runs once is about to start.
+    return strategy in ("Once", "Manual") and bool(status.get("created"))
 
 
 def by_owner(m: Machine) -> Iterator[Hashable]:

@@ -29,6 +29,9 @@ def begun(ordinal: int, **given: Any) -> Machine:
     return machine(ordinal, guest=run, **given)
 
 
+ENDED = Guest("default", "web-1", "run-1", "u-web-1", "r0", phase="Succeeded")
+
+
 def four(*machines: Machine, limit: int = 1, **given: Any) -> State:
     return state(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
 
@@ -120,6 +123,12 @@ def done(observed: State) -> list[tuple[str, str]]:
             [("Update", "web-1")],
             id="and is tried again when it is its turn",
         ),
+        pytest.param(
+            four(halted(1, revision="r0", guest=ENDED, strategy="Once"), old(2), old(3), old(4)),
+            [("Update", "web-2"), ("Update", "web-1")],
+            id="one whose guest has ended costs nothing",
+        ),
+        pytest.param(four(halted(1, guest=ENDED), *map(machine, (2, 3, 4))), [], id="and is not started again for it"),
         pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
     ],
 )

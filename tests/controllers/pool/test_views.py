@@ -46,6 +46,12 @@ def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> 
     assert list(by_stem(found)) == [("default", "web")]
 
 
+STOPPED = {"printableStatus": "Stopped"}
+RERUN = {"runStrategy": "RerunOnFailure"}
+ASKED = {"stateChangeRequests": [{"action": "Stop", "uid": "run"}, {"action": "Start"}]}
+FAILS = {"startFailure": {"consecutiveFailCount": 1}}
+
+
 @pytest.mark.parametrize(
     ("spec", "status", "expected"),
     [
@@ -56,6 +62,26 @@ def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> 
         pytest.param({"runStrategy": "Halted"}, {"created": True}, False, id="Halted, on its way down"),
         pytest.param({"runStrategy": "Manual"}, {}, False, id="Manual, not started"),
         pytest.param({"runStrategy": "Manual"}, {"created": True}, True, id="Manual, started"),
+        pytest.param({"runStrategy": "Once"}, {}, True, id="Once"),
+        pytest.param({"runStrategy": "Always"}, STOPPED | {"runStrategy": "Always"}, True, id="Always, ended"),
+        pytest.param({"runStrategy": "RerunOnFailure"}, STOPPED | RERUN, False, id="RerunOnFailure, shut down"),
+        pytest.param({"runStrategy": "RerunOnFailure"}, STOPPED, True, id="RerunOnFailure, never started"),
+        pytest.param(
+            {"runStrategy": "RerunOnFailure"},
+            STOPPED | {"runStrategy": "Halted"},
+            True,
+            id="RerunOnFailure, was halted",
+        ),
+        pytest.param({"runStrategy": "RerunOnFailure"}, STOPPED | RERUN | ASKED, True, id="RerunOnFailure, rerun"),
+        pytest.param({"runStrategy": "RerunOnFailure"}, STOPPED | RERUN | FAILS, True, id="RerunOnFailure, fails"),
+        pytest.param({"runStrategy": "RerunOnFailure"}, {**RERUN, "created": True}, True, id="RerunOnFailure, runs"),
+        pytest.param({"runStrategy": "Once"}, STOPPED | {"created": True}, False, id="Once, ended"),
+        pytest.param({"runStrategy": "Once"}, STOPPED | {"created": True} | FAILS, True, id="Once, failed to start"),
+        pytest.param({"runStrategy": "Once"}, STOPPED, True, id="Once, about to start"),
+        pytest.param({"runStrategy": "Manual"}, STOPPED | {"created": True}, False, id="Manual, ended"),
+        pytest.param(
+            {"runStrategy": "Manual"}, STOPPED | {"created": True} | ASKED, True, id="Manual, asked for again"
+        ),
         pytest.param({}, {}, False, id="nothing said"),
     ],
 )
@@ -67,6 +93,9 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     assert machine(vm(spec={"running": False})).available
     assert not machine(vm(spec={"running": False}, status={"created": True})).available
     assert not machine(vm(spec={"running": True})).available
+    over = machine(vm(spec={"runStrategy": "Once"}, status={**STOPPED, "created": True}))
+    assert replace(over, guest=Guest("default", "web-1", "run", phase="Succeeded")).available
+    assert over.halted
     found = machine(vm(spec={"running": True}, status={"created": True, "ready": True}))
     assert not found.available, "its run is not seen"
     assert replace(found, guest=Guest("default", "web-1", "run")).available

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from local.engine import driver
 from local.engine.domain import Domain
+from local.engine.live import see_through
 from local.engine.terms import Terms
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ CALL_SECONDS = 15.0
 # The first define of a daemon asks QEMU what it can do, which takes seconds.
 LAUNCH_SECONDS = 90.0
 RETRY_SECONDS = 0.5
-ABORTS, ABORT_SECONDS = 15, 1.0
 THREADS = 8
 
 
@@ -38,13 +38,6 @@ class Broken(Exception):
 
 class Rejected(Exception):
     """libvirt or QEMU says that the domain cannot be."""
-
-
-class TooSlow(Exception):
-    """A migration was given up when its time was over; `progress` is what libvirt said of it then."""
-
-    def __init__(self, progress: Mapping[str, int]) -> None:
-        self.progress = progress
 
 
 class Daemon:
@@ -191,30 +184,34 @@ class Daemons:
         here, there = self.nodes[source], self.nodes[target].connection
         move = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, terms), None))
         try:
-            done, _ = await asyncio.wait({move}, timeout=seconds)
-            if not done and terms.post_copy:
-                await here.call(lambda connection: driver.start_post_copy(connection, uid))
-                await switched()
-            elif not done:
-                progress = await here.call(lambda connection: driver.progress(connection, uid))
-                if await self._give_up(here, uid, move):
-                    raise TooSlow(progress)
-            await asyncio.shield(move)
+            await see_through(move, _Leaving(here, uid), seconds, switched if terms.post_copy else None)
         finally:
-            # Whatever it was that ended this: nothing goes on behind its back.
-            if not move.done():
-                await self._give_up(here, uid, move)
             for node in (here, self.nodes[target]):
                 with contextlib.suppress(Broken, Rejected):
                     await node.look()
 
-    async def _give_up(self, here: Daemon, uid: str, move: asyncio.Task[None]) -> bool:
-        """Whether it has come to its end by that, for it may also have moved."""
-        for _ in range(ABORTS):
-            # More than once: before its first byte and after its last one there is nothing to abort.
-            with contextlib.suppress(Broken, Rejected):
-                await here.call(lambda connection: driver.abort(connection, uid))
-            done, _ = await asyncio.wait({move}, timeout=ABORT_SECONDS)
-            if done:
-                return move.exception() is not None
-        return False
+
+class _Leaving:
+    """One guest's migration on the node that it leaves."""
+
+    def __init__(self, node: Daemon, uid: str) -> None:
+        self._node = node
+        self._uid = uid
+
+    async def switch(self) -> bool:
+        try:
+            await self._node.call(lambda connection: driver.start_post_copy(connection, self._uid))
+        except (Broken, Rejected) as error:
+            log.info("%s: %s does not go on by post-copy yet: %s", self._node.name, self._uid, error)
+            return False
+        return True
+
+    async def abort(self) -> None:
+        with contextlib.suppress(Broken, Rejected):
+            await self._node.call(lambda connection: driver.abort(connection, self._uid))
+
+    async def progress(self) -> Mapping[str, int]:
+        try:
+            return await self._node.call(lambda connection: driver.progress(connection, self._uid))
+        except (Broken, Rejected):
+            return {}

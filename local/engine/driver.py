@@ -152,8 +152,9 @@ def migrate(here: Any, there: Any, uid: str, socket: Path, terms: Terms) -> None
 def start_post_copy(connection: Any, uid: str) -> None:
     """From now on the guest runs on the other node, and its memory follows it."""
     domain = _find(connection, uid)
-    if domain is not None:
-        domain.migrateStartPostCopy()
+    if domain is None:
+        raise Failure("the domain is not on its node any more")
+    domain.migrateStartPostCopy()
 
 
 def abort(connection: Any, uid: str) -> None:

@@ -47,7 +47,8 @@ class Hypervisor(Protocol):
         self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
     ) -> None:
         """Move it, live; raises `Refused`, or `Aborted` when the terms' time is over. Where the terms have post-copy it
-        goes on by that instead, and `switched` is called. Cancelled, it gives up."""
+        goes on by that instead, and `switched` is called. Cancelled, it gives up; where it is too late for that, it
+        returns all the same when the guest has moved."""
 
     async def clear(self, uid: str) -> None:
         """End the domain of a VMI that is no more."""

@@ -13,9 +13,9 @@ from local.engine.documents import difference
 from local.engine.hypervisor import Aborted, Hypervisor, Refused
 from local.engine.moving import (
     End,
-    Failure,
     Forget,
     Move,
+    Outcome,
     Wait,
     begun,
     ended,
@@ -32,7 +32,7 @@ from local.engine.resources import INSTANCES, KUBEVIRTS, MIGRATIONS, NAMESPACES,
 from local.engine.terms import Terms, terms_of
 from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
-from runtime.api import Api, Conflict, Key, NotFound
+from runtime.api import Api, ApiError, Conflict, Key, NotFound
 from runtime.controller import Controller
 from runtime.events import Events
 from runtime.informer import Informer
@@ -89,9 +89,7 @@ class Migrations:
             self._seen_over(migration.key)
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
-            task = self._moving.get(migration.key)
-            if task is not None:
-                task.cancel()
+            self._take_back(migration.key)
         # One that is over lets the next of its VMI begin.
         for each in self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
             if not each.final:
@@ -103,13 +101,19 @@ class Migrations:
         for migration in self._world.migrations.store.by("vmi", instance.key):
             if not migration.final:
                 self.controller.enqueue(migration.key)
-            if (new is None or new.deleted is not None) and migration.key in self._moving:
-                self._moving[migration.key].cancel()
+            if new is None or new.deleted is not None:
+                self._take_back(migration.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for migration in self._world.migrations.store.all():
             if not migration.final:
                 self.controller.enqueue(migration.key)
+
+    def _take_back(self, key: Key) -> None:
+        task = self._moving.get(key)
+        # Once: giving up takes a while, and would itself be cancelled by a second time.
+        if task is not None and not task.cancelling():
+            task.cancel()
 
     async def reconcile(self, key: Key) -> float | None:
         over = self._over.get(key)
@@ -168,28 +172,44 @@ class Migrations:
             nonlocal state
             state = switched(state)
             self._tell(instance, "Normal", "PostCopy", f"It runs on {target} now, and its memory follows it.")
-            await self._state(instance, state)
+            try:
+                await self._state(instance, state)
+            except ApiError as error:
+                # It is no reason to stop a guest on its way; how it ended will tell of it.
+                log.warning("%s/%s: that it goes on by post-copy is not written: %s", *instance.key, error)
 
         faults, _ = self._world.faults_of(instance)
         moving = self._hypervisor.migrate(instance, target, terms, faults, post_copied)
         task = asyncio.create_task(moving, name=f"migrate-{instance.name}")
         self._moving[migration.key] = task
+        if self._taken_back(migration, instance):
+            self._take_back(migration.key)
         try:
             await asyncio.wait({task})
-            failure = _failure(task)
         finally:
             if not task.done():
-                task.cancel()
+                self._take_back(migration.key)
                 await asyncio.wait({task})
             del self._moving[migration.key]
-        if failure is None:
-            self._tell(instance, "Normal", "Migrated", f"It has moved to {target}.")
+        outcome = _outcome(task)
+        if not outcome.failure:
+            late = " It was too late to take that back." if outcome.requested else ""
+            self._tell(instance, "Normal", "Migrated", f"It has moved to {target}.{late}")
         else:
-            self._tell(instance, "Warning", "FailedMigration", f"It stays on {instance.node}: {failure.reason}.")
-        phase, why = ("Succeeded", "") if failure is None else ("Failed", failure.reason)
-        over = Over(migration, instance, ended(state, now(), failure), None if failure else target, phase, why, notes)
-        self._over[migration.key] = over
+            self._tell(instance, "Warning", "FailedMigration", f"It stays on {instance.node}: {outcome.failure}.")
+        phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
+        state = ended(state, now(), outcome)
+        over = self._over[migration.key] = Over(migration, instance, state, node, phase, outcome.failure, notes)
         await self._end(over)
+
+    def _taken_back(self, migration: Migration, instance: Instance) -> bool:
+        """Since it was decided."""
+        asked = self._world.migrations.store.get(migration.key)
+        vmi = self._world.instances.store.get(instance.key)
+        return any(
+            seen is None or seen.uid != before.uid or seen.deleted is not None
+            for seen, before in ((asked, migration), (vmi, instance))
+        )
 
     async def _end(self, over: Over) -> None:
         if not over.written:
@@ -222,7 +242,7 @@ class Migrations:
         if state.get("migrationUid") != migration.uid:
             return None
         if not state.get("completed"):
-            state = ended(state, now(), Failure(end.why) if end.phase == "Failed" else None)
+            state = ended(state, now(), Outcome(end.why))
             await self._state(instance, state)
         return state
 
@@ -267,18 +287,17 @@ class Migrations:
         self._events.emit(instance.reference(INSTANCES), kind, reason, note, action="Migrate")
 
 
-def _failure(task: asyncio.Task[None]) -> Failure | None:
-    """Why it failed, or None."""
+def _outcome(task: asyncio.Task[None]) -> Outcome:
     if task.cancelled():
-        return Failure("Live migration has been aborted: it was taken back", "Succeeded", requested=True)
+        return Outcome("Live migration has been aborted: it was taken back", "Succeeded", requested=True)
     error = task.exception()
     match error:
         case None:
-            return None
+            return Outcome(aborted="Failed", requested=True) if task.cancelling() else Outcome()
         case Aborted():
-            return Failure(str(error), "Succeeded")
+            return Outcome(str(error), "Succeeded")
         case Refused():
-            return Failure(str(error))
+            return Outcome(str(error))
         case _:
             log.error("a migration failed in a way that was not foreseen", exc_info=error)
-            return Failure(repr(error))
+            return Outcome(repr(error))

@@ -56,10 +56,13 @@ class Forget:
 
 
 @dataclass(frozen=True)
-class Failure:
-    reason: str
-    aborted: str = ""
-    """whether giving it up went well, as KubeVirt says it: Succeeded, Failed; empty where it failed by itself"""
+class Outcome:
+    """Of a guest that was moved."""
+
+    failure: str = ""
+    """why it is where it was; empty where it has moved"""
+    aborted: Literal["", "Succeeded", "Failed"] = ""
+    """whether giving it up went well, as KubeVirt says it; empty where nobody gave it up"""
     requested: bool = False
     """somebody took the migration back"""
 
@@ -172,15 +175,14 @@ def switched(state: Json) -> Json:
     return {**state, "mode": "PostCopy"}
 
 
-def ended(state: Json, now: datetime, failure: Failure | None) -> Json:
+def ended(state: Json, now: datetime, outcome: Outcome) -> Json:
     """The same when it is over."""
     done = {**state, "endTimestamp": stamp(now), "completed": True}
-    if failure is None:
-        return done
-    done |= {"failed": True, "failureReason": failure.reason}
-    if failure.requested:
+    if outcome.failure:
+        done |= {"failed": True, "failureReason": outcome.failure}
+    if outcome.requested:
         done["abortRequested"] = True
-    return {**done, "abortStatus": failure.aborted} if failure.aborted else done
+    return {**done, "abortStatus": outcome.aborted} if outcome.aborted else done
 
 
 def state_patch(state: Json) -> Json:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from local.engine import postcopy
-from local.engine.daemons import Broken, Daemons, Rejected, TooSlow
+from local.engine.daemons import Broken, Daemons, Rejected
 from local.engine.domain import ABSENT, Domain
 from local.engine.faults import Faults
 from local.engine.guest import Guest
 from local.engine.hypervisor import Aborted, Refused
 from local.engine.images import Failed, Images
+from local.engine.live import TooSlow
 from local.engine.quantity import bytes_of
 from local.engine.simulated import failing
 from local.engine.terms import Terms, too_slow

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -174,6 +175,73 @@ async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_compl
     state = world.instances.store.get(("default", "vm")).status["migrationState"]
     assert (world.migrations.store.get(("default", "m")).phase, state["completed"]) == ("Succeeded", True)
     assert "failed" not in state
+
+
+@pytest.mark.parametrize("moves", [True, False], ids=["too late", "in time"])
+@pytest.mark.parametrize("taken", ["the migration", "the VMI"])
+async def test_one_that_is_taken_back_says_where_the_guest_is(taken: str, moves: bool) -> None:
+    world, told = a_world(), []
+
+    class Late(Mover):
+        async def migrate(self, instance: Any, target: str, terms: Any, faults: Any, switched: Any) -> None:
+            if taken == "the migration":
+                world.migrations.sees(("default", "m"), migration("Running", deleted=NOW))
+                world.migrations.sees(("default", "m"), None)
+            else:
+                world.instances.sees(vmi.key, replace(world.instances.store.get(vmi.key), deleted=NOW))
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)  # it takes a moment to find out
+                if not moves:
+                    raise
+
+    vmi = world.instances.store.get(("default", "vm"))
+    events = SimpleNamespace(emit=lambda about, kind, reason, note, **named: told.append(note))
+    engine = Migrations(Server(world, 0, False), world, Late(), events)  # type: ignore[arg-type]
+    assert await worked_on(engine) == 0
+    seen = world.instances.store.get(vmi.key)
+    state = seen.status["migrationState"]
+    assert (state["completed"], state["abortRequested"]) == (True, True)
+    assert (state["abortStatus"], state.get("failed", False)) == (("Failed", False) if moves else ("Succeeded", True))
+    assert seen.node == ("node-2" if moves else "node-1")
+    assert ("too late" in told[-1], "It stays" in told[-1]) == (moves, not moves)
+
+
+async def test_one_that_is_taken_back_as_it_begins_does_not_begin() -> None:
+    world, mover = a_world(), Mover()
+    server = Server(world, 0, False)
+    patch = server.patch
+
+    async def gone(resource: Any, *args: Any, **named: Any) -> Json:
+        done = await patch(resource, *args, **named)
+        if resource.plural == "virtualmachineinstances" and world.migrations.store:
+            world.migrations.sees(("default", "m"), None)
+        return done
+
+    server.patch = gone  # type: ignore[method-assign]
+    engine = Migrations(server, world, mover, SimpleNamespace(emit=lambda *args, **named: None))  # type: ignore[arg-type]
+    assert await worked_on(engine) == 0
+    state = world.instances.store.get(("default", "vm")).status["migrationState"]
+    assert (mover.moved, state["completed"], state["abortStatus"]) == ([], True, "Succeeded")
+
+
+async def test_a_guest_goes_on_by_post_copy_though_that_cannot_be_written_just_then() -> None:
+    world = a_world()
+
+    class Hurried(Mover):
+        async def migrate(self, instance: Any, target: str, terms: Any, faults: Any, switched: Any) -> None:
+            await switched()
+
+    engine = Migrations(
+        Server(world, 3, False),  # type: ignore[arg-type]
+        world,
+        Hurried(),  # type: ignore[arg-type]
+        SimpleNamespace(emit=lambda *args, **named: None),  # type: ignore[arg-type]
+    )
+    assert await worked_on(engine) == 0
+    state = world.instances.store.get(("default", "vm")).status["migrationState"]
+    assert (state["completed"], state["mode"], "failed" in state) == (True, "PostCopy", False)
 
 
 EVACUATION = migration(evacuates="node-1")

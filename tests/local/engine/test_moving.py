@@ -8,9 +8,9 @@ import pytest
 from local.engine.moving import (
     STATE,
     End,
-    Failure,
     Move,
     Next,
+    Outcome,
     Wait,
     begun,
     drained,
@@ -110,17 +110,19 @@ def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
     state = begun(instance(), migration(), "node-2", Terms(policy="p", said={"allowPostCopy": False}), NOW)
     assert (state["sourceNode"], state["targetNode"], state["mode"]) == ("node-1", "node-2", "PreCopy")
     assert (state["migrationPolicyName"], state["migrationConfiguration"]) == ("p", {"allowPostCopy": False})
-    done = ended(state, NOW, None)
+    done = ended(state, NOW, Outcome())
     assert done["completed"]
     assert "failed" not in done
-    failed = ended(state, NOW, Failure("why", "Succeeded"))
+    failed = ended(state, NOW, Outcome("why", "Succeeded"))
     assert (failed["failed"], failed["failureReason"], failed["abortStatus"]) == (True, "why", "Succeeded")
-    assert ended(state, NOW, Failure("why", "Succeeded", requested=True))["abortRequested"] is True
-    assert ended(switched(state), NOW, None)["mode"] == "PostCopy"
+    assert ended(state, NOW, Outcome("why", "Succeeded", requested=True))["abortRequested"] is True
+    late = ended(state, NOW, Outcome(aborted="Failed", requested=True))
+    assert (late["abortRequested"], late["abortStatus"], "failed" in late) == (True, "Failed", False)
+    assert ended(switched(state), NOW, Outcome())["mode"] == "PostCopy"
 
 
 def test_nothing_stays_of_the_migration_before() -> None:
-    before = ended(begun(instance(), migration(), "node-2", Terms(policy="p"), NOW), NOW, Failure("why", "Succeeded"))
+    before = ended(begun(instance(), migration(), "node-2", Terms(policy="p"), NOW), NOW, Outcome("why", "Succeeded"))
     assert set(before) | {"abortRequested"} == set(STATE)
     patch = state_patch(begun(instance(), migration(), "node-2", Terms(), NOW))
     gone = {name for name, value in patch.items() if value is None}

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from controllers.warm.claim.state import Failure
+from controllers.warm.ec2.tags import OURS
 from controllers.warm.keys import wants_key
 from kinds import meta
 from kinds.claim import Personalization
@@ -65,7 +66,7 @@ def beyond(wish: Personalization, launch: str, *, instance: bool, keyed: bool, s
     """Wishes that no machine of this launch can be granted. `keyed`: its template asks for a Secret of its own;
     `seeded`: it has a volume for what a guest is told while it boots."""
     found = []
-    if reserved := [key for key in wish.labels or () if _reserved(key)]:
+    if reserved := [key for key in wish.labels or () if _reserved(key) or (instance and key in OURS)]:
         found.append(Failure("LabelsRefused", f"labels: {', '.join(reserved)} is not a claim's to give"))
     if wish.hostname and (instance or launch != "Cold"):
         found.append(

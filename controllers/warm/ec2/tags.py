@@ -20,8 +20,11 @@ from kinds.meta import DOMAIN
 
 Json = dict[str, Any]
 
+TITLE = "Name"
 STATE = "WarmPool"
 POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid": "KubernetesPodUUID"}
+OURS = frozenset({TITLE, STATE, *POD.values()})
+"""besides all of our domain: no label of a claim takes their place"""
 CLUSTER = f"{DOMAIN}/cluster"
 NAMESPACE = f"{DOMAIN}/namespace"
 NAME = f"{DOMAIN}/name"
@@ -41,7 +44,8 @@ Tags = dict[str, str]
 def of_order(order: Order, cluster: str, now: datetime) -> Tags:
     """Of an instance that is to be made. Empty is as good as absent."""
     found = {
-        "Name": order.name,
+        **_given(order.labels, order.annotations),
+        TITLE: order.name,
         STATE: order.state.value,
         CLUSTER: cluster,
         NAMESPACE: order.namespace,
@@ -56,15 +60,13 @@ def of_order(order: Order, cluster: str, now: datetime) -> Tags:
         meta.PLACEMENT: str(order.placement.get("name") or ""),
         meta.STANDBY: order.standby,
         meta.STATE_SINCE: _text(now),
-        **order.labels,
-        **order.annotations,
     }
     return _short(found | _pod(found))
 
 
 def of_change(before: Mapping[str, str], change: Change, now: datetime) -> Tags:
     """What one write sets. A tag that goes is set to nothing: one call is one write, and to delete would be another."""
-    found = {key: value or "" for key, value in {**change.labels, **change.annotations}.items()}
+    found = _given(change.labels, change.annotations)
     if change.state is not None:
         found[STATE] = change.state.value
         if change.state.value != before.get(STATE):
@@ -139,6 +141,10 @@ def token(order: Order, cluster: str) -> str:
     """The same for the same order: to ask twice makes one."""
     identity = "/".join((cluster, order.namespace, order.name, order.pool_uid, order.claim_uid))
     return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _given(labels: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Tags:
+    return {key: value or "" for key, value in {**labels, **annotations}.items() if key not in OURS}
 
 
 def _pod(tags: Mapping[str, str]) -> Tags:

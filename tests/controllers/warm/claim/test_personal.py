@@ -40,6 +40,13 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
         pytest.param(ALL, {"launch": "Warm", "instance": True}, ["BootedBefore", "NotForInstances"], id="an instance"),
         pytest.param({"labels": {"team": "blue"}}, {"launch": "Warm"}, [], id="labels reach all"),
         pytest.param({"labels": {meta.CLAIM_UID: "x"}}, {"launch": "Cold"}, ["LabelsRefused"], id="but not ours"),
+        pytest.param({"labels": {"Name": "x"}}, {"launch": "Warm"}, [], id="what is no label of a VM's"),
+        pytest.param(
+            {"labels": {"Name": "x"}},
+            {"launch": "Warm", "instance": True},
+            ["LabelsRefused"],
+            id="but an instance's tag",
+        ),
     ],
 )
 def test_beyond(wished: Json, facts: Json, expected: list[str]) -> None:

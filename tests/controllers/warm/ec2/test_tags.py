@@ -53,6 +53,18 @@ def test_the_documents_tags_say_whose_it_is() -> None:
     assert [back[each] for each in tags.POD.values()] == ["", "", ""]
 
 
+HOSTILE = {"WarmPool": "InUse", "Name": "x", "KubernetesPodUUID": "other", "team": "blue"}
+
+
+def test_a_claims_labels_take_no_tag_of_ours() -> None:
+    made = tags.of_order(order(labels=HOSTILE, claim_uid="claim-uid", state=Warm.ALLOCATING), "cluster", NOW)
+    assert (made["Name"], made[tags.STATE], made["KubernetesPodUUID"]) == ("mac-1", Warm.ALLOCATING.value, "claim-uid")
+    changed = tags.of_change(made, Change(labels=HOSTILE), NOW)
+    assert changed.keys() & tags.OURS == set(tags.POD.values())
+    assert changed["KubernetesPodUUID"] == "claim-uid"
+    assert (made["team"], changed["team"]) == ("blue", "blue")
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [

@@ -190,13 +190,17 @@ class Apply:
         memory.making.add((pool.uid, step.name))
         note(log, "MachineCreating", f"makes {step.name} for {s.claim.name}: {step.message}", claim=s.claim.name)
         try:
-            made = await holder.create(self._order(s, step))
+            made = await holder.create(self._order(s, step, memory.draws))
         except Unsure:
             memory.certain = False
+            memory.doubtful = step.name
         except ApiError as error:
             self.floor.demand.made(pool.uid, step.name)
             memory.making.discard((pool.uid, step.name))
             self.floor.holders.free(s.claim.uid)
+            # It made nothing, so another place may be tried; but what was perhaps made before must be asked for again
+            # as it was, or there would be two.
+            memory.draws += step.name != memory.doubtful
             final = isinstance(error, Invalid | AlreadyExists | NotFound)
             why = Failure("CreateRefused", f"no machine could be made: {error.message}", final)
             self._refused(s, why, error, memory)
@@ -213,9 +217,10 @@ class Apply:
         pool = s.pool.name if s.pool is not None else None
         note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _order(self, s: State, step: Make) -> Order:
+    def _order(self, s: State, step: Make, draws: int) -> Order:
         pool, c = step.pool, s.claim
-        placement = c.wanted.placement or drawn(pool.uid, step.name, pool.spec.places)
+        lot = f"{step.name}/{draws}" if draws else step.name
+        placement = c.wanted.placement or drawn(pool.uid, lot, pool.spec.places)
         at = pool.placements.get(placement) or next(iter(pool.placements.values()))
         template = personal_template(applied(pool.template, c.wanted), c.spec.personalization)
         return Order(

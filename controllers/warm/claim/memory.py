@@ -35,6 +35,10 @@ class Memory:
     """those that could not be given to it: kept back, so that another one is tried next"""
     making: set[tuple[str, str]] = field(default_factory=set)
     """(pool UID, name) of machines that were asked for"""
+    draws: int = 0
+    """how often to make one was refused: each try draws its placement anew"""
+    doubtful: str = ""
+    """the name of a machine of which we have not heard whether it was made"""
     health: Health | None = None
     """what the last step has found; gone with the next one"""
     trouble: Failure | None = None

@@ -138,8 +138,10 @@ def guest(instance: Json) -> Guest | None:
 
 
 def token(order: Order, cluster: str) -> str:
-    """The same for the same order: to ask twice makes one."""
-    identity = "/".join((cluster, order.namespace, order.name, order.pool_uid, order.claim_uid))
+    """The same for the same order: to ask twice makes one. In another subnet it is another: EC2 refuses a token that
+    comes back with other parameters."""
+    subnet = str(order.placement.get("name") or "")
+    identity = "/".join((cluster, order.namespace, order.name, order.pool_uid, order.claim_uid, subnet))
     return hashlib.sha256(identity.encode()).hexdigest()
 
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.warm.claim.actions import HandOver, Step, Take
+from controllers.warm.claim.actions import HandOver, Make, Step, Take
 from controllers.warm.claim.apply import Apply
 from controllers.warm.claim.memory import Memory
 from controllers.warm.claim.metrics import ClaimMetrics
 from controllers.warm.claim.observe import Floor, Stores
 from controllers.warm.claim.state import State
 from controllers.warm.machine import NOBODY, Machine, Owner
-from controllers.warm.machines import Change, Lost
+from controllers.warm.machines import Change, Lost, Order, Unsure
 from controllers.warm.queues import INDEXES, Queues
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
@@ -36,8 +36,19 @@ class Holder:
     refuses: dict[str, ApiError] = field(default_factory=dict)
     owners: dict[str, Owner | None] = field(default_factory=dict)
     """as they were written"""
+    answers: list[Exception] = field(default_factory=list)
+    """to what is to be made"""
+    drawn: list[str] = field(default_factory=list)
+    """where it was to be made"""
     live: dict[str, Machine | None] = field(default_factory=dict)
     """as they have become since they were looked at"""
+
+    async def create(self, order: Order) -> Machine:
+        self.drawn.append(str(order.placement["name"]))
+        raise self.answers.pop(0)
+
+    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+        return []
 
     async def read(self, m: Machine) -> Machine | None:
         return self.live.get(m.uid, m)
@@ -161,3 +172,37 @@ async def test_a_machine_that_is_handed_over_is_its_claims_also_where_somebody_w
     for m in (lost, kept):
         await desk(state(a_claim(status=bound(m.uid)), m), HandOver(m))
     assert desk.holder.owners == {"lost": a_claim().owner, "kept": None}
+
+
+PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
+
+
+@pytest.mark.parametrize(
+    ("answers", "places"),
+    [
+        pytest.param([REFUSED] * 4, 4, id="each try draws anew, as a refusal has made nothing"),
+        pytest.param([Unsure()] * 4, 1, id="what was perhaps made is asked for again as it was"),
+        pytest.param([Unsure(), REFUSED, REFUSED], 1, id="whatever is said to that"),
+        pytest.param([REFUSED, Unsure(), REFUSED], 2, id="from then on"),
+    ],
+)
+async def test_where_a_machine_is_tried_to_be_made(answers: list[Exception], places: int) -> None:
+    desk = Desk([], Holder(answers=[*answers]))
+    for _ in answers:
+        await desk(state(pool=PLACES), Make(PLACES, "mine-1", "PoolEmpty", "none is ready"))
+    assert len(set(desk.holder.drawn)) == places
+
+
+async def test_another_machine_is_drawn_for_itself() -> None:
+    desk = Desk([], Holder(answers=[Unsure(), REFUSED, REFUSED]))
+    for name in ("mine-1", "mine-2", "mine-2"):
+        await desk(state(pool=PLACES), Make(PLACES, name, "PoolEmpty", "none is ready"))
+    assert len(set(desk.holder.drawn)) == 3
+
+
+async def test_the_placement_that_is_wanted_is_not_drawn() -> None:
+    desk = Desk([], Holder(answers=[REFUSED, REFUSED]))
+    for _ in range(2):
+        wish = a_claim(overrides={"placement": "p7"})
+        await desk(state(wish, pool=PLACES), Make(PLACES, "mine-1", "OverrideMismatch", "none is there"))
+    assert desk.holder.drawn == ["p7", "p7"]

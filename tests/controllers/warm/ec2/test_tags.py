@@ -114,4 +114,5 @@ def test_an_instance_of_somebody_else_is_none() -> None:
 def test_the_same_order_has_the_same_token_and_no_other() -> None:
     assert tags.token(order(), "a") == tags.token(order(), "a")
     others = [tags.token(order("mac-2"), "a"), tags.token(order(), "b"), tags.token(order(claim_uid="c"), "a")]
-    assert len({tags.token(order(), "a"), *others}) == 4
+    others.append(tags.token(order(placement={"name": "subnet-b"}), "a"))
+    assert len({tags.token(order(), "a"), *others}) == 5

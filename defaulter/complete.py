@@ -17,7 +17,7 @@ from defaulter import checks, domain, facts, hook, identity, layout, machines, v
 from defaulter.blame import blame
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
-from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses
+from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses, started
 from defaulter.machines import canonical
 from defaulter.missing import anonymous, undecided
 from defaulter.offer import Offer
@@ -241,7 +241,7 @@ def _known_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], o
 
 
 def _ask(spec: Json, where: Where, host: Host, record: str | None = None) -> Element:
-    root = domain.build(spec)
+    root = domain.build(started(spec, where))
     room = None
     if on_root_complex(where):
         if not layout.place_on_root(root):

@@ -82,6 +82,18 @@ def _conventional(spec: Json) -> Iterator[bool]:
         yield transitional and get(disk, ("disk", "bus")) == "virtio"
 
 
+def started(spec: Json, where: Where) -> Json:
+    """The spec with the input device that KubeVirt gives a VM each time it starts, and writes into its instance only.
+    Which one is the preference's choice where there is one; a mainframe has no USB for it."""
+    devices = get(spec, ("domain", "devices"))
+    wanted = where.machine and get(devices, ("autoattachInputDevice",)) is True
+    if not wanted or where.preferred or get(devices, ("inputs",)) or spec.get("architecture") == "s390x":
+        return spec
+    draft = Draft(spec)
+    draft.replace(("domain", "devices", "inputs"), [{"name": "default-0", "bus": "usb", "type": "tablet"}])
+    return draft.document
+
+
 def add_devices(draft: Draft, where: Where, cluster: Cluster) -> None:
     """Gives a VM without a NIC the pod network's, and each volume without a device a disk."""
     if not where.preferred:

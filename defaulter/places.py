@@ -44,6 +44,8 @@ class Where:
     name: str
     namespace: str
     shared: bool
+    machine: bool
+    """a VirtualMachine is started, whose instance KubeVirt adds to; an instance of one's own is taken as it is"""
     sized: bool
     """an instance type brings CPU and memory; KubeVirt refuses a VM that names them too"""
     preferred: bool
@@ -73,6 +75,7 @@ def locate(document: Json, namespace: str | None = None) -> Where | None:
         name=name if isinstance(name, str) else "",
         namespace=(own if isinstance(own, str) and own else namespace) or "default",
         shared=place.shared,
+        machine=place.machine is not None,
         sized=get(machine, ("instancetype",)) is not None,
         preferred=get(machine, ("preference",)) is not None,
         annotations=annotations if isinstance(annotations, dict) else {},

@@ -61,7 +61,7 @@ def key(spec: Json, where: Where, open_paths: set[Path], record: Any = None) -> 
         {name: value for name, value in firmware.items() if name not in ("uuid", "serial")},
         spec.get("architecture"),
         [volume.get("name") for volume in spec.get("volumes") or () if isinstance(volume, dict)],
-        (where.shared, where.sized, where.preferred),
+        (where.shared, where.machine, where.sized, where.preferred),
         {name: value for name, value in where.annotations.items() if name.startswith("kubevirt.io/")},
         record,
     )

@@ -14,7 +14,7 @@ import yaml
 
 from defaulter import domain, frames, xml
 from defaulter.complete import Wish, prepare
-from defaulter.kubevirt import Cluster
+from defaulter.kubevirt import Cluster, started
 from defaulter.main import read
 from defaulter.once import Once
 from defaulter.paths import get
@@ -32,7 +32,7 @@ def asked(document: Any) -> str:
     where = locate(document)
     assert where is not None
     draft = prepare(Wish(document), where, Cluster())
-    return xml.write(domain.build(get(draft.document, where.spec)), pretty=True) + "\n"
+    return xml.write(domain.build(started(get(draft.document, where.spec), where)), pretty=True) + "\n"
 
 
 def shown(document: Any) -> str:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from defaulter.kubevirt import Cluster, decide
+from defaulter.kubevirt import Cluster, decide, started
 from defaulter.paths import Draft
 from defaulter.places import locate
-from tests.defaulter.builders import disk, inner, nic, spec, vm
+from tests.defaulter.builders import disk, inner, nic, pool, spec, vm, vmi
 
 
 def decided(content: dict[str, Any], cluster: Cluster | None = None, **fields: Any) -> dict[str, Any]:
@@ -125,3 +125,29 @@ def test_the_display_adapter(content: dict[str, Any], cluster: Cluster, adapter:
 
 def test_a_preference_may_choose_the_display_adapter() -> None:
     assert "video" not in decided(spec(), preference={"name": "p"})["domain"]["devices"]
+
+
+ASKING: dict[str, Any] = {"devices": {"autoattachInputDevice": True}}
+LISTED = [{"name": "mine", "bus": "virtio", "type": "tablet"}]
+
+
+@pytest.mark.parametrize(
+    ("document", "inputs"),
+    [
+        pytest.param(vm(spec(domain=ASKING)), ["default-0"], id="a VM that asks for it"),
+        pytest.param(pool(spec(domain=ASKING)), ["default-0"], id="the VMs of a pool"),
+        pytest.param(vm(spec()), [], id="nobody asks"),
+        pytest.param(vm(spec(domain={"devices": {"autoattachInputDevice": False}})), [], id="it is not wanted"),
+        pytest.param(
+            vm(spec(domain={"devices": {**ASKING["devices"], "inputs": LISTED}})), ["mine"], id="one is there"
+        ),
+        pytest.param(vm(spec(domain=ASKING), preference={"name": "p"}), [], id="a preference may choose another"),
+        pytest.param(vm(spec(domain=ASKING, architecture="s390x")), [], id="no USB"),
+        pytest.param(vmi(spec(domain=ASKING)), [], id="an instance is what it is"),
+    ],
+)
+def test_the_input_device_of_a_start(document: dict[str, Any], inputs: list[str]) -> None:
+    where = locate(document)
+    assert where is not None
+    found = started(inner(document), where)["domain"]["devices"].get("inputs", [])
+    assert [each["name"] for each in found] == inputs

@@ -276,6 +276,12 @@ def test_an_address_is_no_name_to_cert_manager() -> None:
         ),
         pytest.param({"webhook": {"hostNetwork": True, "port": 443}}, "one above 1023", id="a port of the node's"),
         pytest.param(
+            {"webhook": {"hostNetwork": True, "port": 10443}},
+            "would keep the webhook from the defaulter and the controllers; give networkPolicy.nodeCIDRs",
+            id="a webhook behind a wall",
+        ),
+        pytest.param({"global": {"runAs": {"runAsUser": 0}}}, "minimum: got 0, want 1", id="root"),
+        pytest.param(
             {"webhook": {"defaulting": {"failurePolicy": "Fail"}}, "defaulter": {"enabled": False}},
             "has no meaning without the defaulter",
             id="nobody to wait for",
@@ -346,6 +352,43 @@ def test_a_webhook_on_the_nodes_network_keeps_its_port(everything: list[Json]) -
     assert {"name": "POOLHOUSE_LISTEN", "value": "0.0.0.0:10443"} in container["env"]
     assert {"name": "more", "mountPath": "/more"} in container["volumeMounts"]
     assert {"name": "more", "emptyDir": {}} in pod["volumes"]
+
+
+def test_a_webhook_on_the_nodes_network_reaches_whom_it_asks(everything: list[Json], rendered: list[Json]) -> None:
+    nodes = [{"ipBlock": {"cidr": "10.0.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
+    for name in ("poolhouse-defaulter", "poolhouse-controllers"):
+        (ingress,) = named(everything, "NetworkPolicy")[name]["spec"]["ingress"]
+        assert [each for each in ingress["from"] if "ipBlock" in each] == nodes
+        (ingress,) = named(rendered, "NetworkPolicy")[name]["spec"]["ingress"]
+        assert not [each for each in ingress["from"] if "ipBlock" in each], "otherwise it is known by its pod"
+
+
+def test_no_pod_ends_before_its_successor_is_ready_unless_that_one_wants_its_port(everything: list[Json]) -> None:
+    found = {name: each["spec"]["strategy"]["rollingUpdate"] for name, each in named(everything, "Deployment").items()}
+    usual = {"maxUnavailable": 0, "maxSurge": 1}
+    assert found == {
+        "poolhouse-webhook": {"maxUnavailable": 1, "maxSurge": 0},
+        "poolhouse-controllers": usual,
+        "poolhouse-defaulter": usual,
+    }
+    own = {"type": "Recreate"}
+    assert (
+        named(template({"controllers": {"strategy": own}}), "Deployment")["poolhouse-controllers"]["spec"]["strategy"]
+        == own
+    )
+
+
+def test_who_pods_run_as_can_be_left_to_the_cluster(rendered: list[Json]) -> None:
+    ids = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
+    always = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert all(pod["spec"]["securityContext"] == {**always, **ids} for pod in pods(rendered))
+    openshift = template({"global": {"runAs": dict.fromkeys(ids)}, "networkPolicy": {"dnsPorts": [53, 5353]}})
+    assert all(pod["spec"]["securityContext"] == always for pod in pods(openshift))
+    for name in ("poolhouse-webhook", "poolhouse-controllers"):
+        names = named(openshift, "NetworkPolicy")[name]["spec"]["egress"][0]
+        assert {(each["port"], each["protocol"]) for each in names["ports"]} == {
+            (port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")
+        }
 
 
 def test_each_configuration_is_asked_about_by_helm_test(rendered: list[Json]) -> None:

@@ -16,7 +16,16 @@ spec:
     matchLabels:
       {{- include "poolhouse.selector" .component | nindent 6 }}
   strategy:
+    {{- if $values.strategy }}
     {{- toYaml $values.strategy | nindent 4 }}
+    {{- else if $values.hostNetwork }}
+    # Two of them cannot listen on one node.
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: 1, maxSurge: 0}
+    {{- else }}
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
+    {{- end }}
   template:
     metadata:
       labels:
@@ -70,11 +79,7 @@ spec:
         {{- end }}
         {{- end }}
       securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        fsGroup: 65532
-        seccompProfile: {type: RuntimeDefault}
+        {{- include "poolhouse.runs" $root | nindent 8 }}
       # Longer than the pause before the end, the longest timeout of an admission, and a margin.
       terminationGracePeriodSeconds: 45
       containers:
@@ -134,6 +139,17 @@ spec:
         {{- with $values.extraVolumes }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+{{- end }}
+
+{{/* As whom pods run. */}}
+{{- define "poolhouse.runs" -}}
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- range $id, $number := .Values.global.runAs }}
+{{- if kindIs "invalid" $number | not }}
+{{ $id }}: {{ int64 $number }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* (root, component, port name) */}}

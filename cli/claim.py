@@ -157,7 +157,9 @@ def to_the_second(time: str) -> str:
 
 
 def reason(status: Json) -> str:
-    found = next((c for c in status.get("conditions") or () if c["type"] == "Bound" and c["status"] == "False"), None)
+    """What holds it up: that it has no machine, else what its machine is not."""
+    false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
+    found = false.get("Bound") or false.get("Ready")
     return f"{found['reason']}: {found['message']}" if found else ""
 
 

@@ -17,6 +17,8 @@ TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs"
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
 HELD = {"type": "Bound", "status": "False", "reason": "PoolNotFound", "message": "there is none"}
 
+UNWELL = {"type": "Ready", "status": "False", "reason": "NoAnswer", "message": "web-1 does not answer"}
+
 
 @pytest.mark.parametrize(
     ("status", "expected"),
@@ -24,6 +26,14 @@ HELD = {"type": "Bound", "status": "False", "reason": "PoolNotFound", "message":
         pytest.param({}, "mine: Pending", id="not looked at"),
         pytest.param(
             {"phase": "Pending", "conditions": [HELD]}, "mine: Pending: PoolNotFound: there is none", id="held"
+        ),
+        pytest.param(
+            {"phase": "Bound", "conditions": [UNWELL, {**HELD, "status": "True"}]},
+            "mine: Bound: NoAnswer: web-1 does not answer",
+            id="what its machine is not",
+        ),
+        pytest.param(
+            {"phase": "Failed", "conditions": [UNWELL, HELD]}, "mine: Failed: PoolNotFound: there is none", id="first"
         ),
         pytest.param({"phase": "Queued", "queuePosition": 3}, "mine: Queued, number 3 in line", id="in line"),
         pytest.param(

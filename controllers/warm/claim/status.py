@@ -12,6 +12,7 @@ from controllers.warm.claim.lifetime import expires_at, granted, warn_at
 from controllers.warm.claim.overrides import mismatch
 from controllers.warm.claim.personal import personalized
 from controllers.warm.claim.state import Failure, State, moment, text
+from controllers.warm.ec2.tags import is_instance
 from controllers.warm.machine import Machine
 from kinds.claim import ClaimStatus, InstanceRef, LaunchType, MachineRef, Phase, Timings
 from kinds.condition import Condition
@@ -34,7 +35,7 @@ def queued(s: State, now: datetime) -> ClaimStatus:
 def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
     """Written with the resourceVersion of a claim that had no machine: it can be won once."""
     ref: dict[str, Any] = {"vm_ref": MachineRef(name=m.name, uid=m.uid)}
-    if s.pool is not None and s.pool.spec.ec2 is not None:
+    if is_instance(m):  # its pool may be gone by now
         ref = {"instance_ref": InstanceRef(id=m.uid)}
     conditions = [
         _yes("Bound", "MachineBound", f"{m.name} is this claim's and nobody else's"),

@@ -13,7 +13,7 @@ from controllers.warm.ec2.off import Off
 from controllers.warm.ec2.scan import Scan
 from controllers.warm.ec2.settings import Terms, terms
 from controllers.warm.ec2.shown import Shown
-from controllers.warm.machine import Machine
+from controllers.warm.ec2.tags import is_instance
 from controllers.warm.machines import Machines
 from runtime.api import Api
 from runtime.resource import Resource
@@ -55,11 +55,6 @@ def hold(api: Api, terms: Terms | None, policy: Callable[[str], str | None]) -> 
     instances = Instances(cloud, Network(), shown, terms, cluster, api.now)
     scan = Scan(cloud, shown, instances, api, cluster, policy, terms.period_seconds, monotonic)
     return Held(instances, shown, scan)
-
-
-def is_instance(machine: Machine) -> bool:
-    """By its UID: those of the API server begin otherwise."""
-    return machine.uid.startswith("i-")
 
 
 def _identity(api: Api) -> Callable[[], Awaitable[str]]:

@@ -119,6 +119,11 @@ def view(instance: Json) -> Machine | None:
     return machine({"metadata": metadata, "spec": {"runStrategy": "Always"}, "status": {"printableStatus": state}})
 
 
+def is_instance(machine: Machine) -> bool:
+    """By its UID: those of the API server begin otherwise."""
+    return machine.uid.startswith("i-")
+
+
 def guest(instance: Json) -> Guest | None:
     """Its run, as a VirtualMachineInstance would say it; None while it does not run."""
     found = view(instance)

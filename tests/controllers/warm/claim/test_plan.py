@@ -519,6 +519,17 @@ def test_the_name_of_a_machine_follows_from_the_claim() -> None:
     assert len(machine_name("x" * 63, CLAIM_UID, 1)) <= 63
 
 
+@pytest.mark.parametrize(
+    ("uid", "refers"),
+    [pytest.param("i-0a1b", "instanceRef", id="an instance"), pytest.param("0a1b-22", "vmRef", id="a VM")],
+)
+def test_a_machine_whose_pool_is_gone_is_referred_to_as_what_it_is(uid: str, refers: str) -> None:
+    """The pool can be deleted between the two compare-and-swaps."""
+    step = plan(state(None, taken(uid), absent=None), NOW)
+    assert isinstance(step, Say)
+    assert {"instanceRef", "vmRef"} & step.status.json().keys() == {refers}
+
+
 def test_a_second_attempt_has_as_long_as_the_first() -> None:
     """A machine that took its 15 minutes to fail does not make its claim late."""
     condition = {"type": "Bound", "status": "False", "reason": "ActivationFailed", "lastTransitionTime": text(NOW)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,20 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
     assert {"summary", "description"} <= set(rule["annotations"])
     page = (RUNBOOKS / f"{alert}.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(HEADINGS)
+
+
+def test_the_list_of_alerts_says_what_their_pages_say() -> None:
+    pages = {alert: (RUNBOOKS / f"{alert}.md").read_text().split("## Meaning\n\n")[1] for alert in ALERTS}
+    rows = [f"| [{alert}]({alert}.md) | {page.splitlines()[0]} |" for alert, page in pages.items()]
+    assert set(rows) <= set((RUNBOOKS / "README.md").read_text().splitlines())
+
+
+def test_no_runbook_asks_one_of_two_pods() -> None:
+    """`kubectl logs deploy/NAME` shows one of them, perhaps the standby; by a label it shows the last ten lines."""
+    lines = [line for page in RUNBOOKS.glob("*.md") for line in page.read_text().splitlines()]
+    asked = [line for line in lines if line.startswith("kubectl ") and " logs " in line]
+    assert asked
+    assert all(re.search(r" logs -l app.kubernetes.io/component=\w+ --prefix --tail ", line) for line in asked)
 
 
 @pytest.mark.parametrize(

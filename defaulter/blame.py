@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from defaulter.codecs import PCI
+from defaulter.codecs import PCI, one_spelling
 from defaulter.facts import alias
 from defaulter.fields import DEVICES, DISKS, INTERFACES
 from defaulter.paths import Json, Path, get, parse
@@ -54,7 +54,7 @@ def _mac(spec: Json, match: re.Match[str]) -> Path | None:
     owners = (
         (*path, "macAddress")
         for path, nic in listed(INTERFACES, spec)
-        if str(nic.get("macAddress")).lower().replace("-", ":") == match.group(1).lower()
+        if one_spelling(nic.get("macAddress")) == match.group(1).lower()
     )
     return next(owners, None)
 

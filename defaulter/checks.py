@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from defaulter.codecs import writable
+from defaulter.codecs import one_spelling, writable
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.kubevirt import KINDS, device_kind, emulated
 from defaulter.paths import Json, Path, empty, get, objects, parse, text
@@ -178,7 +178,7 @@ def _twice(spec: Json) -> Iterator[Fault]:
         owners: defaultdict[str, list[Path]] = defaultdict(list)
         for path, value in _explicit(field, spec):
             if isinstance(value, str | int):
-                owners[str(value).lower().replace("-", ":")].append(path)
+                owners[one_spelling(value)].append(path)
         for value, paths in owners.items():
             for path in paths[1:]:
                 yield Fault(path, f"the {name} {_shown(value)} is {text(paths[0])} already")

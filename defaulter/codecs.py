@@ -163,6 +163,11 @@ def _pci_text(attributes: Mapping[str, str]) -> str | None:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
+def one_spelling(address: Any) -> str:
+    """Of a MAC or PCI address, which may be written in capitals, the former with dashes."""
+    return str(address).lower().replace("-", ":")
+
+
 PCI = Codec(
     pci_attributes,
     _pci_text,

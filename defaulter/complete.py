@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from defaulter import checks, domain, facts, hook, identity, layout, machines, v1alpha1, walker, xml
 from defaulter.blame import blame
+from defaulter.codecs import one_spelling
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
 from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses, started
@@ -190,7 +191,7 @@ def _identify(draft: Draft, where: Where, wish: Wish, cluster: Cluster) -> None:
             draft.fill((*where.spec, "domain", "firmware", part), value)
     if cluster.macs == "deterministic" and known:
         interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse(INTERFACES.spec))))]
-        taken = {str(nic.get("macAddress")).lower().replace("-", ":") for nic in interfaces}
+        taken = {one_spelling(nic.get("macAddress")) for nic in interfaces}
         for path in list(anonymous(draft.document, where, cluster.macs)):
             device = str(draft.get((*path[:-1], "name")))
             value = identity.mac(seed, where.namespace, where.name, device, frozenset(taken))

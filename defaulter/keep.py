@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from defaulter.codecs import one_spelling
 from defaulter.kubevirt import Cluster, add_devices, decide
 from defaulter.machines import means
 from defaulter.missing import undecided
@@ -52,19 +53,21 @@ def _counterpart(document: Json, old: Json, path: Path) -> Path | None:
 
 
 def _still_right(draft: Draft, where: Where, path: Path, before: Path | None, old: Json, value: Any) -> bool:
-    """A NIC's address goes with its model, and no address is kept that the document gives to another device."""
-    if path[-1] != "pciAddress" or before is None:
+    """A NIC's PCI address goes with its model, and no address is kept that the document gives to another device."""
+    field = path[-1]
+    if before is None or field not in ("pciAddress", "macAddress"):
         return True
-    if "interfaces" in path and draft.get((*path[:-1], "model")) != get(old, (*before[:-1], "model")):
+    models = draft.get((*path[:-1], "model")), get(old, (*before[:-1], "model"))
+    if field == "pciAddress" and "interfaces" in path and models[0] != models[1]:
         return False
-    return value not in set(_addresses(draft.document, where))
+    return one_spelling(value) not in map(one_spelling, _given(draft.document, where, str(field)))
 
 
-def _addresses(document: Json, where: Where) -> Iterator[Any]:
+def _given(document: Json, where: Where, field: str) -> Iterator[Any]:
     devices = (*where.spec, "domain", "devices")
-    yield from (get(disk, ("disk", "pciAddress")) for _, disk in objects(get(document, (*devices, "disks"))))
+    yield from (get(disk, ("disk", field)) for _, disk in objects(get(document, (*devices, "disks"))))
     nics = [nic for _, nic in objects(get(document, (*devices, "interfaces"))) if nic.get("state") != "absent"]
-    yield from (nic.get("pciAddress") for nic in nics)
+    yield from (nic.get(field) for nic in nics)
 
 
 def _machine(draft: Draft, where: Where, old: Json) -> None:

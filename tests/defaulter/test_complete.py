@@ -253,6 +253,17 @@ class TestUpdate:
         assert after["new"] == "0000:07:00.0"
         assert len(set(after.values())) == 4
 
+    @pytest.mark.parametrize("dashed", [False, True])
+    def test_a_mac_given_to_another_nic_is_not_kept(
+        self, libvirt: Libvirt, stored: dict[str, Any], dashed: bool
+    ) -> None:
+        (before,) = inner(stored)["domain"]["devices"]["interfaces"]
+        given = before["macAddress"].upper().replace(":", "-") if dashed else before["macAddress"]
+        bare = vm(spec(disk("root"), disk("data"), nic(), nic("new", macAddress=given)))
+        own, new = inner(libvirt.default(bare, oldObject=stored).object)["domain"]["devices"]["interfaces"]
+        assert new["macAddress"] == given
+        assert own["macAddress"] != before["macAddress"]
+
     def test_an_update_without_new_hardware_does_not_ask_libvirt(
         self, libvirt: Libvirt, stored: dict[str, Any]
     ) -> None:

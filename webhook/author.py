@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from kinds.problem import Problem
 from runtime import access
 from runtime.api import Api, ApiError
-from runtime.errors import Forbidden, NotFound
+from runtime.errors import Forbidden, NotFound, OverQuota
 from webhook.objections import objections
 from webhook.review import Request, Verdict
 from webhook.template import Template, made, to_try, within
+
+_WE_MAY_NOT = re.compile(r' is forbidden: User "')
+"""What the API server says to whoever has no right: here to us, whatever it is that the author may."""
 
 
 class Author:
@@ -45,12 +49,12 @@ class Author:
     async def _tried(self, request: Request, template: Template) -> Verdict:
         try:
             await self._api.create(template.makes, made(request, template), dry_run=True)
-        except (Forbidden, NotFound) as error:
+        except (OverQuota, NotFound) as error:
             # A quota may be raised and KubeVirt installed before the VMs are made; the template is none the worse.
             return Verdict(warnings=(f"a VM of its template would be refused now: {error.message}",))
         except ApiError as error:
             problems = tuple(within(template, problem) for problem in objections(error))
-            if not problems:
+            if not problems or (isinstance(error, Forbidden) and _WE_MAY_NOT.search(error.message)):
                 raise
             return Verdict(problems=problems)
         return Verdict()

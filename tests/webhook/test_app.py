@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
-from tests.runtime.misbehaving import Request
+from tests.runtime.misbehaving import Request, Script
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import disk, review, vm
 from tests.webhook.conftest import Running
@@ -174,16 +174,65 @@ async def test_what_a_pools_vm_would_be_refused_for_is_told_at_the_template(webh
     assert told["field"] == "spec.template.spec.template.spec.domain.machine.type"
 
 
-async def test_a_full_quota_is_a_warning_for_a_pool(webhook: Running) -> None:
-    async def full(request: Request) -> None:
+def forbidding(message: str) -> Script:
+    """Grants the right to make VMs, and makes none."""
+
+    async def script(request: Request) -> None:
         if "review" in request.path:
             return await request.answer(201, {"status": {"allowed": True}})
-        return await request.answer(403, {"kind": "Status", "code": 403, "message": "exceeded quota"})
+        return await request.answer(403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message})
 
-    webhook.api_server.script = full
+    return script
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        pytest.param(
+            'admission webhook "gate.example.com" denied the request: [owners] give a label owner',
+            "[owners] give a label owner",
+            id="another webhook",
+        ),
+        pytest.param(
+            "virtualmachines.kubevirt.io \"web-\" is forbidden: ValidatingAdmissionPolicy 'gate' with binding 'gate' "
+            "denied request: give a label owner",
+            "ValidatingAdmissionPolicy 'gate'",
+            id="a policy",
+        ),
+        pytest.param(
+            'virtualmachines.kubevirt.io "web-" is forbidden: failed quota: few: must specify limits.cpu',
+            "must specify limits.cpu",
+            id="what a quota asks for",
+        ),
+    ],
+)
+async def test_who_forbids_a_pools_vm_is_told_at_the_template(webhook: Running, refusal: str, told: str) -> None:
+    webhook.api_server.script = forbidding(refusal)
+    response = await webhook.review(review(POOL))
+    assert not response["allowed"]
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == "spec.template"
+    assert told in cause["message"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(
+            'virtualmachines.kubevirt.io "web-" is forbidden: exceeded quota: few, requested: count=1',
+            id="a full quota",
+        ),
+        pytest.param(
+            'virtualmachines.kubevirt.io is forbidden: User "us" cannot create resource "virtualmachines"',
+            id="we may not try it",
+        ),
+    ],
+)
+async def test_what_is_not_the_templates_fault_is_a_warning_for_a_pool(webhook: Running, refusal: str) -> None:
+    webhook.api_server.script = forbidding(refusal)
     response = await webhook.review(review(POOL))
     assert response["allowed"]
-    assert "exceeded quota" in response["warnings"][0]
+    assert refusal in response["warnings"][0]
 
 
 async def test_rights_that_cannot_be_asked_for_are_a_no(webhook: Running) -> None:

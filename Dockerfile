@@ -2,7 +2,7 @@
 # The webhook, the controllers and the chart's hooks: one image, one program. No libvirt is in it.
 #
 #   docker build -t poolhouse/poolhouse:0.1.0 --build-arg DIGEST=sha256:... .
-#   docker build --target sbom --output . .         what is installed, as sbom.json
+#   docker build --target sbom --output . .         what it is made of, as sbom.json (CycloneDX)
 #   docker build --build-arg EC2=1 ...              with boto3 and gRPC besides, for warm pools of EC2 instances
 #
 # DIGEST pins the base (`docker buildx imagetools inspect debian:12-slim`).
@@ -19,10 +19,13 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 python3
 WORKDIR /src
 # Set, if instances of EC2 are to be held.
 ARG EC2=
-COPY requirements/webhook.lock requirements/controllers.lock requirements/ec2.lock ./
+COPY requirements/build.lock requirements/webhook.lock requirements/controllers.lock requirements/ec2.lock ./
+# What builds a package is pinned too: with isolation pip would fetch the newest, unseen.
 RUN python3 -m venv /opt/poolhouse \
- && if [ -n "${EC2}" ]; then set -- ec2; else set -- webhook controllers; fi \
- && for each; do /opt/poolhouse/bin/pip install --no-cache-dir --require-hashes -r "${each}.lock" || exit 1; done
+ && if [ -n "${EC2}" ]; then set -- build ec2; else set -- build webhook controllers; fi \
+ && for each; do \
+      /opt/poolhouse/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r "${each}.lock" || exit 1; \
+    done
 COPY pyproject.toml README.md ./
 COPY cli ./cli
 COPY kinds ./kinds
@@ -31,22 +34,24 @@ COPY webhook ./webhook
 COPY controllers ./controllers
 # The contract with the defaulter, by which its answers are judged; the libvirt that it needs itself is not here.
 COPY defaulter ./defaulter
-RUN /opt/poolhouse/bin/pip install --no-cache-dir --no-deps . \
- && /opt/poolhouse/bin/pip inspect --local > /sbom.json \
+RUN /opt/poolhouse/bin/pip install --no-cache-dir --no-build-isolation --no-deps . \
  && /opt/poolhouse/bin/pip uninstall -y pip setuptools
 
-# No image: files for whoever builds.
-# hadolint ignore=DL3049
-FROM scratch AS sbom
-COPY --from=build /sbom.json /
-
 # hadolint ignore=DL3006
-FROM ${BASE}${DIGEST:+@${DIGEST}}
+FROM ${BASE}${DIGEST:+@${DIGEST}} AS whole
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/poolhouse /opt/poolhouse
-COPY --from=build /sbom.json /opt/poolhouse/sbom.json
+COPY requirements/sbom.py /opt/poolhouse/
+RUN /opt/poolhouse/bin/python /opt/poolhouse/sbom.py > /opt/poolhouse/sbom.json
+
+# No image: a file for whoever builds.
+# hadolint ignore=DL3049
+FROM scratch AS sbom
+COPY --from=whole /opt/poolhouse/sbom.json /
+
+FROM whole
 ARG VERSION=0.1.0
 ARG REVISION=
 LABEL org.opencontainers.image.title="Poolhouse" \

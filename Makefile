@@ -81,7 +81,7 @@ $(HELM): | $(CONTROL_PLANE)
 $(PROMETHEUS): | $(INSTALLED)
 	@sh requirements/prometheus.sh "$${XDG_CACHE_HOME:-$$HOME/.cache}/poolhouse/prometheus" && touch $@
 
-# One file for people and CI, and one for each image, which has only what its service imports.
+# One file for people and CI, one for each image, which has only what its service imports, and what builds are done with.
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
@@ -89,6 +89,7 @@ lock:
 	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
 	  pyproject.toml
+	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml
 	@$(COMPILE) --extra cli -c requirements/all.lock -o requirements/cli.lock pyproject.toml
 
 clean:

@@ -28,7 +28,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PASSED_ON = ("http_proxy", "https_proxy", "no_proxy")
@@ -82,12 +83,13 @@ def build(dockerfile: Path, base: Path, arguments: Mapping[str, str], work: Path
             known[key] = arguments.get(key, shared.get(key) or expand(default, {**shared, **known}))
         elif name == "FROM":
             image, _, alias = expand(rest, shared).partition(" AS ")
-            stage = Stage(work / (alias or "final"))
+            earlier = stages.get(image, Stage(base))
+            stage = replace(deepcopy(earlier), root=work / (alias or "final"), variables={})
             if image == "scratch":
                 stage.root.mkdir()
             else:
-                print(f"== FROM {image} (here {base})", flush=True)
-                subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(stage.root)], check=True)
+                print(f"== FROM {image} (here {earlier.root})", flush=True)
+                subprocess.run(["cp", "-a", "--reflink=auto", str(earlier.root), str(stage.root)], check=True)
             stages[alias or "final"] = stage
         elif stage is None:
             raise SystemExit(f"{name} before FROM")

@@ -37,9 +37,21 @@ def test_hadolint_is_asked_strictly(tmp_path: Path) -> None:
         assert rule in done.stdout
 
 
+def last_of(name: str) -> list[tuple[str, str]]:
+    """The steps of the image: its last stage's and those of the stages that it stands on."""
+    stages: dict[str, list[tuple[str, str]]] = {}
+    steps: list[tuple[str, str]] = []
+    for step, rest in STEPS[name]:
+        if step == "FROM":
+            base, _, alias = rest.partition(" AS ")
+            stages[alias] = steps = [*stages.get(base, ())]
+        steps.append((step, rest))
+    return steps
+
+
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_the_last_stage_is_nobodys_and_has_no_way_to_install(name: str) -> None:
-    last = STEPS[name][max(at for at, (step, _) in enumerate(STEPS[name]) if step == "FROM") :]
+    last = last_of(name)
     assert [rest for step, rest in last if step == "USER"][-1] == "65532:65532"
     assert any(step == "COPY" and rest.startswith("--from=build /opt/poolhouse ") for step, rest in last)
     runs = " ".join(rest for step, rest in last if step == "RUN")
@@ -49,12 +61,66 @@ def test_the_last_stage_is_nobodys_and_has_no_way_to_install(name: str) -> None:
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_every_base_can_be_pinned_and_every_package_is(name: str) -> None:
     shared = {"BASE": "a", "DIGEST": "sha256:b"}
-    shared["BUILD"] = expand(dict(r.split("=", 1) for s, r in STEPS[name] if s == "ARG").get("BUILD", ""), shared)
-    bases = [expand(rest, shared).split(" AS ")[0] for step, rest in STEPS[name] if step == "FROM"]
-    assert set(bases) <= {"a@sha256:b", "scratch"}
+    bases = [expand(rest, shared).partition(" AS ") for step, rest in STEPS[name] if step == "FROM"]
+    assert {base for base, _, _ in bases} <= {"a@sha256:b", "scratch", *(alias for _, _, alias in bases)}
     for step, rest in STEPS[name]:
         if step == "RUN":
-            assert rest.count("pip install") == rest.count("--require-hashes") + rest.count("--no-deps .")
+            installed = [each.split("&&")[0] for each in rest.split("pip install")[1:]]
+            # What builds is installed first, by its hash, and nothing that builds is fetched by pip itself.
+            assert all("--require-hashes" in each or "--no-deps ." in each for each in installed)
+            assert all("--no-build-isolation" in each or "-r build.lock" in each for each in installed)
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_it_says_what_it_is_made_of(name: str) -> None:
+    steps = last_of(name)
+    made = steps.index(("RUN", "/opt/poolhouse/bin/python /opt/poolhouse/sbom.py > /opt/poolhouse/sbom.json"))
+    assert not [rest for step, rest in steps[made + 1 :] if step in ("RUN", "COPY")], "nothing comes after it"
+    assert ("COPY", "--from=whole /opt/poolhouse/sbom.json /") in STEPS[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        pytest.param({"INSTALL": "apt"}, ["apt-get libvirt-dev", "apt-get qemu-system-x86"], id="Debian"),
+        pytest.param(
+            {"INSTALL": "dnf"},
+            ["dnf libvirt-devel", "dnf libvirt-daemon-driver-qemu", "dnf qemu-kvm-core"],
+            id="the newest of CentOS Stream",
+        ),
+        pytest.param(
+            {"INSTALL": "dnf", "LIBVIRT": "11.9.0", "QEMU": "10.1.0"},
+            ["dnf libvirt-devel-11.9.0", "dnf libvirt-daemon-driver-qemu-11.9.0", "dnf qemu-kvm-core-10.1.0"],
+            id="as virt-launcher has them",
+        ),
+    ],
+)
+def test_what_the_defaulter_decides_with(arguments: dict[str, str], wanted: list[str], tmp_path: Path) -> None:
+    """Its own steps, and package managers that only say what they are asked for."""
+    for manager in ("apt-get", "dnf"):
+        (tmp_path / manager).write_text(f'#!/bin/sh\nfor each; do echo "{manager} $each"; done >>{tmp_path}/asked\n')
+        (tmp_path / manager).chmod(0o755)
+    for removed in ("rm", "mkdir", "chown"):
+        (tmp_path / removed).write_text("#!/bin/sh\n")
+        (tmp_path / removed).chmod(0o755)
+    for rest in (rest for step, rest in STEPS["Dockerfile.defaulter"] if step == "RUN" and "${INSTALL}" in rest):
+        subprocess.run(["/bin/sh", "-ec", rest], env={"PATH": str(tmp_path), **arguments}, timeout=60, check=True)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert set(wanted) <= set(asked)
+    other = "dnf" if arguments["INSTALL"] == "apt" else "apt-get"
+    assert not [each for each in asked if each.startswith(other)]
+
+
+def test_a_base_that_installs_otherwise_is_refused(tmp_path: Path) -> None:
+    for rest in (rest for step, rest in STEPS["Dockerfile.defaulter"] if step == "RUN" and "${INSTALL}" in rest):
+        done = subprocess.run(
+            ["/bin/sh", "-c", rest],
+            env={"PATH": str(tmp_path), "INSTALL": "none"},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, b"INSTALL is apt or dnf, not none\n")
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)

@@ -1,0 +1,88 @@
+"""Lists what an image is made of, as CycloneDX: the packages of the Python that runs it and the distribution's.
+
+    /opt/poolhouse/bin/python /opt/poolhouse/sbom.py > sbom.json
+
+It runs in the image, whose package manager alone knows what was installed, and so with the standard library only. The
+same image gives the same text: it holds no date and no number by chance.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions, version
+from urllib.parse import quote
+
+SELF = "poolhouse"
+DPKG = ("dpkg-query", "-W", "-f=${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\n")
+RPM = ("rpm", "-qa", "--qf=%{NAME}\t%{EPOCHNUM}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n")
+
+Component = dict[str, object]
+
+
+def document() -> dict[str, object]:
+    found = {str(each["purl"]): each for each in (*_python(), *_debian(), *_rpm())}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": SELF, "version": version(SELF), "bom-ref": SELF}},
+        "components": [found[purl] for purl in sorted(found)],
+    }
+
+
+def _component(name: str, version: str, purl: str) -> Component:
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+def _python() -> Iterator[Component]:
+    for each in distributions():
+        name = re.sub(r"[-_.]+", "-", each.name).lower()
+        if name != SELF:
+            found = _component(name, each.version, f"pkg:pypi/{name}@{quote(each.version)}")
+            yield found | _licence(each)
+
+
+def _licence(of: Distribution) -> Component:
+    expressions = of.metadata.get_all("License-Expression") or []
+    return {"licenses": [{"expression": each} for each in expressions]} if expressions else {}
+
+
+def _debian() -> Iterator[Component]:
+    for status, name, version_, architecture in _lines(DPKG):
+        if status == "installed":
+            place = f"pkg:deb/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
+            yield _component(name, version_, f"{place}?arch={architecture}&distro={_release()}")
+
+
+def _rpm() -> Iterator[Component]:
+    for name, epoch, version_, architecture in _lines(RPM):
+        # Signatures that are trusted are in the database like packages, and have no architecture.
+        if architecture != "(none)":
+            place = f"pkg:rpm/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
+            of_epoch = f"&epoch={epoch}" if epoch != "0" else ""
+            yield _component(name, version_, f"{place}?arch={architecture}{of_epoch}&distro={_release()}")
+
+
+def _lines(command: tuple[str, ...]) -> Iterator[list[str]]:
+    if shutil.which(command[0]) is not None:
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        yield from (line.split("\t") for line in told.splitlines())
+
+
+def _distribution() -> str:
+    return platform.freedesktop_os_release()["ID"]
+
+
+def _release() -> str:
+    told = platform.freedesktop_os_release()
+    return f"{told['ID']}-{told.get('VERSION_ID', '')}".rstrip("-")
+
+
+if __name__ == "__main__":
+    json.dump(document(), sys.stdout, indent=1)

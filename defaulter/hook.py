@@ -69,7 +69,7 @@ def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str,
 
 
 def read(text: str) -> dict[str, Any]:
-    """A record whose seal is whole. Raises Damaged."""
+    """A record whose seal is whole, without spare ports, which the first ones had in them. Raises Damaged."""
     try:
         content = json.loads(text)
         digest = content.pop("digest")
@@ -78,7 +78,7 @@ def read(text: str) -> dict[str, Any]:
         whole = False
     if not whole:
         raise Damaged("the hardware record is damaged, or written by a version that this one does not know")
-    return dict(content)
+    return {**content, "controllers": _without_spare_ports(content["controllers"], content["addresses"])}
 
 
 def _is_record(content: dict[str, Any]) -> bool:
@@ -103,12 +103,10 @@ def _are_texts(value: Any) -> bool:
 
 
 def same_hardware(one: str, other: str) -> bool:
-    """Whether two records describe the same machine, whichever version wrote them: the first ones named no models,
-    and had spare ports in them."""
+    """Whether two records describe the same machine, whichever version wrote them: the first ones named no models."""
     first, second = read(one), read(other)
-    ports = [_without_spare_ports(each["controllers"], each["addresses"]) for each in (first, second)]
-    parts = ("machine", "addresses", *(part for part in ("models",) if part in first))
-    return ports[0] == ports[1] and all(first[part] == second[part] for part in parts)
+    parts = ("machine", "controllers", "addresses", *(part for part in ("models",) if part in first))
+    return all(first[part] == second[part] for part in parts)
 
 
 def enforce(text: str, domain: str) -> str:

@@ -70,6 +70,11 @@ def test_however_many_ports_are_spare_they_are_there_once(recording: Libvirt, ni
     once = recording.default(document).object
     assert recording.default(once).object == once
     assert ports(recording, once) == ports(recording, document)
+    once["spec"]["template"]["metadata"]["annotations"][HARDWARE] = older = forged(
+        record(once), controllers=ports(recording, document)
+    )
+    assert ports(recording, once) == ports(recording, document), "as they were recorded before"
+    assert record(recording.default(once).object) == older
 
 
 def ports(libvirt: Libvirt, document: Json) -> list[Json]:

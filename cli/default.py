@@ -95,11 +95,27 @@ def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
     try:
         request = urllib.request.Request(f"{server}/apis/vms/defaults", body, headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read()
+            status, content = answer.status, answer.read()
     except urllib.error.HTTPError as error:
-        return error.code, error.read()
+        status, content = error.code, error.read()
     except (OSError, ValueError) as error:
         raise Unreachable(f"{server} does not answer: {getattr(error, 'reason', error)}") from None
+    if not _is_answer(status, content, as_xml):
+        raise Unreachable(f"{server} is no defaulter: it answered {status} with something else than a VM")
+    return status, content
+
+
+def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
+    """A defaulter's, and not that of any server that happens to listen there."""
+    from defaulter.contract import DefaultingResponse, Problems
+
+    if status == 200 and as_xml:
+        return not content or content.startswith(b"<domain")
+    try:
+        (DefaultingResponse if status == 200 else Problems).model_validate_json(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:

@@ -231,22 +231,25 @@ def _asked(server: str, document: Json) -> Json:
     """The record of the domain that a defaulter would have for it now."""
     from defaulter import hook, xml
 
-    version = json.loads(_fetched(f"{server}/version", None))
-    domain = xml.read(_fetched(f"{server}/apis/vms/defaults", json.dumps(_unrecorded(document)).encode()).decode())
-    qemu = next(iter(version["qemu"].values()), "")
-    return hook.read(hook.seal(domain, version["libvirt"], qemu))
+    version = _fetched(f"{server}/version", None)
+    domain = _fetched(f"{server}/apis/vms/defaults", json.dumps(_undecided(document)).encode())
+    try:
+        said = json.loads(version)
+        return hook.read(hook.seal(xml.read(domain.decode()), said["libvirt"], next(iter(said["qemu"].values()), "")))
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
+        raise Unreachable(f"{server} is no defaulter: it answered with something else than a domain") from None
 
 
-def _unrecorded(document: Json) -> Json:
+def _undecided(document: Json) -> Json:
+    """Without its record, which would hold it where it is, and without its wish to be left alone."""
     from defaulter.paths import Draft, get
-    from defaulter.places import locate
+    from defaulter.places import OPT_OUT, locate
 
     where = locate(document)
-    if where is None or get(document, where.record) is None:
-        return document
     draft = Draft(document)
-    notes = {key: value for key, value in where.annotations.items() if key != where.record[-1]}
-    draft.replace(where.record[:-1], notes)
+    for place in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
+        if place and get(document, place) is not None:
+            draft.replace(place[:-1], {k: v for k, v in get(document, place[:-1]).items() if k != place[-1]})
     return draft.document
 
 

@@ -208,6 +208,28 @@ def test_the_record_is_compared_with_another_version_s_own_choice(
     assert "memballoon" in moved.output
 
 
+@pytest.mark.libvirt
+def test_a_vm_that_opted_out_is_compared_too(libvirt: Libvirt, tmp_path: Path) -> None:
+    document = vm(RICH)
+    document["metadata"]["labels"] = {"poolhouse.dev/defaulting": "disabled", "app": "web"}
+    with defaulter(libvirt.domain, "7") as one, defaulter(roomier(libvirt), "8") as other:
+        result = diff(tmp_path, document, "--server", one, "--against", other)
+    assert result.exit_code == 1
+    assert "disk root" in result.output
+
+
+@pytest.mark.parametrize("answer", ["", "<html>", "<html></html>", "<domain/>", "{}", "it works!"])
+def test_who_answers_with_no_domain_is_no_defaulter(tmp_path: Path, answer: str) -> None:
+    with defaulter(lambda _: answer, "7") as other:
+        result = diff(tmp_path, vm(RICH), "--server", other, "--against", other)
+        assert result.exit_code == 3, result.output
+        assert f"{other} is no defaulter" in result.output
+        file = str(tmp_path / "vm.yaml")
+        completed = CliRunner().invoke(poolhouse, ["default", "-f", file, "--server", other])
+        assert completed.exit_code == 3, completed.output
+        assert f"{other} is no defaulter" in completed.output
+
+
 def test_without_a_record_the_other_side_must_be_named(tmp_path: Path) -> None:
     result = diff(tmp_path, vm(RICH), "--against", "http://127.0.0.1:9")
     assert result.exit_code == 2

@@ -27,7 +27,8 @@ class Unfinished(Exception):
 
 class Controller(Generic[K]):
     """Calls `reconcile(key)` for keys that were enqueued. It is told who, never what happened, and returns when it
-    wants to come back for that key (seconds, or None). If it raises, it comes back after a pause that grows."""
+    wants to come back for that key (seconds, or None). If it raises, it comes back after a pause that grows. Without a
+    deadline a reconcile may take any time; each of its calls then has one of its own."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Controller(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         workers: int = 4,
-        deadline_seconds: float = DEADLINE_SECONDS,
+        deadline_seconds: float | None = DEADLINE_SECONDS,
         backoff: Backoff = RETRY,
         metrics: Metrics | None = None,
     ) -> None:

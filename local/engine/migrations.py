@@ -44,7 +44,6 @@ Json = dict[str, Any]
 
 # KubeVirt's limit of migrations at once, all nodes together: each holds a worker while it lasts.
 PARALLEL = 5
-LONGEST_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,9 @@ class Migrations:
         # Those that are over, until all of that is written and seen: nobody left them behind. What is not written yet
         # is known here alone, so it is kept even where the migration itself is gone.
         self._over: dict[Key, Over] = {}
+        # Its terms alone say how long a guest may take to move, and may say for ever.
         self.controller: Controller[Key] = Controller(
-            "migrations", self.reconcile, workers=PARALLEL, deadline_seconds=LONGEST_SECONDS, metrics=api.metrics
+            "migrations", self.reconcile, workers=PARALLEL, deadline_seconds=None, metrics=api.metrics
         )
         world.migrations.subscribe(self._changed)
         world.instances.subscribe(self._instance_changed)

@@ -159,6 +159,19 @@ async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
     assert times(log) == [0, 61]
 
 
+async def test_a_reconcile_without_a_deadline_takes_its_time() -> None:
+    done: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        await asyncio.sleep(30 * 24 * 3600)
+        done.append(key)
+
+    async with running(reconcile, deadline_seconds=None) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(31 * 24 * 3600)
+    assert done == ["a"]
+
+
 async def test_when_it_is_cancelled_every_reconcile_has_ended() -> None:
     ended: list[str] = []
 

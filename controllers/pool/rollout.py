@@ -71,6 +71,8 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
             yield Wait(m.name, "the update strategy is opportunistic, and it is not halted")
         elif not state.stale(m):
             yield _update(state, m, "the change needs no restart" if m.guest else "it is not running yet")
+        elif not _restarts(m):
+            yield _at_next_start(state, m)
         elif reason_to_stop:
             yield Wait(m.name, reason_to_stop)
         elif refusal := room.refusal(m, begun=not state.outdated(m)):
@@ -92,7 +94,9 @@ class Room:
     @classmethod
     def of(cls, state: State) -> Room:
         under_way = sum(
-            not state.outdated(m) and (state.stale(m) or not m.available) for m in state.alive if m.meant_to_run
+            not state.outdated(m) and (not m.available or (state.stale(m) and _restarts(m)))
+            for m in state.alive
+            if m.meant_to_run
         )
         return cls(
             available=sum(m.available for m in state.alive),
@@ -125,11 +129,19 @@ def _not_its_disk(state: State, m: Machine) -> str:
     return state.shared.message if new and state.shared else ""
 
 
-def _restart(m: Machine) -> Restart | Wait:
+def _restarts(m: Machine) -> bool:
+    """Its run may be ended for the template's sake. A run that nobody would begin again goes on as long as it likes."""
+    return m.strategy in RESTARTED | ASKED
+
+
+def _restart(m: Machine) -> Restart:
     assert m.guest is not None
-    if m.strategy in RESTARTED | ASKED:
-        return Restart(m.name, m.guest.uid, m.strategy in ASKED, "the template has changed")
-    return Wait(m.name, f"its run strategy is {m.strategy}: it gets the new template when it is started again")
+    return Restart(m.name, m.guest.uid, m.strategy in ASKED, "the template has changed")
+
+
+def _at_next_start(state: State, m: Machine) -> Update | Wait:
+    reason = f"its run strategy is {m.strategy}: it gets the new template when it is started again"
+    return _update(state, m, reason) if state.outdated(m) else Wait(m.name, reason)
 
 
 def _update(state: State, m: Machine, reason: str) -> Update:

@@ -130,6 +130,19 @@ def done(observed: State) -> list[tuple[str, str]]:
         ),
         pytest.param(four(halted(1, guest=ENDED), *map(machine, (2, 3, 4))), [], id="and is not started again for it"),
         pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
+        pytest.param(
+            four(begun(1, strategy="Once"), *(old(n, strategy="Once") for n in (2, 3, 4))),
+            [("Update", "web-2"), ("Update", "web-3"), ("Update", "web-4")],
+            id="and loses nothing by an update, so all get it at once",
+        ),
+        pytest.param(
+            four(begun(1, strategy="Once"), old(2), old(3), old(4)),
+            [("Update", "web-2")],
+            id="nor does it hold up others while it runs",
+        ),
+        pytest.param(
+            four(begun(1, strategy="Once", ready=False), old(2), old(3), old(4)), [], id="unless it is not available"
+        ),
     ],
 )
 def test_an_update(observed: State, expected: list[tuple[str, str]]) -> None:

@@ -27,7 +27,8 @@ class NameGeneration(Model):
     )
 
     append_postfix_to_secret_references: bool = False
-    """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own."""
+    """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own. The
+    `imagePullSecret` of a containerDisk stays as it is: by it the node gets an image that all VMs share."""
     append_postfix_to_config_map_references: bool = False
     """Append the VM's postfix (`-3`) to the names of ConfigMaps in its volumes, so that each VM has its own."""
 

@@ -83,9 +83,11 @@ def _append(places: Iterator[tuple[Json, str]], postfix: str) -> None:
 def _claims(volume: Json) -> Iterator[tuple[Json, str]]:
     yield from _named(volume, "dataVolume", key="name")
     yield from _named(volume, "persistentVolumeClaim", key="claimName")
+    yield from _named(volume, "ephemeral", "persistentVolumeClaim", key="claimName")
 
 
 def _secrets(volume: Json) -> Iterator[tuple[Json, str]]:
+    # Those that the guest gets to see. With containerDisk.imagePullSecret the node logs in, the same for all VMs.
     yield from _named(volume, "secret", key="secretName")
     yield from _named(volume, "sysprep", "secret", key="name")
     for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):

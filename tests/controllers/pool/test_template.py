@@ -75,6 +75,16 @@ def test_each_vm_has_disks_of_its_own() -> None:
             {"persistentVolumeClaim": {"claimName": "iso", "readOnly": True}},
             id="a claim that everybody shares",
         ),
+        pytest.param(
+            {"ephemeral": {"persistentVolumeClaim": {"claimName": "root"}}},
+            {"ephemeral": {"persistentVolumeClaim": {"claimName": "root-2"}}},
+            id="a layer upon a DataVolume of the template",
+        ),
+        pytest.param(
+            {"ephemeral": {"persistentVolumeClaim": {"claimName": "golden"}}},
+            {"ephemeral": {"persistentVolumeClaim": {"claimName": "golden"}}},
+            id="a layer upon what everybody shares",
+        ),
     ],
 )
 def test_a_volume_follows_its_disk(volume: Json, expected: Json) -> None:
@@ -113,6 +123,11 @@ def test_secrets_get_the_postfix_when_asked(volume: Json, expected: Json) -> Non
     only_others = {"appendPostfixToConfigMapReferences": True}
     assert volumes_of(made(2, {"name": "v", **volume}, names=only_others))[1] == {"name": "v", **volume}
     assert volumes_of(made(2, {"name": "v", **volume}))[1] == {"name": "v", **volume}
+
+
+def test_the_secret_with_which_an_image_is_pulled_is_the_same_for_all() -> None:
+    volume = {"name": "v", "containerDisk": {"image": "golden", "imagePullSecret": "registry"}}
+    assert volumes_of(made(2, volume, names={"appendPostfixToSecretReferences": True}))[1] == volume
 
 
 @pytest.mark.parametrize(("volume", "expected"), [pytest.param(a, b, id=i) for i, a, b in CONFIG_MAPS])

@@ -98,6 +98,8 @@ def machine_cautions(spec: Any, path: str) -> Iterator[str]:
     for field in ("uuid", "serial"):
         if at(instance, "domain", "firmware", field):
             yield f"{here}.domain.firmware.{field}: every VM gets the same firmware {field}"
+    made = _names(spec, ("dataVolumeTemplates",), "metadata", "name")
     for index, volume in entries(instance, "volumes"):
-        if isinstance(at(volume, "persistentVolumeClaim", "claimName"), str):
+        claim = at(volume, "persistentVolumeClaim", "claimName")
+        if isinstance(claim, str) and claim not in made:
             yield f"{here}.volumes[{index}].persistentVolumeClaim: every VM uses the same claim"

@@ -239,6 +239,18 @@ CAUTIONS = [
         ["the same claim"],
         id="one claim for all",
     ),
+    pytest.param(
+        changed(
+            changed(
+                pool(), [{"metadata": {"name": "c"}, "spec": {}}], "spec", "template", "spec", "dataVolumeTemplates"
+            ),
+            [{"name": "root", "persistentVolumeClaim": {"claimName": "c"}}],
+            *INSTANCE,
+            "volumes",
+        ),
+        [],
+        id="the claim of a disk that each VM has of its own",
+    ),
     pytest.param(changed(pool(), {"name": "x"}, "spec", "template", "metadata"), ["not used"], id="a name for all"),
 ]
 

@@ -83,7 +83,7 @@ class PolicySpec(Model):
     allow_auto_converge: bool | None = None
     """Whether a guest that writes memory faster than it can be copied is slowed down until it can."""
     bandwidth_per_migration: Bandwidth | None = None
-    """Bytes a second that one migration may use, `64Mi`; 0 for no limit."""
+    """Bytes a second that one migration may use, `64Mi`; 0 for no limit. KubeVirt counts in whole MiB, at least one."""
     completion_timeout_per_gib: Annotated[Int64 | None, Field(ge=0, alias="completionTimeoutPerGiB")] = None
     """Seconds for each GiB of memory that a migration may take. After that it goes on as post-copy where this is
     allowed, and is aborted where not; 0 for no limit."""

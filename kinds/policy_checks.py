@@ -16,6 +16,7 @@ from kinds.shape import joined, shown
 
 LONGEST_NAME = 63
 INSTANCE, NAMESPACE = "virtualMachineInstanceSelector", "namespaceSelector"
+MEBIBYTE = 1 << 20
 TIES_TOLD = 5
 """warnings about ties with others; an API server passes on only so many"""
 
@@ -66,6 +67,15 @@ def disables_tls(document: Json) -> Iterator[str]:
         yield (
             "spec.disableTLS: KubeVirt can disable TLS for the whole cluster only; unless its own configuration does, "
             "this policy is not enforced in that respect, and says so in its condition Enforced"
+        )
+
+
+def crawls(document: Json) -> Iterator[str]:
+    bytes_a_second = whole(value := at(document, "spec", "bandwidthPerMigration"))
+    if bytes_a_second is not None and 0 < bytes_a_second < MEBIBYTE:
+        yield (
+            f"spec.bandwidthPerMigration: {value} a second becomes 1Mi, the least that KubeVirt can do: "
+            "it counts in whole MiB"
         )
 
 
@@ -128,4 +138,4 @@ def ties(policy: Contender, others: Iterable[Contender]) -> Iterator[str]:
 
 
 CHECKS = (labels, bandwidth)
-CAUTIONS = (for_nobody, disables_tls)
+CAUTIONS = (for_nobody, disables_tls, crawls)

@@ -144,8 +144,7 @@ def migrate(here: Any, there: Any, uid: str, socket: Path, terms: Terms) -> None
         flags |= libvirt.VIR_MIGRATE_POSTCOPY
     wanted: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{socket}"}
     if terms.bandwidth:
-        # In MiB/s, at least one: nought would mean no limit.
-        wanted[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, terms.bandwidth >> 20)
+        wanted[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = terms.bandwidth >> 20  # in MiB/s
     domain.migrate3(there, wanted, flags)
 
 

@@ -17,7 +17,7 @@ class Terms:
     policy: str = ""
     """the winner's name"""
     bandwidth: int = 0
-    """bytes a second; 0 is no limit"""
+    """bytes a second, in whole MiB; 0 is no limit"""
     seconds_per_gib: int = 150
     auto_converge: bool = False
     post_copy: bool = False
@@ -57,12 +57,17 @@ def terms_of(
     said = {name: setting.value for name, setting in found.items()}
     return Terms(
         policy=winner["metadata"]["name"] if winner is not None else "",
-        bandwidth=bytes_of(str(said["bandwidthPerMigration"])) or 0,
+        bandwidth=mebibytes(bytes_of(str(said["bandwidthPerMigration"])) or 0) << 20,
         seconds_per_gib=int(said["completionTimeoutPerGiB"]),
         auto_converge=bool(said["allowAutoConverge"]),
         post_copy=bool(said["allowPostCopy"]),
         said=said,
     )
+
+
+def mebibytes(size: int) -> int:
+    """As KubeVirt tells libvirt, which counts in whole MiB: the nearest, but not 0, which would be no limit."""
+    return max(1, (size + (1 << 19)) >> 20) if size else 0
 
 
 def match(labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json]) -> Json | None:

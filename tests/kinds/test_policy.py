@@ -49,7 +49,8 @@ def problems(document: dict[str, Any]) -> dict[str, str]:
 
 def test_the_documents_full_manifest_is_right_as_it_is_written() -> None:
     assert POLICY.problems(yaml.safe_load(FULL)) == []
-    assert POLICY.warnings(yaml.safe_load(FULL)) == []
+    (warning,) = POLICY.warnings(yaml.safe_load(FULL))
+    assert warning.startswith("spec.bandwidthPerMigration: 217Ki a second becomes 1Mi")
 
 
 def test_a_boolean_in_a_selector_becomes_the_text_it_means() -> None:
@@ -197,3 +198,11 @@ def test_the_example_is_right_and_its_database_obeys_the_first() -> None:
     labels = {"workload-type": "db", "operating-system": "debian"}
     found = candidates(both, labels, {"hpc-workloads": "true"})
     assert [each.name for each in found] == ["databases", "computing"]
+
+
+@pytest.mark.parametrize(
+    ("said", "warns"), [("1", True), (5, True), ("1023Ki", True), ("1Mi", False), ("64M", False), ("0", False)]
+)
+def test_a_bandwidth_that_kubevirt_has_not_is_warned_of(said: Any, warns: bool) -> None:
+    warnings = POLICY.warnings(policy("p", {"a": "1"}, bandwidthPerMigration=said))
+    assert [each.split(":")[0] for each in warnings] == (["spec.bandwidthPerMigration"] if warns else [])

@@ -178,6 +178,15 @@ def test_why_it_was_too_slow_is_told_by_figures() -> None:
     assert too_slow(5, {}).endswith("has been aborted")
 
 
+@pytest.mark.parametrize(
+    ("said", "copied"),
+    [("0", 0), ("1", 1), ("217Ki", 1), ("1Mi", 1), ("1535Ki", 1), ("1536Ki", 2), ("64M", 61), ("2Gi", 2048)],
+)
+def test_bandwidth_is_in_whole_mebibytes_as_kubevirt_rounds_them(said: str, copied: int) -> None:
+    terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration=said)], [])
+    assert terms.bandwidth == copied << 20
+
+
 def test_no_seconds_for_a_gib_mean_no_limit() -> None:
     terms = terms_of({"x": "1"}, {}, [policy("a", {"x": "1"}, completionTimeoutPerGiB=0)], [])
     assert terms.deadline_seconds(2 << 30) is None

@@ -25,6 +25,8 @@ Json = dict[str, Any]
 
 POLL_SECONDS = 0.5
 CHANGES_SAID = 2
+GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec")
+"""Whatever else a pool doesn't get on for is tried again and again: a full quota, a server that was away."""
 
 HISTORY = Listing(
     (
@@ -87,7 +89,8 @@ def progress(document: Json) -> tuple[str, str]:
         return "going", f"{name}: paused, until `rollout resume {name}`"
     stuck = conditions.get("Progressing", {})
     if stuck.get("status") == "False":
-        return "failed", f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
+        state = "failed" if stuck.get("reason") in GIVEN_UP else "going"
+        return state, f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
     updated, available, have = (now.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
     total = now.get("replicas", 0)
     if updated < wanted or total < wanted:

@@ -18,8 +18,14 @@ def pool(replicas: int = 3, *, generation: int = 2, paused: bool = False, **stat
     }
 
 
-STUCK = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no progress"}]
-GOING = [{"type": "Progressing", "status": "True", "reason": "Updating", "message": ""}]
+def progressing(status: str, reason: str, message: str) -> list[dict[str, Any]]:
+    return [{"type": "Progressing", "status": status, "reason": reason, "message": message}]
+
+
+STUCK = progressing("False", "ProgressDeadlineExceeded", "no progress")
+INVALID = progressing("False", "InvalidSpec", "spec.maxUnavailable: what is that")
+REFUSED = progressing("False", "FailedCreate", "Create web-3: 503: away")
+GOING = progressing("True", "Updating", "")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,13 @@ GOING = [{"type": "Progressing", "status": "True", "reason": "Updating", "messag
         pytest.param({**pool(3, terminatingReplicas=2)}, "going", "2 VMs are still to go", id="some are leaving"),
         pytest.param(pool(availableReplicas=2), "going", "2 of 3 VMs are available", id="some are starting"),
         pytest.param(pool(conditions=STUCK, updatedReplicas=1), "failed", "no progress", id="it has stopped by itself"),
+        pytest.param(pool(conditions=INVALID), "failed", "what is that", id="nobody can read it"),
+        pytest.param(
+            pool(conditions=REFUSED, updatedReplicas=1),
+            "going",
+            "FailedCreate: Create web-3: 503",
+            id="it is tried again",
+        ),
         pytest.param(pool(conditions=GOING), "done", "all 3 VMs", id="conditions of success change nothing"),
     ],
 )

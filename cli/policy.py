@@ -139,13 +139,14 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
     """Of all files. Raises `Failed` with all that is wrong."""
     from kinds.policy import POLICY
+    from kinds.policy_checks import nameless
 
     found = of_kind([each for source in sources for each in read(source)], POLICY.api_version, POLICY.kind)
     policies = [replace(each, document=POLICY.normalize(each.document)) for each in found]
     problems = [
         f"{each.place}: {_named(each.document)}: {problem}"
         for each in policies
-        for problem in POLICY.problems(each.document)
+        for problem in (*nameless(each.document), *POLICY.problems(each.document))
     ]
     if problems:
         raise Failed("\n".join(problems))
@@ -170,7 +171,8 @@ def _label(text: str) -> tuple[str, str | None]:
 
 def _named(document: Json) -> str:
     metadata = document.get("metadata")
-    return str(metadata.get("name")) if isinstance(metadata, dict) else "a policy without a name"
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
+    return str(name) if name else "a policy without a name"
 
 
 def _explained(told: Json, others: bool) -> Iterator[str]:

@@ -188,7 +188,8 @@ def _not_enforced(obeyed: Json | None, there: Surroundings) -> Iterable[str]:
     found = None if there.upstream is None else _enforcer(obeyed, there.upstream)
     if found is not None and at(found, "spec") == spec(name, at(obeyed, "spec") or {}):
         return
-    told = next((each for each in at(obeyed, "status", "conditions") or () if each.get("type") == "Enforced"), {})
+    conditions = at(obeyed, "status", "conditions") or ()
+    told: Json = next((each for each in conditions if each.get("type") == "Enforced"), {})
     if told.get("status") == "False" and told.get("reason") not in _CONCERNS_OTHERS:
         yield f"not enforced: {told.get('message')}"
     elif there.upstream is not None:

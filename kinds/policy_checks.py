@@ -57,6 +57,13 @@ def bandwidth(document: Json) -> Iterator[Problem]:
         yield Problem("spec.bandwidthPerMigration", f"must be less than 8Ei, not {shown(value)}")
 
 
+def nameless(document: Any) -> Iterator[Problem]:
+    """Of a policy that is only supposed: the API server would make a name of generateName, and here nobody does."""
+    name = at(document, "metadata", "name")
+    if at(document, "metadata", "generateName") and not (isinstance(name, str) and name):
+        yield Problem("metadata.name", "is missing; generateName is not enough here, give the policy a name")
+
+
 def for_nobody(document: Json) -> Iterator[str]:
     if not contender(document).selectors:
         yield "spec.selectors: has no label in either selector, so the policy matches no VM"

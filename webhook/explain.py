@@ -22,6 +22,7 @@ from kinds.explanation import Surroundings, explain
 from kinds.look import at
 from kinds.names import is_label, is_label_key, is_label_value, is_subdomain
 from kinds.policy import POLICY
+from kinds.policy_checks import nameless
 from kinds.problem import Problem
 from kinds.shape import joined, shown
 from runtime.api import Api, ApiError, Resource
@@ -214,7 +215,7 @@ def _problems(asked: Question) -> Iterator[Problem]:
     yield from _label_problems(asked.labels, "metadata.labels")
     yield from _label_problems(asked.with_labels, "withLabels")
     for index, each in enumerate(asked.with_policies):
-        for problem in POLICY.problems(each):
+        for problem in (*nameless(each), *POLICY.problems(each)):
             path = f"withPolicies[{index}]"
             yield Problem(f"{path}.{problem.path}" if problem.path else path, problem.message)
 

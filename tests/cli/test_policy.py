@@ -47,6 +47,14 @@ def test_what_is_wrong_with_policies_is_told_with_their_place(tmp_path: Path) ->
     assert str(refused.value).startswith(f"{file}, document 2: two: spec.bandwidthPerMigration: ")
 
 
+def test_a_policy_that_has_no_name_yet_is_sent_back(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump({**policy("p", {"a": "b"}), "metadata": {"generateName": "p-"}}))
+    with file.open("rb") as source, pytest.raises(Failed) as refused:
+        _policies([source])
+    assert str(refused.value).startswith(f"{file}: p-: metadata.name: is missing; generateName")
+
+
 @pytest.mark.parametrize(
     ("kind", "paths", "said"),
     [

@@ -130,6 +130,11 @@ async def test_what_would_be(webhook: Running, document: Json, winner: str | Non
             "withPolicies[0].spec.completionTimeoutPerGiB",
             id="a policy that is wrong",
         ),
+        pytest.param(
+            {"name": "web", "withPolicies": [{**policy("p", {"a": "1"}), "metadata": {"generateName": "p-"}}]},
+            "withPolicies[0].metadata.name",
+            id="a policy that has no name yet",
+        ),
         pytest.param({"kind": "VirtualMachineInstance", "metadata": {"labels": "x"}}, "metadata.labels", id="VMI"),
     ],
 )

@@ -91,6 +91,8 @@ class PoolController:
             passed_over = self._leftovers.passed_over(state.pool.uid, self.clock())
             ordinals = {ordinal for name in passed_over if (ordinal := ordinal_of(state.pool.name, name)) is not None}
             state = replace(state, gone=gone, taken=state.taken | ordinals)
+        if state.pool.spec.autohealing is None:
+            self._healing.pop(state.pool.uid, None)
         pool, known = state.pool, self._healing.get(state.pool.uid)
         if known is None or (pool.status.healing or Healing()).replaced >= known.replaced:
             return state

@@ -125,3 +125,20 @@ async def test_a_vm_that_was_not_replaced_after_all_is_not_left_alone_for_it(aga
     apply, heals = await reconciled(refused)
     assert replaced(apply.written) == [[("web-1", 1)], []]
     assert heals == 0
+
+
+async def test_a_pool_that_is_to_heal_no_more_comes_to_rest() -> None:
+    apply, now = Carrying(lambda plan: Outcome()), 0.0
+    controller = controlled(apply, CollectorRegistry())
+    controller.clock = lambda: now
+    await controller.reconcile(("default", "web"))
+    assert apply.written[-1].healing is not None
+    written = []
+    for _ in range(3):
+        shown = a_pool(3, status=apply.written[-1].json())
+        controller.stores.pools.put(shown.key, shown)
+        now += 60
+        await controller.reconcile(("default", "web"))
+        written.append(len(apply.written))
+    assert apply.written[-1].healing is None
+    assert written[0] == written[1] == written[2]

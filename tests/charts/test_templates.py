@@ -96,6 +96,14 @@ def test_a_pod_ends_later_than_any_admission(rendered: list[Json]) -> None:
         assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
 
 
+def test_who_waits_for_kubevirt_is_not_killed_for_it(rendered: list[Json]) -> None:
+    """A pod that is alive and not ready stays as it is, however long: /readyz tells what it waits for."""
+    for deployment in named(rendered, "Deployment").values():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+        assert asked == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
 def configurations(documents: list[Json]) -> list[Json]:
     return [each for each in documents if each["kind"].endswith("WebhookConfiguration")]
 

@@ -99,9 +99,10 @@ spec:
             {{- end }}
           ports:
             - {name: {{ .scheme | lower }}, containerPort: {{ $values.port }}, protocol: TCP}
-          # The first time, it waits for its certificate, or finds out what its QEMU can do.
+          # The first time, it waits for its certificate. What it needs beside that to be ready may come when it likes: a
+          # restart brings KubeVirt no sooner.
           startupProbe:
-            httpGet: {path: /readyz, port: {{ .scheme | lower }}, scheme: {{ .scheme }}}
+            httpGet: {path: /healthz, port: {{ .scheme | lower }}, scheme: {{ .scheme }}}
             periodSeconds: 2
             timeoutSeconds: 3
             failureThreshold: 150

@@ -113,6 +113,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from kinds.explanation import impact
     from kinds.policy import POLICY
     from kinds.policy_checks import contender, rivals, ties
+    from kinds.precedence import lives
     from webhook.explain import INSTANCES, NAMESPACES, Explain
 
     before = await Explain(api).surroundings()
@@ -129,6 +130,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
         (each["metadata"]["namespace"], each["metadata"]["name"], each["metadata"].get("labels") or {})
         async for page, _ in api.pages(INSTANCES, page=PAGE)
         for each in page
+        if lives(each)
     ]
     around = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
     warnings = [warning for document in documents for warning in POLICY.warnings(document)]
@@ -176,8 +178,10 @@ def _named(document: Json) -> str:
 
 
 def _explained(told: Json, others: bool) -> Iterator[str]:
-    obeys = "would obey" if told["supposed"] else "obeys"
-    yield f"{told['namespace']}/{told['name']} {obeys} {told['policy'] or 'no policy'}: {told['reason']}"
+    imagined = told["supposed"] or told["halted"]
+    obeys = "would obey" if imagined else "obeys"
+    whom = (told["policy"] or "no policy") + (", if it ran" if told["halted"] else "")
+    yield f"{told['namespace']}/{told['name']} {obeys} {whom}: {told['reason']}"
     for place, each in enumerate(told["candidates"], 1):
         matched = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
         matched += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
@@ -192,7 +196,7 @@ def _explained(told: Json, others: bool) -> Iterator[str]:
         yield f"  {name:<{width}}  {_said(setting['value']):<8}  {source}"
     for note in told["notes"]:
         yield f"note: {note}"
-    if not told["supposed"] and told["stamped"] != told["policy"]:
+    if not imagined and told["stamped"] != told["policy"]:
         yield f"note: it is not stamped so yet: its label says {told['stamped'] or 'nothing'}"
 
 

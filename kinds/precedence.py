@@ -19,7 +19,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
+
+from kinds.look import at
 
 Labels = Mapping[str, str]
 Scope = Literal["instance", "namespace"]
@@ -129,6 +131,14 @@ def missing(
         for scope, key, value in selectors
         if key not in there[scope] or value not in (ANY, there[scope][key])
     )
+
+
+def lives(instance: Any) -> bool:
+    """Whether a VMI (its document) obeys any policy at all: one that is being deleted or has ended moves no more."""
+    return not at(instance, "metadata", "deletionTimestamp") and at(instance, "status", "phase") not in _ENDED
+
+
+_ENDED = ("Succeeded", "Failed")
 
 
 class Index:

@@ -101,7 +101,7 @@ class Explain:
 
     async def told(self, asked: Question, token: str | None = None) -> Json:
         """With the rights of the token, or without one with our own. Raises `Unanswerable` and `ApiError`."""
-        instance, around, there = await asyncio.gather(
+        (instance, halted), around, there = await asyncio.gather(
             self._instance(asked, token), self._namespace(asked.namespace, token), self.surroundings(token)
         )
         given = asked.labels if asked.labels is not None else at(instance, "metadata", "labels") or {}
@@ -113,6 +113,7 @@ class Explain:
             "name": asked.name,
             **told,
             "stamped": at(instance, "metadata", "labels", meta.MIGRATION_POLICY),
+            "halted": halted,
             "supposed": bool(asked.with_labels or asked.with_policies or asked.labels is not None),
         }
 
@@ -132,12 +133,12 @@ class Explain:
         )
         return Surroundings(tuple(policies), first[0] if first else {}, upstream, unread)
 
-    async def _instance(self, asked: Question, token: str | None) -> Json:
-        """The VMI; of a halted VM, what its VMI would be."""
+    async def _instance(self, asked: Question, token: str | None) -> tuple[Json, bool]:
+        """The VMI, or what that of a halted VM would be; and whether the VM is halted."""
         if asked.labels is not None:
-            return {}
+            return {}, False
         try:
-            return await self._get(INSTANCES.path(asked.namespace, asked.name), token)
+            return await self._get(INSTANCES.path(asked.namespace, asked.name), token), False
         except NotFound:
             pass
         try:
@@ -147,7 +148,7 @@ class Explain:
                 Problem("name", f"there is no VM and no VMI {asked.name} in namespace {asked.namespace}"), status=404
             ) from None
         labels = at(machine, "spec", "template", "metadata", "labels")
-        return {"metadata": {"labels": labels if isinstance(labels, dict) else {}}}
+        return {"metadata": {"labels": labels if isinstance(labels, dict) else {}}}, True
 
     async def _namespace(self, name: str, token: str | None) -> dict[str, str]:
         try:

@@ -11,11 +11,9 @@ from kinds.look import at
 from kinds.model import Json
 from kinds.policy import POLICY
 from kinds.policy_checks import contender
-from kinds.precedence import Contender, Labels
+from kinds.precedence import Contender, Labels, lives
 from kinds.upstream import Upstream
 from runtime.resource import Key
-
-ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def instance(document: Json) -> Instance:
         uid=metadata["uid"],
         labels=found,
         stamp=stamp,
-        live=not metadata.get("deletionTimestamp") and at(document, "status", "phase") not in ENDED,
+        live=lives(document),
     )
 
 

@@ -72,7 +72,7 @@ def test_the_answer_in_words() -> None:
         (policy("gold", {"gpu": ""}, {"tier": "gold"}, allowPostCopy=True), policy("gpu", {"gpu": ""}), policy("draft"))
     )
     told = explain({"gpu": "nvidia"}, {"tier": "gold"}, there)
-    told |= {"namespace": "shop", "name": "web", "supposed": False, "stamped": "gpu"}
+    told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": False, "stamped": "gpu"}
     lines = list(_explained(told, others=True))
     assert lines[0] == "shop/web obeys gold: it goes before gpu: it matches more labels, 2 to 1"
     assert "  1. gold: gpu=nvidia, namespace tier=gold" in lines
@@ -80,6 +80,14 @@ def test_the_answer_in_words() -> None:
     assert any(line.split() == ["allowPostCopy", "true", "policy", "gold"] for line in lines)
     assert any(line.split() == ["completionTimeoutPerGiB", "150", "built-in", "default"] for line in lines)
     assert "not stamped so yet: its label says gpu" in lines[-1]
+
+
+def test_of_a_halted_vm_it_is_said_what_it_would_obey() -> None:
+    told = explain({"gpu": "nvidia"}, {}, Surroundings((policy("gpu", {"gpu": ""}),), {}, None))
+    told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": True, "stamped": None}
+    lines = list(_explained(told, others=False))
+    assert lines[0] == "shop/web would obey gpu, if it ran: no other policy matches"
+    assert not any(line.startswith("note:") for line in lines)
 
 
 @pytest.mark.parametrize(

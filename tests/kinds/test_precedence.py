@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinds.precedence import Contender, Index, Selectors, candidates, missing, reason, superseded
+from kinds.precedence import Contender, Index, Selectors, candidates, lives, missing, reason, superseded
 
 VMI = {"size": "small", "os": "fedora", "gpu": "nvidia"}
 NAMESPACE = {"priority": "high", "bandwidth": "medium", "hpc-workload": "true"}
@@ -200,3 +202,17 @@ def test_what_both_match_overlaps(one, other, instance, namespace) -> None:
 def test_what_is_missing_is_why_it_does_not_match(selectors, instance, namespace) -> None:
     if selectors:
         assert selectors.match(instance, namespace) is not bool(missing(selectors, instance, namespace))
+
+
+@pytest.mark.parametrize(
+    ("vmi", "obeys"),
+    [
+        pytest.param({"metadata": {}}, True, id="a new one"),
+        pytest.param({"metadata": {}, "status": {"phase": "Running"}}, True, id="one that runs"),
+        pytest.param({"metadata": {}, "status": {"phase": "Succeeded"}}, False, id="one that has ended"),
+        pytest.param({"metadata": {}, "status": {"phase": "Failed"}}, False, id="one that has failed"),
+        pytest.param({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, id="one that goes"),
+    ],
+)
+def test_only_what_may_yet_be_migrated_obeys(vmi: dict[str, Any], obeys: bool) -> None:
+    assert lives(vmi) is obeys

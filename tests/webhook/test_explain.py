@@ -63,6 +63,17 @@ async def test_the_winner_the_runner_up_and_every_setting(webhook: Running) -> N
     }  # fmt: skip
 
 
+async def test_a_halted_vm_is_told_apart(webhook: Running) -> None:
+    machine = {"spec": {"template": {"metadata": {"labels": {"gpu": "amd"}}}}}
+    missing = (404, status(404, "NotFound"))
+    webhook.api_server.script = api_server(**{"virtualmachineinstances/web": missing, "/web": (200, machine)})
+    _, told = await ask(webhook, ASKED)
+    assert (told["policy"], told["halted"], told["supposed"], told["stamped"]) == ("shop", True, False, None)
+    webhook.api_server.script = api_server()
+    _, told = await ask(webhook, ASKED)
+    assert told["halted"] is False
+
+
 async def test_everything_is_read_with_the_askers_token_and_nothing_is_written(webhook: Running) -> None:
     webhook.api_server.script = api_server()
     await ask(webhook, ASKED, "janes-token")

@@ -56,13 +56,14 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
 @output_option("text")
 @cluster_options
 def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
-    """Put a VM back into a pool.
+    """Put a VM back into a pool. It must have a name of that pool's: POOL-1, POOL-2 and so on.
 
     If the pool has its VMs already, it is one too many then, and scale-in chooses which one leaves. Protect a VM from
     that by the annotation poolhouse.dev/scale-in: Protect.
     """
 
     async def adopt(api: Api) -> tuple[str, int]:
+        from controllers.pool.naming import ordinal_of
         from kinds import meta
         from kinds.pool import POOL
 
@@ -76,6 +77,9 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
         name = pool or (metadata.get("labels") or {}).get(meta.POOL)
         if not name:
             raise Failed(f"{vm} does not say which pool it was in; give --to POOL")
+        if ordinal_of(name, vm) is None:
+            names = f"{name}-1, {name}-2 and so on"
+            raise Failed(f"{vm} can't be in {name}: its VMs are named {names}, and it could never update another")
         target = await pool_named(api, cluster, name)
         if target["metadata"].get("deletionTimestamp"):
             raise Failed(f"{name} is being deleted")

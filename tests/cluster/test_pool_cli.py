@@ -71,6 +71,10 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     await until(lambda: count(place), 2)
     assert "web-1" in await place.names()
     await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached", "Attached"])
+    await place.vm("db-1")
+    refused = await shell.run("attach", "db-1", "--to", "web")
+    assert refused.exit_code == 1
+    assert "db-1 can't be in web: its VMs are named web-1, web-2 and so on" in refused.stderr
 
 
 async def test_who_detaches_from_a_paused_pool_is_told_when_the_other_vm_comes(shell: Shell) -> None:

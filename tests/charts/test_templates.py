@@ -206,6 +206,16 @@ def test_the_controllers_reach_the_guests_whose_ports_they_ask(rendered: list[Js
     assert not [each for each in env if each["name"].startswith("POOLHOUSE_EC2")]
 
 
+def test_who_may_reach_the_webhook_is_everybody_or_who_is_named(rendered: list[Json], everything: list[Json]) -> None:
+    """Without the API servers' addresses a policy can only let everybody in; Prometheus is let in with them."""
+    (anybody,), (named_ones,) = (
+        named(each, "NetworkPolicy")["poolhouse-webhook"]["spec"]["ingress"] for each in (rendered, everything)
+    )
+    assert "from" not in anybody
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert named_ones["from"] == [{"ipBlock": {"cidr": "10.0.0.0/28"}}, monitoring]
+
+
 def reached(rendered: list[Json]) -> set[str]:
     """Blocks of addresses that the controllers may go to."""
     policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]

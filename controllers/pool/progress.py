@@ -26,7 +26,7 @@ def under_way(state: State) -> bool:
 
 def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
     """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal. Where
-    nothing was to be done before, when it first was."""
+    all were there and available, when one first was not."""
     before = state.pool.status
     goal = (fresh.update_revision, fresh.observed_generation)
     nearer = (
@@ -35,7 +35,7 @@ def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
         or fresh.replicas > before.replicas
         or fresh.updated_replicas > before.updated_replicas
         or fresh.available_replicas > before.available_replicas
-        or (_begins(state) and under_way(state))
+        or (fresh.unavailable_replicas > 0 and _begins(state))
     )
     return now if nearer else before.last_progress_time
 
@@ -69,16 +69,9 @@ def seconds_until_stuck(state: State, now: datetime) -> float | None:
 
 
 def _begins(state: State) -> bool:
-    """Whatever is under way now was not at the last look: it was at rest then, or held up by what is over."""
-    return _was_at_rest(state) or (_was_held(state.pool.status) and not (state.pool.spec.paused or state.failure))
-
-
-def _was_at_rest(state: State) -> bool:
-    """`under_way` of the status before, whose goal was this one."""
+    """If VMs are missing or down now, it is news: none was at the last look, or what held the pool up is over."""
     before = state.pool.status
-    managed = isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive)
-    updated = before.updated_replicas if managed else before.replicas
-    return before.replicas >= state.pool.spec.replicas and before.replicas == updated == before.available_replicas
+    return not before.unavailable_replicas or (_was_held(before) and not (state.pool.spec.paused or state.failure))
 
 
 def _was_held(status: PoolStatus) -> bool:

@@ -185,8 +185,9 @@ def test_why_a_vm_waits(observed: State, reason: str) -> None:
 
 
 def after(seconds: float, *machines: Machine, **given: Any) -> State:
-    """A pool that last got on so many seconds ago."""
-    status = {"observedGeneration": 1, "updateRevision": "web-r1", "lastProgressTime": ago(seconds), "replicas": 4}
+    """A pool that last got on so many seconds ago, and has lacked a VM since."""
+    goal = {"observedGeneration": 1, "updateRevision": "web-r1", "replicas": 4, "unavailableReplicas": 1}
+    status = {**goal, "lastProgressTime": ago(seconds)}
     return four(*machines, status=status, progressDeadlineSeconds=600, **given)
 
 

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.guest import Guest
 from controllers.pool.plan import plan
 from controllers.pool.state import Failure, Misfit, State, pool
 from controllers.pool.status import misfit_status, status
 from kinds.condition import Condition
 from kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, a_pool, document, halted, kept, leaving, machine, state
+
+RUN = Guest("default", "web-1", "run-1", "u-web-1", "r0")
+RUNS_ON = machine(1, guest=RUN, strategy="Once")
+"""it gets the new template when it is started again"""
 
 
 def said(observed: State) -> PoolStatus:
@@ -108,6 +113,7 @@ def again(observed: State, before: PoolStatus, seconds: float) -> PoolStatus:
     [
         pytest.param(state(1, machine(1)), id="at rest"),
         pytest.param(state(2, machine(1, ready=False)), id="on the way"),
+        pytest.param(state(1, RUNS_ON), id="never to be up to date"),
         pytest.param(state(a_pool(1, paused=True), machine(1)), id="paused"),
         pytest.param(state(a_pool(2, paused=True), machine(1)), id="paused on the way"),
         pytest.param(state(2, machine(1), failure=Failure("FailedCreate", "quota")), id="refused"),
@@ -159,6 +165,11 @@ DAY = 86400
             ],
             [0, 0],
             id="old templates that nobody wants changed are none",
+        ),
+        pytest.param(
+            [(0, state(2, RUNS_ON, machine(2))), (DAY, state(2, RUNS_ON, machine(2, ready=False)))],
+            [0, 0],
+            id="nor are those that come with the next start",
         ),
         pytest.param(
             [(0, DOWN), (300, state(PAUSED, machine(1))), (DAY, state(PAUSED, machine(1))), (DAY + 1, DOWN)],

@@ -155,8 +155,14 @@ class Index:
         self._kept = sorted(
             (p for p in policies if p.selectors and p.name not in self.superseded), key=lambda p: p.rank
         )
-        self.namespace_keys = tuple(sorted({key for policy in self._kept for key, _ in policy.selectors.namespace}))
+        asked: dict[str, set[str | None]] = {}
+        for policy in self._kept:
+            for key, value in policy.selectors.namespace:
+                asked.setdefault(key, {None}).add(value)
+        self.namespace_keys = tuple(sorted(asked))
         """the label keys of namespaces that any policy looks at"""
+        # Values that no policy asks for are one: namespaces come and go, and each may have a value of its own.
+        self._asked = tuple((key, frozenset(asked[key])) for key in self.namespace_keys)
         self._near: dict[tuple[str | None, ...], _Near] = {}
 
     def candidates(self, instance: Labels, namespace: Labels) -> tuple[Contender, ...]:
@@ -170,7 +176,7 @@ class Index:
         return None if first is None else near.policies[first]
 
     def _within(self, namespace: Labels) -> _Near:
-        alike = tuple(map(namespace.get, self.namespace_keys))
+        alike = tuple([value if (value := namespace.get(key)) in asked else ANY for key, asked in self._asked])
         near = self._near.get(alike)
         if near is None:
             near = self._near[alike] = _Near(p for p in self._kept if p.selectors.reach(namespace))

@@ -90,10 +90,13 @@ class Board:
         touched = Touched()
         namespace, name = key
         before = self._standing(key)
-        if labels is None:
-            self._instances.get(namespace, {}).pop(name, None)
+        here = self._instances.setdefault(namespace, {})
+        if labels is not None:
+            here[name] = labels
         else:
-            self._instances.setdefault(namespace, {})[name] = labels
+            here.pop(name, None)
+            if not here:
+                del self._instances[namespace]
         self._stand(key, before, self._standing(key), touched)
         return touched
 

@@ -147,11 +147,13 @@ def test_the_order_of_the_policies_does_not_matter(policies, instance, namespace
     assert Index(policies).candidates(instance, namespace) == Index(shuffled).candidates(instance, namespace)
 
 
-@given(some, labels, labels)
-def test_the_index_finds_what_looking_at_each_finds(policies, instance, namespace) -> None:
-    lost = superseded(policies)
+@given(some, labels, st.lists(labels))
+def test_the_index_finds_what_looking_at_each_finds(policies, instance, namespaces) -> None:
+    """Whatever it has kept of the namespaces before."""
+    lost, index = superseded(policies), Index(policies)
     left = [each for each in policies if each.name not in lost]
-    assert Index(policies).candidates(instance, namespace) == candidates(left, instance, namespace)
+    for namespace in namespaces:
+        assert index.candidates(instance, namespace) == candidates(left, instance, namespace)
 
 
 @given(some, labels, labels, st.builds(Selectors.of, labels, labels))

@@ -34,6 +34,22 @@ def test_each_instance_has_its_winner_and_each_policy_its_counts(board: Board) -
     assert (board.wins("gold"), board.losses("gold")) == (1, 1)
 
 
+def test_nothing_is_kept_of_namespaces_that_were() -> None:
+    board, by_name = Board(), "kubernetes.io/metadata.name"
+    for number in range(3):
+        board.policy(f"p{number}", contender(f"p{number}", None, {by_name: f"shop-{number}"}))
+    for number in range(100):
+        namespace, vmi = f"shop-{number}", (f"shop-{number}", "vm")
+        board.namespace(namespace, {by_name: namespace})
+        board.instance(vmi, {"app": "web"})
+        assert board.winner(vmi) == (f"p{number}" if number < 3 else None)
+        board.instance(vmi, None)
+        board.namespace(namespace, None)
+    # Each that is asked for by name, and all others together.
+    assert len(board._index._near) == 4
+    assert not board._instances
+
+
 def test_a_new_policy_touches_only_whom_it_matches(board: Board) -> None:
     touched = board.policy("both", contender("both", {"app": "web"}, {"tier": "gold"}))
     assert touched.instances == {WEB}

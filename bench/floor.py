@@ -41,6 +41,9 @@ class Recorder:
     def cpu_models(self, arch: str) -> Any:
         return self._host.cpu_models(arch)
 
+    def knows_cpu_feature(self, arch: str, name: str) -> bool:
+        return self._host.knows_cpu_feature(arch, name)
+
     def version(self) -> str:
         return self._host.version()
 

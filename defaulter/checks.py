@@ -7,6 +7,7 @@ beyond the last. Unknown fields are nobody's business here.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +22,8 @@ from defaulter.walker import listed, values
 MOST_DEVICES = 256
 """of one list: KubeVirt's own bound, far above what any machine can hold"""
 LAST_BUS = 31
+_FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
+"""libvirt takes any name, and prints it back as it is, so that its domain may be no XML"""
 
 _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.firmware", "domain.resources")
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
@@ -112,8 +115,11 @@ def _names(spec: Json) -> Iterator[Fault]:
             for path, device in listed(devices, spec):
                 yield from _name(path, device, owners)
     for path, device in listed(CPU_FEATURES, spec):
-        if not isinstance(device.get("name"), str):
-            yield Fault((*path, "name"), "is required")
+        name, place = device.get("name"), (*path, "name")
+        if not isinstance(name, str):
+            yield Fault(place, "is required")
+        elif not _FEATURE.fullmatch(name):
+            yield Fault(place, f"must be the name of a CPU feature, not {_shown(name)}")
 
 
 def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[Fault]:

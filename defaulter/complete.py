@@ -16,13 +16,14 @@ from uuid import uuid4
 from defaulter import checks, domain, facts, hook, identity, layout, machines, v1alpha1, walker, xml
 from defaulter.blame import blame
 from defaulter.codecs import one_spelling
-from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
+from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.keep import keep
 from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses, started
 from defaulter.machines import canonical
 from defaulter.missing import anonymous, undecided
 from defaulter.offer import Offer
 from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
+from defaulter.paths import text as shown
 from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
 from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
 from defaulter.shapes import Decided, Shapes, key
@@ -42,6 +43,8 @@ class Host(Protocol):
     def machines(self) -> dict[str, dict[str, str | None]]: ...
 
     def cpu_models(self, arch: str) -> frozenset[str]: ...
+
+    def knows_cpu_feature(self, arch: str, name: str) -> bool: ...
 
     def version(self) -> str: ...
 
@@ -85,10 +88,11 @@ def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = N
         return Completed(wish.document)
     refuse(where.spec, checks.shape(get(wish.document, where.spec)))
     draft = prepare(wish, where, cluster)
-    final = None
-    if wish.old is None or not _settled(draft, where, wish.old, cluster):
-        final = _decide_rest(draft, where, wish, cluster, host, shapes)
-    return Completed(draft.document, list(_warnings(wish, draft, where)), final)
+    if wish.old is not None and _settled(draft, where, wish.old, cluster):
+        return Completed(draft.document, list(_warnings(wish, draft, where)))
+    final = _decide_rest(draft, where, wish, cluster, host, shapes)
+    warnings = [*_warnings(wish, draft, where), *_unknown_features(draft.get(where.spec), where, host)]
+    return Completed(draft.document, warnings, final)
 
 
 def _libvirt_shaped(wish: Wish, host: Host) -> Completed:
@@ -340,3 +344,11 @@ def _warnings(wish: Wish, draft: Draft, where: Where) -> Iterator[str]:
             else "a disk or NIC of this VM is conventional PCI"
         )
         yield f"PCI addresses are not written down: {reason}"
+
+
+def _unknown_features(spec: Json, where: Where, host: Host) -> Iterator[str]:
+    """No reason to refuse it: the libvirt of a node may be newer."""
+    for path, feature in walker.listed(CPU_FEATURES, spec):
+        name = str(feature.get("name"))
+        if not host.knows_cpu_feature(_arch(spec), name):
+            yield f"{shown((*where.spec, *path))}: libvirt {host.version()} knows no CPU feature {name!r}"

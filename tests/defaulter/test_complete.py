@@ -273,6 +273,20 @@ class TestUpdate:
         assert libvirt.default(changed, oldObject=impossible).object == changed
 
 
+def test_a_cpu_feature_that_libvirt_does_not_know_is_warned_about(libvirt: Libvirt) -> None:
+    """A define takes any; as QEMU spells it, libvirt takes none."""
+    names = ("sse4.1", "sse4_1", "vmx", "nonsense")
+    features = [{"name": name, "policy": "require"} for name in names]
+    document = vm(spec(disk(), domain={"cpu": {"features": features}}))
+    answer = libvirt.default(document)
+    found = [warning.partition(": libvirt ") for warning in answer.warnings]
+    place = "spec.template.spec.domain.cpu.features"
+    assert [path for path, _, _ in found] == [f"{place}[1]", f"{place}[3]"]
+    assert found[0][2].endswith("knows no CPU feature 'sse4_1'")
+    assert overreach(document, answer.object) == []
+    assert libvirt.default(answer.object, oldObject=answer.object).warnings == [], "once is enough"
+
+
 def test_a_template_s_vms_keep_its_addresses(libvirt: Libvirt) -> None:
     template = libvirt.default(pool(spec(disk("root"), disk("data"), nic()))).object
     machine = libvirt.default(vm(inner(template))).object

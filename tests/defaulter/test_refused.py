@@ -70,6 +70,12 @@ D = "spec.template.spec.domain"
             id="a multicast MAC address",
         ),
         pytest.param(
+            spec(domain={"cpu": {"features": [{"name": "vmx"}, {"name": "<vmx'"}]}}),
+            "cpu.features[1].name",
+            "must be the name of a CPU feature",
+            id="a CPU feature of a name that no feature has",
+        ),
+        pytest.param(
             spec(domain={"cpu": {"model": "Z80"}}), "cpu.model", "libvirt knows no CPU model 'Z80'", id="unknown CPU"
         ),
         pytest.param(

@@ -140,7 +140,7 @@ MEANINGS: Mapping[str, str] = {
     "Unsupported": "KubeVirt has no such setting per policy; the rest is enforced.",
     # VMs
     "HardwareDecided": "Hardware that was left open when the VM was created was decided now.",
-    "HardwareUndecided": "A VM runs, or is about to, with hardware undecided; it is completed at its next stop.",
+    "HardwareUndecided": "A VM's hardware cannot be decided as its spec is; it is tried again when it changes.",
     "DuplicateMAC": "A VM has a MAC address that another VM has too.",
     # Warm pools
     "Valid": "The spec can be acted on.",

@@ -105,7 +105,8 @@ def _image(template: Json) -> tuple[Json, str] | None:
     if isinstance(at(volume, "containerDisk", "image"), str):
         return volume["containerDisk"], "image"
     # A DataVolume makes a claim of its own name.
-    made = at(volume, "dataVolume", "name") or at(volume, "persistentVolumeClaim", "claimName")
+    of_claim = at(volume, "persistentVolumeClaim") or at(volume, "ephemeral", "persistentVolumeClaim")
+    made = at(volume, "dataVolume", "name") or at(of_claim, "claimName")
     for _, disk in entries(template, "spec", "dataVolumeTemplates"):
         if not made or at(disk, "metadata", "name") != made:
             continue

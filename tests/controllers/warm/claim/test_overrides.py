@@ -127,6 +127,11 @@ def test_what_is_refused(want: Wanted, allowed: tuple[str, ...] | None, says: st
             id="its own, and not another disk's",
         ),
         pytest.param(
+            template({"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "root-disk"}}}, **WINDOWS),
+            "win11",
+            id="a disk upon another",
+        ),
+        pytest.param(
             template(ROOT, DISK, disks=(disk("root"),), data={"source": {"http": {"url": "https://data"}}}),
             "",
             id="a disk that was made before: not another's",

@@ -9,6 +9,7 @@ from typing import Any
 from controllers.warm.keys import own_key
 from controllers.warm.machines import Order
 from kinds import meta
+from kinds.look import at
 
 Json = dict[str, Any]
 
@@ -86,7 +87,11 @@ def _postfix(spec: Json, postfix: str) -> None:
 
 
 def _disks(volume: Json) -> Iterator[tuple[Json, str]]:
-    for kind, key in (("dataVolume", "name"), ("persistentVolumeClaim", "claimName")):
-        holder = volume.get(kind)
+    places = (
+        (at(volume, "dataVolume"), "name"),
+        (at(volume, "persistentVolumeClaim"), "claimName"),
+        (at(volume, "ephemeral", "persistentVolumeClaim"), "claimName"),
+    )
+    for holder, key in places:
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
             yield holder, key

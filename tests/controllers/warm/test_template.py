@@ -22,6 +22,8 @@ TEMPLATE: dict[str, Any] = {
                 "volumes": [
                     {"name": "root", "dataVolume": {"name": "root"}},
                     {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+                    {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "root"}}},
+                    {"name": "golden", "ephemeral": {"persistentVolumeClaim": {"claimName": "golden"}}},
                 ],
             },
         },
@@ -69,9 +71,11 @@ def test_a_vm_is_made_where_it_was_drawn() -> None:
 def test_each_vm_has_disks_of_its_own() -> None:
     spec = vm(order())["spec"]
     assert spec["dataVolumeTemplates"][0]["metadata"]["name"] == "root-x7k2"
-    root, shared = spec["template"]["spec"]["volumes"]
+    root, shared, *layers = spec["template"]["spec"]["volumes"]
     assert root["dataVolume"]["name"] == "root-x7k2"
     assert shared["persistentVolumeClaim"]["claimName"] == "shared", "which is no disk of the template"
+    below = [each["ephemeral"]["persistentVolumeClaim"]["claimName"] for each in layers]
+    assert below == ["root-x7k2", "golden"]
 
 
 def test_a_vm_for_a_claim_is_the_claims_from_its_first_moment() -> None:

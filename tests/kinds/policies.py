@@ -10,15 +10,22 @@ Json = dict[str, Any]
 
 
 def policy(
-    name: str, instance: Any = None, namespace: Any = None, *, created: str | None = None, **settings: Any
+    name: str,
+    instance: Any = None,
+    namespace: Any = None,
+    *,
+    created: str | None = None,
+    uid: str | None = None,
+    **settings: Any,
 ) -> Json:
-    """A MigrationPolicy; a selector that is None is left out."""
+    """A MigrationPolicy; a selector that is None is left out, and one that is not stored yet has no UID."""
     selectors = {
         which: {"matchLabels": labels}
         for which, labels in (("virtualMachineInstanceSelector", instance), ("namespaceSelector", namespace))
         if labels is not None
     }
-    metadata = {"name": name, "uid": f"{name}-uid", **({"creationTimestamp": created} if created else {})}
+    given = {"name": name, "creationTimestamp": created, "uid": uid}
+    metadata = {key: value for key, value in given.items() if value is not None}
     spec = {**settings, **({"selectors": selectors} if selectors else {})}
     return {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": metadata, "spec": spec}
 

@@ -55,7 +55,7 @@ def test_a_setting_and_who_said_so(said, cluster, name, setting) -> None:
 
 
 def test_everything_about_one_vm() -> None:
-    both = policy("both", {"gpu": "nvidia"}, {"priority": "high"}, bandwidthPerMigration="64Mi")
+    both = policy("both", {"gpu": "nvidia"}, {"priority": "high"}, uid="both-uid", bandwidthPerMigration="64Mi")
     there = Surroundings(
         (
             both,
@@ -113,7 +113,7 @@ def saying(found, **condition):
     return {**found, "status": {"conditions": [{"type": "Active"}, {"type": "Enforced", **condition}]}}
 
 
-P = policy("p", {"a": "1"}, allowPostCopy=True)
+P = policy("p", {"a": "1"}, uid="p-uid", allowPostCopy=True)
 MISSING = "not enforced: KubeVirt has no migration policy p of ours that says the same"
 THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kubevirt.io, not ours"
 

@@ -1,0 +1,112 @@
+"""A kind that comes and goes, of a server that is scripted; times are virtual."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from controllers.policy.optional import LOOK_SECONDS, Optional
+from runtime.api import Api
+from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, status, thing, things
+
+SERVED = {"resources": [{"name": "things"}]}
+A_WHILE = 20 * LOOK_SECONDS
+
+
+class Kind:
+    """Served or not, with its objects; away is a server that fails whatever it is asked."""
+
+    def __init__(self, server: Server) -> None:
+        self.served = True
+        self.away = False
+        self.items = [thing("a", 1)]
+        self._gone = asyncio.Event()
+        server.script = self
+
+    def goes(self) -> None:
+        self.served = False
+        self._gone.set()
+        self._gone = asyncio.Event()
+
+    async def __call__(self, request: Request) -> None:
+        if self.away:
+            await request.answer(500, status(500, "InternalError"))
+        elif not self.served:
+            await request.answer(404, status(404, "NotFound"))
+        elif request.watching:
+            await request.begin()
+            await self._gone.wait()
+            raise Hangup
+        else:
+            await request.answer(200, SERVED if request.path == "/apis/test.dev/v1" else things(10, *self.items))
+
+
+@asynccontextmanager
+async def looking(api: Api) -> AsyncIterator[tuple[Optional[str], list[bool]]]:
+    optional: Optional[str] = Optional(api, THINGS, lambda document: str(document["metadata"]["name"]))
+    told: list[bool] = []
+    optional.subscribe(lambda: told.append(optional.served))
+    task = asyncio.create_task(optional.run())
+    try:
+        yield optional, told
+        assert not task.done(), "it looks for ever"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def seen(optional: Optional[Any]) -> tuple[bool, bool, list[str]]:
+    return optional.known, optional.served, optional.all
+
+
+async def test_a_kind_that_comes_goes_and_comes_again(server: Server, api: Api) -> None:
+    kind = Kind(server)
+    kind.served = False
+    async with looking(api) as (optional, told):
+        assert seen(optional) == (False, False, [])
+        await asyncio.sleep(1)
+        assert (seen(optional), told) == ((True, False, []), [False])
+        kind.served = True
+        await asyncio.sleep(A_WHILE)
+        assert seen(optional) == (True, True, ["a"])
+        assert optional.get("a", "n") == "a"
+        kind.goes()
+        await asyncio.sleep(A_WHILE)
+        assert (seen(optional), told[-1]) == ((True, False, []), False)
+        kind.items = [thing("b", 1)]
+        kind.served = True
+        await asyncio.sleep(A_WHILE)
+        assert (seen(optional), told[-1]) == ((True, True, ["b"]), True)
+
+
+async def test_a_server_that_fails_has_not_lost_the_kind(server: Server, api: Api) -> None:
+    kind = Kind(server)
+    async with looking(api) as (optional, told):
+        await asyncio.sleep(1)
+        kind.goes()
+        kind.served, kind.away = True, True
+        await asyncio.sleep(A_WHILE)
+        assert seen(optional) == (True, True, ["a"])
+        kind.away = False
+        await asyncio.sleep(A_WHILE)
+        assert seen(optional) == (True, True, ["a"])
+        assert False not in told
+
+
+async def test_of_a_kind_that_is_seen_nobody_is_asked_whether_it_is_there(server: Server, api: Api) -> None:
+    Kind(server)
+    async with looking(api):
+        await asyncio.sleep(1)
+        server.requests.clear()
+        await asyncio.sleep(A_WHILE)
+        assert not [each for each in server.requests if each.path == "/apis/test.dev/v1"]
+
+
+async def test_what_was_seen_is_not_known_to_whoever_comes_back(server: Server, api: Api) -> None:
+    Kind(server)
+    async with looking(api) as (optional, _):
+        await asyncio.sleep(1)
+        assert seen(optional) == (True, True, ["a"])
+    assert seen(optional) == (False, False, [])

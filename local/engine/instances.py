@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import Any
 
 from local.engine.documents import difference
@@ -14,6 +13,7 @@ from local.engine.phases import Action, Destroy, Launch, PressPower, Seen, Step,
 from local.engine.place import place, unplaceable
 from local.engine.plan import Pace
 from local.engine.resources import INSTANCES, NODE_LABEL
+from local.engine.room import Room
 from local.engine.views import Claim, Disk, Instance, Machine, Node, Pairs
 from local.engine.world import World, now
 from runtime.api import Api, Key, NotFound
@@ -27,15 +27,22 @@ Json = dict[str, Any]
 
 class Instances:
     def __init__(
-        self, api: Api, world: World, hypervisor: Hypervisor, events: Events, pace: Pace, *, workers: int = 16
+        self,
+        api: Api,
+        world: World,
+        hypervisor: Hypervisor,
+        events: Events,
+        pace: Pace,
+        room: Room,
+        *,
+        workers: int = 16,
     ) -> None:
         self._api = api
         self._world = world
         self._hypervisor = hypervisor
         self._events = events
         self._pace = pace
-        # Where VMIs were put whose status does not say so yet, and their size: a crowd is spread and not heaped.
-        self._placed: dict[str, tuple[str, int]] = {}
+        self._room = room
         # VMIs by VM and VMs by name, as they came: for faults that end after so many tries, and for a seed to repeat.
         self._tries: dict[str, dict[str, None]] = {}
         self._lives: dict[Key, dict[str, None]] = {}
@@ -52,10 +59,10 @@ class Instances:
     def _changed(self, old: Instance | None, new: Instance | None) -> None:
         if new is not None:
             if new.node:
-                self._placed.pop(new.uid, None)
+                self._room.release(new.uid)
             self.controller.enqueue(new.key)
         elif old is not None:
-            self._placed.pop(old.uid, None)
+            self._room.release(old.uid)
         if old is not None and not old.final and (new is None or new.final):
             # There is room now for those that found none.
             for waiting in self._world.instances.store.by("node", ""):
@@ -103,7 +110,7 @@ class Instances:
         seen = self._observe(instance, faults)
         wanted = step(seen, now(), settle_seconds=self._pace.settle_seconds, lost_seconds=faults.node_lost_seconds)
         if not instance.node and (node := wanted.status.get("nodeName")):
-            self._placed[instance.uid] = node, instance.size
+            self._room.keep(instance.uid, node, instance.size)
         await self._write(instance, wanted)
         for action in wanted.actions:
             await self._apply(action, instance, seen)
@@ -115,9 +122,8 @@ class Instances:
         seen = Seen(instance, self._domain(instance, faults), here)
         if instance.node or instance.final or instance.deleted is not None:
             return seen
-        used = self._used(nodes)
-        placed, _ = self._placed.get(instance.uid, (None, 0))
-        target = placed or place(instance.selector, instance.size, nodes, used)
+        used = self._room.used(nodes)
+        target = self._room.kept(instance.uid) or place(instance.selector, instance.size, nodes, used)
         why = "" if target else unplaceable(instance.selector, instance.size, nodes, used)
         return Seen(instance, seen.domain, here, target, why, self._missing(instance))
 
@@ -142,15 +148,6 @@ class Instances:
                 instance.reference(INSTANCES), "Warning", "BadSimulation", "; ".join(problems), action="Simulate"
             )
         return faults
-
-    def _used(self, nodes: list[Node]) -> Counter[str]:
-        """Bytes of memory that are taken, by node."""
-        used: Counter[str] = Counter()
-        for node in nodes:
-            used[node.name] = sum(each.size for each in self._world.instances.store.by("node", node.name))
-        for name, size in self._placed.values():
-            used[name] += size
-        return used
 
     def _missing(self, instance: Instance) -> str | None:
         for volume in instance.volumes:

@@ -23,6 +23,7 @@ from local.engine.migrations import Migrations
 from local.engine.nodes import NAMES
 from local.engine.peer import Peer
 from local.engine.plan import Pace
+from local.engine.room import Room
 from local.engine.subresources import Subresources
 from local.engine.world import World
 from runtime import logs, variables
@@ -102,9 +103,10 @@ async def serve(settings: Settings) -> None:
             pace = Pace(settings.defaults_seconds, backing.settle_seconds, backing.machine_settle_seconds)
             await world.synced()
             machines = Machines(api, world, pace)
-            instances = Instances(api, world, backing.hypervisor, events, pace)
+            room = Room(world.instances.store)
+            instances = Instances(api, world, backing.hypervisor, events, pace, room)
             disks = Disks(api, world, backing.filler)
-            migrations = Migrations(api, world, backing.hypervisor, events)
+            migrations = Migrations(api, world, backing.hypervisor, events, room)
             evacuations = Evacuations(api, world)
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)

@@ -29,6 +29,7 @@ from local.engine.moving import (
 )
 from local.engine.place import place, unplaceable
 from local.engine.resources import INSTANCES, KUBEVIRTS, MIGRATIONS, NAMESPACES, NODE_LABEL, POLICIES
+from local.engine.room import Room
 from local.engine.terms import Terms, terms_of
 from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
@@ -62,12 +63,14 @@ class Over:
 
 
 class Migrations:
-    def __init__(self, api: Api, world: World, hypervisor: Hypervisor, events: Events) -> None:
+    def __init__(self, api: Api, world: World, hypervisor: Hypervisor, events: Events, room: Room) -> None:
         self._api = api
         self._world = world
         self._hypervisor = hypervisor
         self._events = events
+        self._room = room
         self._moving: dict[Key, asyncio.Task[None]] = {}
+        self._waiting: dict[Key, None] = {}
         # UIDs of those whose beginning may be written by half, or all of it: their guests have not begun to move.
         self._beginning: set[str] = set()
         # Those that are over, until all of that is written and seen: nobody left them behind. What is not written yet
@@ -87,6 +90,8 @@ class Migrations:
         if new is None or new.final:
             self._beginning.discard(migration.uid)
             self._seen_over(migration.key)
+            self._room.release(migration.uid)
+            self._room_again()
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             self._take_back(migration.key)
@@ -103,11 +108,19 @@ class Migrations:
                 self.controller.enqueue(migration.key)
             if new is None or new.deleted is not None:
                 self._take_back(migration.key)
+        if old is not None and (new is None or new.final or new.node != old.node):
+            self._room_again()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for migration in self._world.migrations.store.all():
             if not migration.final:
                 self.controller.enqueue(migration.key)
+
+    def _room_again(self) -> None:
+        """There may be a place now for those that found none."""
+        for key in self._waiting:
+            self.controller.enqueue(key)
+        self._waiting.clear()
 
     def _take_back(self, key: Key) -> None:
         task = self._moving.get(key)
@@ -124,11 +137,13 @@ class Migrations:
             return None
         if migration.uid in self._beginning:
             migration = replace(migration, status={**migration.status, "phase": "Pending"})
+        self._room.release(migration.uid)  # what an earlier try has kept
         instance = self._world.instances.store.get((migration.namespace, migration.vmi))
         others = self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, instance) if instance is not None else (None, "")
         match what_next(migration, instance, others, target, why_not, leaving(self._world.nodes.store.all())):
             case Wait(why):
+                self._waiting[key] = None
                 await self._write(migration, "Pending", why)
             case End(phase, why) as end:
                 state = await self._close(instance, migration, end) if instance is not None else None
@@ -137,6 +152,7 @@ class Migrations:
                 await self._forget(migration)
             case Move(node):
                 assert instance is not None
+                self._room.keep(migration.uid, node, instance.size)
                 for each in surplus(others):
                     await self._forget(each)
                 await self._move(migration, instance, node)
@@ -146,9 +162,7 @@ class Migrations:
 
     def _target(self, migration: Migration, instance: Instance) -> tuple[str | None, str]:
         nodes = self._world.nodes.store.all()
-        used = {
-            node.name: sum(each.size for each in self._world.instances.store.by("node", node.name)) for node in nodes
-        }
+        used = self._room.used(nodes)
         selector = tuple({*instance.selector, *migration.selector})
         found = place(selector, instance.size, nodes, used, avoid=instance.node)
         return found, unplaceable(selector, instance.size, [n for n in nodes if n.name != instance.node], used)

@@ -14,6 +14,7 @@ from local.engine.faults import Faults
 from local.engine.hypervisor import Refused
 from local.engine.migrations import Migrations
 from local.engine.moving import drained
+from local.engine.room import Room
 from local.engine.views import Instance, Migration
 from runtime.errors import NotFound, Unreachable
 from runtime.metrics import Metrics
@@ -143,7 +144,7 @@ async def test_what_became_of_it_is_told_though_the_api_server_is_away_for_a_mom
     world, mover = a_world(), Mover(refused)
     events = SimpleNamespace(emit=lambda *args, **named: None)
     server = Server(world, fails_at, written)
-    engine = Migrations(server, world, mover, events)  # type: ignore[arg-type]
+    engine = Migrations(server, world, mover, events, Room(world.instances.store))  # type: ignore[arg-type]
     failures, writes = await worked_on(engine), server.writes
     assert (failures, await worked_on(engine), server.writes) == (1, 0, writes)
     told, vmi = world.migrations.store.get(("default", "m")), world.instances.store.get(("default", "vm"))
@@ -157,7 +158,7 @@ async def test_what_became_of_it_is_told_though_the_api_server_is_away_for_a_mom
 async def test_a_vmi_learns_that_it_has_moved_though_its_migration_is_gone_by_then() -> None:
     world, mover = a_world(), Mover()
     events = SimpleNamespace(emit=lambda *args, **named: None)
-    engine = Migrations(Server(world, 3, False), world, mover, events)  # type: ignore[arg-type]
+    engine = Migrations(Server(world, 3, False), world, mover, events, Room(world.instances.store))  # type: ignore[arg-type]
     with pytest.raises(Unreachable):
         await engine.reconcile(("default", "m"))
     world.migrations.sees(("default", "m"), None)
@@ -170,7 +171,7 @@ async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_compl
     world = a_world()
     world.migrations.sees(("default", "m"), migration("Running"))
     world.instances.sees(("default", "vm"), instance(status=MOVED))
-    engine = Migrations(Server(world, 0, False), world, Mover(), None)  # type: ignore[arg-type]
+    engine = Migrations(Server(world, 0, False), world, Mover(), None, Room(world.instances.store))  # type: ignore[arg-type]
     assert await worked_on(engine) == 0
     state = world.instances.store.get(("default", "vm")).status["migrationState"]
     assert (world.migrations.store.get(("default", "m")).phase, state["completed"]) == ("Succeeded", True)
@@ -198,7 +199,7 @@ async def test_one_that_is_taken_back_says_where_the_guest_is(taken: str, moves:
 
     vmi = world.instances.store.get(("default", "vm"))
     events = SimpleNamespace(emit=lambda about, kind, reason, note, **named: told.append(note))
-    engine = Migrations(Server(world, 0, False), world, Late(), events)  # type: ignore[arg-type]
+    engine = Migrations(Server(world, 0, False), world, Late(), events, Room(world.instances.store))  # type: ignore[arg-type]
     assert await worked_on(engine) == 0
     seen = world.instances.store.get(vmi.key)
     state = seen.status["migrationState"]
@@ -220,7 +221,9 @@ async def test_one_that_is_taken_back_as_it_begins_does_not_begin() -> None:
         return done
 
     server.patch = gone  # type: ignore[method-assign]
-    engine = Migrations(server, world, mover, SimpleNamespace(emit=lambda *args, **named: None))  # type: ignore[arg-type]
+    engine = Migrations(
+        server, world, mover, SimpleNamespace(emit=lambda *args, **named: None), Room(world.instances.store)
+    )  # type: ignore[arg-type]
     assert await worked_on(engine) == 0
     state = world.instances.store.get(("default", "vm")).status["migrationState"]
     assert (mover.moved, state["completed"], state["abortStatus"]) == ([], True, "Succeeded")
@@ -238,10 +241,43 @@ async def test_a_guest_goes_on_by_post_copy_though_that_cannot_be_written_just_t
         world,
         Hurried(),  # type: ignore[arg-type]
         SimpleNamespace(emit=lambda *args, **named: None),  # type: ignore[arg-type]
+        Room(world.instances.store),
     )
     assert await worked_on(engine) == 0
     state = world.instances.store.get(("default", "vm")).status["migrationState"]
     assert (state["completed"], state["mode"], "failed" in state) == (True, "PostCopy", False)
+
+
+async def test_guests_that_move_at_once_do_not_take_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, go = a_world(), asyncio.Event()
+    world.nodes.sees(("", "node-2"), node("node-2", memory=3 * instance().size // 2))
+    other, asked = instance(name="other", uid="other-uid"), migration(name="n", uid="n-uid", vmi="other")
+    world.instances.sees(other.key, other)
+    world.migrations.sees(asked.key, asked)
+
+    class Slow(Mover):
+        async def migrate(self, instance: Any, target: str, terms: Any, faults: Any, switched: Any) -> None:
+            self.moved.append(instance.name)
+            await go.wait()
+
+    mover, events = Slow(), SimpleNamespace(emit=lambda *args, **named: None)
+    engine = Migrations(Server(world, 0, False), world, mover, events, Room(world.instances.store))  # type: ignore[arg-type]
+    looked_at: list[Any] = []
+    monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
+    moving = asyncio.create_task(engine.reconcile(("default", "m")))
+    await asyncio.sleep(0)
+    await engine.reconcile(asked.key)
+    assert world.migrations.store.get(asked.key).phase == "Pending"
+    go.set()
+    await moving
+    await engine.reconcile(asked.key)
+    assert (mover.moved, world.migrations.store.get(asked.key).phase) == (["vm"], "Pending")
+    # It has waited for room, and there is some.
+    looked_at.clear()
+    world.instances.sees(("default", "vm"), None)
+    assert looked_at == [asked.key]
+    await engine.reconcile(asked.key)
+    assert mover.moved == ["vm", "other"]
 
 
 EVACUATION = migration(evacuates="node-1")
@@ -275,7 +311,7 @@ async def test_what_a_drain_asked_for_is_taken_back_with_it(
 async def test_a_vmi_does_not_leave_a_node_that_is_not_drained_any_more() -> None:
     world, mover = a_world(), Mover()
     world.migrations.sees(EVACUATION.key, EVACUATION)
-    engine = Migrations(Server(world, 0, False), world, mover, None)  # type: ignore[arg-type]
+    engine = Migrations(Server(world, 0, False), world, mover, None, Room(world.instances.store))  # type: ignore[arg-type]
     assert await worked_on(engine) == 0
     assert (mover.moved, world.migrations.store.get(EVACUATION.key)) == ([], None)
 

@@ -19,7 +19,7 @@ async def until(question: Callable[[], Any], expected: Any, seconds: float = PAT
     answer = None
     try:
         async with asyncio.timeout(seconds):
-            while (answer := await _answer(question)) != expected:  # noqa: ASYNC110
+            while (answer := await answered(question)) != expected:  # noqa: ASYNC110
                 await asyncio.sleep(AGAIN_SECONDS)
     except TimeoutError:
         raise AssertionError(f"expected {expected!r}, after {seconds:g} s it is {answer!r}") from None
@@ -30,7 +30,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
     answer = None
     try:
         async with asyncio.timeout(seconds):
-            while not (answer := await _answer(holds)):  # noqa: ASYNC110
+            while not (answer := await answered(holds)):  # noqa: ASYNC110
                 await asyncio.sleep(AGAIN_SECONDS)
     except TimeoutError:
         raise AssertionError(f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}") from None
@@ -46,7 +46,8 @@ def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> A
     return answer
 
 
-async def _answer(question: Callable[[], Any]) -> Any:
+async def answered(question: Callable[[], Any]) -> Any:
+    """Of a question that may want to be awaited."""
     answer = question()
     return await answer if inspect.isawaitable(answer) else answer
 

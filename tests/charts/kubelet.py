@@ -133,7 +133,7 @@ class Kubelet:
     async def _run(self) -> None:
         unchecked = aiohttp.TCPConnector(ssl=False, force_close=True)
         async with (
-            await Api.connect(self._kubeconfig, user_agent="kubelet") as self._api,
+            await Api.connect(self._kubeconfig, user_agent="kubelet", timeout_seconds=60) as self._api,
             aiohttp.ClientSession(connector=unchecked, timeout=aiohttp.ClientTimeout(total=20)) as self._probes,
             self.recorder,
         ):
@@ -173,8 +173,18 @@ class Kubelet:
         jobs, _ = await self._api.list(JOBS, self._namespace)
         for job in jobs:
             uid = job["metadata"]["uid"]
-            if uid not in self._jobs and not job.get("status", {}).get("conditions"):
+            if self._unasked(uid) and not job.get("status", {}).get("conditions"):
                 self._jobs[uid] = asyncio.create_task(self._job(job))
+
+    def _unasked(self, job: str) -> bool:
+        """Nobody works at it, or the API server was away at the wrong moment. Raises what else a job ended by."""
+        task = self._jobs.get(job)
+        if task is None or not task.done():
+            return task is None
+        if isinstance(task.exception(), ApiError):
+            return True
+        task.result()
+        return False
 
     async def _deploy(self, deployment: Json) -> None:
         """No more than one pod above the number that is wanted, never a ready one less."""

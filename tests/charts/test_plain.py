@@ -79,7 +79,7 @@ async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any)
     ]
     assert len(documents) == 3
     resources = {each.kind: each for each in (SCHEMAS, LEVELS)}
-    async with await Api.connect(control_plane.kubeconfig, user_agent="tests") as api:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         uids = {}
         for each in documents:
             where, name = resources[each["kind"]], each["metadata"]["name"]

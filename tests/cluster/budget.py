@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from controllers.pool.guest import Guest
 from controllers.pool.machine import Machine
 
-MOMENT_SECONDS = 5.0
+MOMENT_SECONDS = 12.0
 
 
 @dataclass

@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -36,6 +36,7 @@ from runtime import certificates
 from runtime.api import Api, ApiError, Invalid, NotFound, Resource
 from runtime.events import EVENTS, Events
 from runtime.serve import serve
+from tests.cluster.heard import heard
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -46,6 +47,8 @@ from webhook.main import Settings, run
 
 Json = dict[str, Any]
 
+BUDGET_SECONDS = 25.0
+"""for a defaulter, which shares two busy cores with everything that asks it"""
 __all__ = ["api", "eventually", "namespace"]
 
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
@@ -162,6 +165,9 @@ def certified(directory: Path) -> Path:
 async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
     """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
     documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
+    for document in documents:
+        for each in document["webhooks"]:
+            each["timeoutSeconds"] = 30
 
     async def asked() -> bool:
         probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
@@ -178,6 +184,7 @@ async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIte
     try:
         for document in documents:
             await applied(api, document)
+        await heard(api)
         await eventually(asked)
         yield
     finally:
@@ -186,6 +193,7 @@ async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIte
                 if document["kind"] == resource.kind:
                     with contextlib.suppress(NotFound):
                         await api.delete(resource, None, document["metadata"]["name"])
+        await heard(api)
     await eventually(forgotten)
 
 
@@ -196,6 +204,7 @@ async def admission(
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
     settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
+    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, author_seconds=BUDGET_SECONDS)
     await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings))
     try:
@@ -333,7 +342,7 @@ async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission,
 
 @contextlib.asynccontextmanager
 async def completing(admission: Admission) -> AsyncIterator[Completion]:
-    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", 2.0)
+    defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", BUDGET_SECONDS)
     events = Events(admission.api, "poolhouse.dev/test")
     completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
     tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]

@@ -62,7 +62,10 @@ async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None
         pytest.param(["release", ""], [], id="there is none"),
     ],
 )
-async def test_names_are_completed(control_plane: Any, place: Place, words: Sequence[str], found: list[str]) -> None:
+async def test_names_are_completed(
+    control_plane: Any, place: Place, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], found: list[str]
+) -> None:
+    monkeypatch.setattr("cli.names.SECONDS", 60.0)
     await place.pool(0)
     await place.vm("db-1")
     *command, start = words

@@ -18,6 +18,7 @@ import pytest_asyncio
 from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES, POLICIES
 from local.places import Places
 from runtime.api import Api, ApiError, NotFound, Throttled, Unavailable
+from tests.cluster.resting import rests
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -50,7 +51,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
 
 @pytest_asyncio.fixture
 async def api(simulated: Places) -> AsyncIterator[Api]:
-    async with await Api.connect(simulated.kubeconfig, user_agent="tests") as api:
+    async with await Api.connect(simulated.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
         machines, _ = await api.list(MACHINES, "default")
         for machine in machines:
@@ -97,10 +98,10 @@ async def ask(api: Api, name: str, verb: str, resource: str = "virtualmachines")
     await api.request("PUT", f"/apis/subresources.kubevirt.io/v1/namespaces/default/{resource}/{name}/{verb}", body={})
 
 
-async def asked(api: Api, name: str, verb: str) -> bool:
+async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> bool:
     """Whether the engine, which may just be starting again, has taken it."""
     try:
-        await ask(api, name, verb)
+        await ask(api, name, verb, resource)
     except (Unavailable, Throttled):
         return False
     return True
@@ -142,13 +143,13 @@ async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
 async def test_requests_go_through_the_api_server(api: Api) -> None:
     await api.create(MACHINES, vm("a", runStrategy="Manual"))
     await says(api, "a", "Stopped")
-    await ask(api, "a", "start")
+    await eventually(lambda: asked(api, "a", "start"))
     await says(api, "a", "Running")
-    await ask(api, "a", "pause", "virtualmachineinstances")
+    await eventually(lambda: asked(api, "a", "pause", "virtualmachineinstances"))
     await says(api, "a", "Paused")
-    await ask(api, "a", "unpause", "virtualmachineinstances")
+    await eventually(lambda: asked(api, "a", "unpause", "virtualmachineinstances"))
     await says(api, "a", "Running")
-    await ask(api, "a", "stop")
+    await eventually(lambda: asked(api, "a", "stop"))
     await says(api, "a", "Stopped")
     with pytest.raises(ApiError) as refused:
         await ask(api, "a", "stop")
@@ -158,10 +159,10 @@ async def test_requests_go_through_the_api_server(api: Api) -> None:
 async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
     await api.create(MACHINES, vm("a"))
     await says(api, "a", "Running")
-    await ask(api, "a", "stop")
+    await eventually(lambda: asked(api, "a", "stop"))
     machine = await says(api, "a", "Stopped")
     assert machine["spec"]["runStrategy"] == "Halted"
-    await ask(api, "a", "start")
+    await eventually(lambda: asked(api, "a", "start"))
     await says(api, "a", "Running")
 
 
@@ -320,12 +321,9 @@ async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulat
 async def test_at_rest_nothing_is_written(api: Api) -> None:
     await api.create(MACHINES, vm("a"))
     await says(api, "a", "Running")
-    await asyncio.sleep(3)
 
     async def versions() -> list[str]:
         kinds = (MACHINES, INSTANCES, NODES)
         return [each["metadata"]["resourceVersion"] for kind in kinds for each in (await api.list(kind))[0]]
 
-    before = await versions()
-    await asyncio.sleep(5)
-    assert await versions() == before
+    await rests(versions, 5)

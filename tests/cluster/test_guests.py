@@ -23,7 +23,6 @@ from local.services import worker_uid
 from runtime.api import Api
 from runtime.events import EVENTS
 from tests.cluster.test_engine import (
-    ask,
     asked,
     nothing_left,
     on_another,
@@ -98,7 +97,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
 
 @pytest_asyncio.fixture
 async def api(places: Places) -> AsyncIterator[Api]:
-    async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
+    async with await Api.connect(places.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
         for kind in (MACHINES, INSTANCES):
             for each in (await api.list(kind, "default"))[0]:
@@ -136,7 +135,7 @@ async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Ap
     template = {"spec": {"template": edited["spec"]["template"]}}
     stored = await api.patch(MACHINES, "default", "kept", template)
     assert UNDEFAULTED not in stored["metadata"].get("annotations", {})
-    await ask(api, "kept", "restart")
+    await eventually(lambda: asked(api, "kept", "restart"))
     await console.shows(UP, times=2)
     before, after = await console.devices(1), await console.devices(2)
     assert before < after

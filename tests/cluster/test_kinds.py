@@ -78,7 +78,7 @@ async def served(api: Api, kind: Kind) -> None:
 @pytest_asyncio.fixture
 async def api(control_plane: Any) -> AsyncIterator[Api]:
     """An API server that knows all kinds."""
-    async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests") as found:
+    async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests", timeout_seconds=60) as found:
         for kind in ALL:
             await applied(found, crd(kind))
         for kind in ALL:

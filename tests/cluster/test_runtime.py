@@ -44,7 +44,7 @@ def view(document: dict[str, Any]) -> View:
 
 @pytest.fixture
 async def api(control_plane: Any) -> AsyncIterator[Api]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="test-runtime") as api:
+    async with await Api.connect(control_plane.kubeconfig, user_agent="test-runtime", timeout_seconds=60) as api:
         yield api
 
 

@@ -68,7 +68,7 @@ def until(ask: Callable[[], T], true: Callable[[T], Any]) -> T:
 
 def call(places: Places, ask: Callable[[Api], Any]) -> Any:
     async def go() -> Any:
-        async with await Api.connect(places.kubeconfig, user_agent="tests") as api:
+        async with await Api.connect(places.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
             return await ask(api)
 
     return asyncio.run(go())

@@ -29,7 +29,7 @@ VARIABLE = (
     (re.compile(r'" deleted from \S+ namespace'), '" deleted'),  # as later releases of kubectl say it
     (re.compile(r"\s+"), " "),
 )
-LOOKING = ("kubectl get ", "kubectl poolhouse ")
+LOOKING = ("kubectl get ", "kubectl diff ", "kubectl poolhouse ")
 """commands that may be asked again until the cluster has come to where the page is"""
 DOING = ("detach", "attach", "undo", "pause", "resume")
 

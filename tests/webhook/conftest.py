@@ -54,14 +54,14 @@ class Running:
 @pytest.fixture
 async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
     defaulter = StandIn()
-    async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=2) as api:
+    async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
         ask = Ask(defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=Breaker())
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = Service(
             admission=Admission(
                 ask=ask,
-                judges=(Elected(api, budget_seconds=2), Author(api, budget_seconds=2), Rivals(api, budget_seconds=2)),
+                judges=tuple(judge(api, budget_seconds=PATIENCE_SECONDS) for judge in (Elected, Author, Rivals)),
                 late=Late(now=monotonic),
             ),
             explain=Explain(api),

@@ -92,7 +92,9 @@ def _fill(document: Json, path: str, seed: str) -> None:
     ]
     for part in parents:
         place = place[part] if isinstance(part, int) else place.setdefault(part, {})
-    digest = hashlib.sha256(f"{seed}/{document['metadata'].get('name')}/{path}".encode()).hexdigest()
+    # As the real one's: of one name in two namespaces each has a MAC address of its own.
+    identity = "/".join(document["metadata"].get(each) or "" for each in ("namespace", "name"))
+    digest = hashlib.sha256(f"{seed}/{identity}/{path}".encode()).hexdigest()
     values: dict[Any, Any] = {
         "type": "pc-q35-7.2",
         "bus": "virtio",

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from controllers.policy.build import build
 from controllers.policy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
 from kinds import kubevirt
+from kinds.kind import Kind
 from kinds.meta import MIGRATION_POLICY
 from kinds.policy import POLICY
 from runtime.api import Api, Invalid, NotFound, Resource
@@ -372,11 +373,10 @@ async def test_what_was_missed_while_nobody_looked_is_made_good(cluster: Cluster
 
 
 async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -> None:
-    for kind in (kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT):
+    async def without(kind: Kind, resource: Resource) -> None:
         await cluster.api.delete(CRDS, None, kind.crd_name)
-        resource = UPSTREAM if kind is kubevirt.UPSTREAM_POLICY else KUBEVIRTS
 
-        async def gone(resource: Resource = resource) -> bool:
+        async def gone() -> bool:
             try:
                 await cluster.api.list(resource)
             except NotFound:
@@ -384,6 +384,9 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
             return False
 
         await eventually(gone)
+
+    await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
+    await without(kubevirt.KUBEVIRT, KUBEVIRTS)
     await cluster.instance("vm", {"app": "web"})
     async with controlling(cluster.ours, look_seconds=0.2):
         await cluster.policy("web", {"app": "web"})
@@ -395,6 +398,11 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
         await cluster.says("web", "Enforced", "InStep")
         await cluster.enforcer("web", enforcing("web"))
         assert json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"] == []
+        await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
+        await cluster.says("web", "Enforced", "KindMissing")
+        await serve(cluster.api, kubevirt.UPSTREAM_POLICY)
+        await cluster.says("web", "Enforced", "InStep")
+        await cluster.enforcer("web", enforcing("web"))
 
 
 async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from local.parts import Broken
 
 LOCKS = Path("/proc/locks")
+ASKED_SECONDS = 1.0
+"""Far longer than `holder` keeps a lock that it finds free, which must not pass for a stack."""
 
 
 @contextmanager
@@ -18,10 +21,11 @@ def held(lock: Path) -> Iterator[None]:
     """Hold the lock, with our pid inside. Raises `Broken` when another has it."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Broken(f"a stack is already running in {lock.parent} (pid {_pid(lock)})") from None
+        deadline = time.monotonic() + ASKED_SECONDS
+        while not _locked(fd):
+            if time.monotonic() >= deadline:
+                raise Broken(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
+            time.sleep(0.02)
         os.truncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -38,11 +42,7 @@ def holder(lock: Path) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _pid(lock)
-    else:
-        return None
+        return None if _locked(fd) else _pid(lock)
     finally:
         os.close(fd)
 
@@ -56,6 +56,14 @@ def told(lock: Path) -> int | None:
         if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
             return int(words[4])
     return None
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pid(lock: Path) -> int | None:

@@ -151,7 +151,8 @@ class Supervisor:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             for part in self._parts.values():
-                trim(self._log(part.name))
+                with contextlib.suppress(OSError):  # a full disk ends no part that runs
+                    trim(self._log(part.name))
                 # A socket only says that the process lives, and libvirtd complains of everyone who hangs up.
                 if isinstance(part.ready, HttpProbe) and self._reached[part.name].is_set():
                     pid = self.states[part.name].pid

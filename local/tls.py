@@ -126,11 +126,11 @@ class Keeper:
             self._forget(now)
         if wants_authority(self.authorities, now):
             self._add_authority(now, published=None)
+        self._renew_leaves(now)  # before anybody is asked who may be away: certificates end all the same
         if any(trusted.published is None for trusted in self.authorities):
             self._write_bundles(now)
             await publish(self.bundle(now))
             self.authorities = [replace(t, published=t.published or now) for t in self.authorities]
-        self._renew_leaves(now)
 
     async def keep(self, publish: Callable[[bytes], Awaitable[None]]) -> None:
         """`tend`, for ever. A round that fails is tried again in the next: there is time left by design."""

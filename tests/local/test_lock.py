@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,19 @@ def test_the_holder_is_known_while_it_holds(tmp_path: Path, ask: Callable[[Path]
         with pytest.raises(Broken, match=f"pid {os.getpid()}"), held(lock):
             pass
     assert ask(lock) is None
+
+
+def test_who_asks_at_the_wrong_moment_is_no_stack(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with held(lock):
+        pass
+    with lock.open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_EX)
+        moment = threading.Timer(0.05, asking.close)
+        moment.start()
+        with held(lock):
+            assert told(lock) == os.getpid()
+        moment.join()
 
 
 def test_where_nothing_ever_ran_nobody_holds_it(tmp_path: Path) -> None:

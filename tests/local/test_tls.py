@@ -57,7 +57,7 @@ def keeper(directory: Path, now: datetime) -> Keeper:
     return made
 
 
-@pytest.mark.parametrize("outage_hours", [0.0, 0.2])
+@pytest.mark.parametrize("outage_hours", [0.0, 0.2, 1.2])
 async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: Path, outage_hours: float) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     kept = keeper(tmp_path, now)

@@ -251,6 +251,7 @@ class Workers:
         if job.done.done():
             return
         if job.tries < 2:
+            job.number = next(self._numbers)  # behind the others: the next worker may be about to die of the same
             self._jobs.put_nowait(job)
         else:
             job.done.set_exception(Lost("the worker that had this request ended"))

@@ -56,13 +56,16 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
 
 def children() -> list[int]:
     """Processes of ours whose program is a worker, the newest last."""
-    found = []
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
-            if b"defaulter.worker" in command:
-                found.append(int(pid))
-    return sorted(found)
+    found = [pid for task in Path("/proc/self/task").iterdir() for pid in said(task / "children").split()]
+    return sorted(int(pid) for pid in found if b"defaulter.worker" in said(Path(f"/proc/{pid.decode()}/cmdline")))
+
+
+def said(file: Path) -> bytes:
+    """By the kernel of a thread or a process; nothing where it has just ended."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 async def at(workers: Workers, count: int) -> None:

@@ -137,7 +137,7 @@ async def test_a_machine_that_sleeps_is_woken(desk: Counter, running: Running, m
 
 async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, running: Running) -> None:
     await desk.pool(0)
-    await desk.claim("cold", poolName="web", personalization={"hostname": "mine"})
+    await desk.claim("cold", poolName="web", personalization={"hostname": "mine", "sshPublicKeySecret": "keys"})
     await desk.claim("refused", poolName="web", onEmpty="Fail")
     status = await desk.becomes("cold", "Ready")
     assert (status["launchType"], status["launchReason"].partition(":")[0]) == ("Cold", "PoolEmpty")
@@ -146,8 +146,17 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     assert vm is not None
     assert vm["spec"]["template"]["spec"]["hostname"] == "mine"
     assert vm["metadata"]["labels"][meta.WARM_STATE] == "InUse"
+    assert await desk.reason("cold", "Personalized") == "NoSecretOfItsOwn", "its template has no cloud-init"
     await desk.becomes("refused", "Failed")
     assert await desk.reason("refused") == "NoCapacity"
+
+    # While it is paused none is made, for nobody.
+    await desk.change(paused=True)
+    await until(lambda: observed(desk), True)
+    await desk.claim("held", poolName="web")
+    await until(lambda: desk.reason("held"), "PoolPaused")
+    await desk.change(paused=False)
+    assert (await desk.becomes("held", "Ready"))["launchType"] == "Cold"
 
     # A pool of nothing still serves those who wait: what is wanted is what it makes.
     await desk.claim("waiting", poolName="web", onEmpty="Queue")
@@ -287,6 +296,14 @@ async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) ->
     extended = await desk.claimed("long")
     assert (extended["phase"], extended["vmRef"]) == ("Ready", status["vmRef"])
     await desk.hears("ClaimExpired")
+
+    # What the pool says by now is for those to come.
+    await desk.change(claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 2})
+    await until(lambda: observed(desk), True)
+    await desk.claim("later", poolName="web", ttlSeconds=1800)
+    await desk.becomes("later", "Expired")
+    kept = await desk.claimed("long")
+    assert (kept["phase"], _seconds(kept)) == ("Ready", 3600)
 
 
 async def test_people_are_warned_before_their_time_ends(desk: Counter, running: Running) -> None:

@@ -34,6 +34,7 @@ from tests.charts.helm import NAMESPACE, template
 from tests.charts.kubelet import DEPLOYMENTS, Kubelet
 from tests.charts.pages import Shell, told
 from tests.charts.recorder import Right
+from tests.cluster.heard import heard
 from tests.cluster.pooling import MACHINES, POOLS
 from tests.conftest import stack
 from tests.waiting import until
@@ -70,9 +71,12 @@ class Cluster:
         return await asyncio.to_thread(self.shell, commands, json.dumps(values or self.values()))
 
     def values(self, **more: Any) -> Json:
-        """What this cluster needs: its API server reaches no Service, and its KubeVirt has another name."""
+        """What this cluster needs: its API server reaches no Service, its KubeVirt has another name, and two busy cores
+        may take long to answer."""
+        patient: Json = {"timeoutSeconds": 30}
+        url = f"https://{self.kubelet.address('poolhouse-webhook')}"
         return {
-            "webhook": {"url": f"https://{self.kubelet.address('poolhouse-webhook')}"},
+            "webhook": {"url": url, "kinds": dict(patient), "defaulting": dict(patient)},
             "guard": {"writers": [rbac.account("engine"), guard.KUBEVIRT_ACCOUNT]},
             "defaulter": {"workers": 1},
             "identitySeed": "test",
@@ -94,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def _bare(kubeconfig: Path) -> None:
     """Takes away what the stack has installed of ours; the engine keeps its rights."""
     ours = [*kinds.crds(), *rbac.manifests(["webhook", "controllers"]), *rbac.user_roles(), *guard.policies(())]
-    async with await Api.connect(kubeconfig, user_agent="tests") as api:
+    async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in ours:
             metadata = document["metadata"]
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
@@ -112,7 +116,7 @@ async def _there(api: Api, kind: str, name: str) -> bool:
 
 @pytest.fixture
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    async with await Api.connect(cluster.kubeconfig, user_agent="tests", timeout_seconds=30) as api:
+    async with await Api.connect(cluster.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
 
 
@@ -196,7 +200,8 @@ SPARE: dict[str, str] = {
     "kubevirt.io virtualmachineinstancereplicasets* *": "replica sets",
     "kubevirt.io virtualmachineinstances create|update|delete": "replica sets, restarts",
     "kubevirt.io virtualmachineinstances get": "healing",
-    "kubevirt.io virtualmachines update": "a template that has changed",
+    " namespaces get": "VMs that are made while the webhook is away",
+    "kubevirt.io virtualmachines get|update": "hardware that is decided later, a template that has changed",
     "poolhouse.dev * *": "warm pools",
     "subresources.kubevirt.io * update": "warm pools, and updates that restart",
     "apps controllerrevisions get|delete": "revisions that nobody needs any more",
@@ -250,7 +255,8 @@ def _granted(documents: list[Json], name: str) -> set[Right]:
 async def test_an_upgrade_refuses_nobody_and_moves_no_vm(cluster: Cluster, api: Api) -> None:
     before, webhooks_before = await running(api), set(cluster.kubelet.pods("poolhouse-webhook"))
     changed = cluster.values(exemptNamespaces=["left-alone"])
-    changed["webhook"] |= {"replicas": 3, "defaulting": {"failurePolicy": "Fail"}, "podLabels": {"tier": "new"}}
+    changed["webhook"] |= {"replicas": 3, "podLabels": {"tier": "new"}}
+    changed["webhook"]["defaulting"] |= {"failurePolicy": "Fail"}
     async with asking(api, WORK) as asked:
         await cluster.told("upgrade.md", "helm upgrade", changed)
         await until(lambda: len(cluster.kubelet.pods("poolhouse-webhook")), 3)
@@ -267,6 +273,7 @@ async def test_an_upgrade_refuses_nobody_and_moves_no_vm(cluster: Cluster, api: 
 
 async def test_one_command_switches_admission_off_and_nothing_brings_it_back(cluster: Cluster, api: Api) -> None:
     await cluster.told("emergency.md", "kubectl delete mutating")
+    await heard(api)
     made = await api.create(MACHINES, vm("in-emergency"))
     assert "machine" not in made["spec"]["template"]["spec"]["domain"]
     await api.delete(MACHINES, WORK, "in-emergency")
@@ -387,6 +394,14 @@ async def test_an_uninstall_leaves_vms_pools_and_nothing_of_ours(cluster: Cluste
     assert {(kind, name) for kind, name in left if kind not in known and "engine" not in name} == stacks
     secrets, _ = await api.list(SECRETS, NAMESPACE)
     assert not {each["metadata"]["name"] for each in secrets} & {meta.AUTHORITIES, meta.SERVING}
+    # What a hook that could not run has left is taken away by its labels.
+    labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "hook"}
+    for kind, where in (("ServiceAccount", {"namespace": NAMESPACE}), ("ClusterRole", {})):
+        await api.create(RESOURCES[kind], {"metadata": {"name": "poolhouse-retire", "labels": labels, **where}})
+    await cluster.done(told("emergency.md", "--no-hooks").partition("--wait\n")[2])
+    for kind in ("ServiceAccount", "ClusterRole"):
+        items, _ = await api.list(RESOURCES[kind], label_selector=f"{meta.COMPONENT}=hook")
+        assert items == []
     # VMs are stored as they come again, and the pools' kinds are held by their schemas.
     await api.create(MACHINES, vm("later"))
     await until(lambda: _names(api), {*before, "later"})

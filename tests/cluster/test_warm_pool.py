@@ -35,7 +35,6 @@ from tests.cluster.warming import HASTY, Place, controllers, namespace, template
 
 Json = dict[str, Any]
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
@@ -185,6 +184,17 @@ async def _has(place: Place, uid: str) -> bool:
     return uid in await place.uids()
 
 
+async def test_the_only_machine_that_may_be_there_makes_room_for_one_that_is_well(place: Place, ours: Any) -> None:
+    only = {"maxTotal": 1, "refill": {"backoffSeconds": 1}}
+    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=HASTY, **only)
+    async with controllers(ours):
+        await until(place.available, 1)
+        (sick,) = await place.machines()
+        await place.annotate(sick, agent="false")
+        await until(lambda: _has(place, sick.uid), False)
+        await until(place.available, 1)
+
+
 async def test_what_recovers_is_checked_anew_and_comes_back(place: Place, ours: Any) -> None:
     slow = {**HASTY, "terminateThreshold": 10_000}
     await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
@@ -332,23 +342,6 @@ async def _standbys(place: Place) -> list[str]:
     return sorted(m.standby for m in await place.machines())
 
 
-async def test_what_is_claimed_outlives_its_pool(place: Place, ours: Any) -> None:
-    await place.pool(2)
-    async with controllers(ours):
-        await until(place.available, 2)
-        taken = (await place.machines())[0]
-        keeper = await place.api.create(CONFIG_MAPS, {"metadata": {"namespace": place.namespace, "name": "keeper"}})
-        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "keeper", "uid": keeper["metadata"]["uid"]}
-        labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: keeper["metadata"]["uid"]}
-        change = {"metadata": {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}}
-        async with await Api.connect(ours, user_agent="tests") as api:
-            await api.patch(MACHINES, taken.namespace, taken.name, change)
-        await until(place.states, {"Ready": 2, "InUse": 1})
-        await place.api.delete(POOLS, place.namespace, "web")
-        await until(place.states, {"InUse": 1})
-        assert await place.uids() == {taken.uid}
-
-
 async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: Any) -> None:
     await place.pool(2, deletionPolicy="Orphan")
     async with controllers(ours):
@@ -405,7 +398,7 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
     document = await place.pool(0)
     view = pool(document)
     assert isinstance(view, Pool)
-    async with await Api.connect(ours, user_agent="tests") as api:
+    async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
         vms = Virtual(api, Prepare(api, MACHINES, None, "", monotonic), lambda: datetime.now(UTC))
         wanted = order(view, Create("web-a", "default", "Running", "x"))
         made = await vms.create(wanted)

@@ -25,17 +25,21 @@ def machines_are_in_the_way(state: State, now: datetime) -> Iterator[Action]:
         return
     capped = missing(state, now) > 0 and (not state.room or state.failures.reason == "CapacityExhausted")
     if capped and (left := [m for m in state.in_state(Warm.READY) if displaced(m)]):
-        yield _clear(left, "on a node that is being emptied")
+        yield _clear(_longest(left), "it is on a node that is being emptied")
     elif (capped or state.held) and mass_failure(state):
         failing = [m for m in tired(state) if state.vital(m).waiting.verdict == "Failed"]
         if failing:
-            yield _clear(failing, "unhealthy for long")
+            m = _longest(failing)
+            yield _clear(m, f"it has been unhealthy for long ({state.vital(m).waiting.message})")
 
 
 def _coming(state: State) -> bool:
     return any(not held(m) for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY))
 
 
-def _clear(useless: list[Machine], what: str) -> Terminate:
-    longest = min(useless, key=lambda m: (m.since, m.uid))
-    return Terminate(longest, "NoRoom", f"it is {what}, and nothing else makes room for another")
+def _longest(useless: list[Machine]) -> Machine:
+    return min(useless, key=lambda m: (m.since, m.uid))
+
+
+def _clear(m: Machine, why: str) -> Terminate:
+    return Terminate(m, "NoRoom", f"{why}, and nothing else makes room for another")

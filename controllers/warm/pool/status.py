@@ -124,7 +124,7 @@ def _progressing(state: State, now: datetime) -> Condition:
 def _degraded(state: State) -> Condition:
     if mass_failure(state):
         count, there = len(state.in_state(Warm.UNHEALTHY)), len(state.available)
-        said = f"{count} machines are unhealthy and {there} available: kept to be looked at while there is room"
+        said = f"unhealthy are {_machines(count)}, available {there}: they are kept to be looked at while there is room"
         return _say("Degraded", True, "MassFailure", said)
     if state.breaker_open:
         return _say("Degraded", True, "BreakerOpen", _why_failing(state))

@@ -56,7 +56,7 @@ class Ask:
         deadline = self._now() + self._budget_seconds
         try:
             async with asyncio.timeout(self._budget_seconds):
-                answer = await self._complete(request, request.object or {}, request.old)
+                answer = await self._complete(request, defaulting.known(request), request.old)
         except Overreached as answered:
             self.breaker = self.breaker.succeeded()
             log.error("the defaulter's answer was not taken: %s", answered.reason)

@@ -13,6 +13,7 @@ from typing import Any
 from defaulter.contract import Macs, kept, undefaulted
 from kinds.look import at
 from kinds.meta import UNDEFAULTED
+from kinds.started import may_have_run, with_identity
 from webhook.review import Request, Verdict
 from webhook.scope import metadata, notes
 
@@ -48,6 +49,15 @@ def comes_decided(request: Request, macs: Macs) -> bool:
         for owner in (owners if isinstance(owners, list) else ())
     )
     return started and request.operation == "CREATE" and not undefaulted(request.object or {}, macs=macs)
+
+
+def known(request: Request) -> Json:
+    """The object to be completed. A VM that may have run undecided keeps the UUID that it had then: `virtctl start` of
+    one that is older than we are is a change of its spec."""
+    document, old = request.object or {}, request.old
+    identity = ("spec", "template", "spec", "domain", "firmware", "uuid")
+    undecided = request.kind == "VirtualMachine" and old is not None and not at(old, *identity)
+    return with_identity(document) if undecided and may_have_run(old or {}) else document
 
 
 def completed(answer: Json, warnings: Iterable[str]) -> Verdict:

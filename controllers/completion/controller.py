@@ -25,8 +25,8 @@ from controllers.completion.observe import (
 )
 from controllers.completion.plan import Complete, DropNote, Wait, plan
 from controllers.completion.registration import Registration, left_alone, registration
-from controllers.completion.started import may_have_run, with_identity
 from defaulter.contract import Away, Macs
+from kinds.started import may_have_run, with_identity
 from kinds.webhooks import DEFAULTING
 from runtime.api import Api
 from runtime.backoff import fraction
@@ -126,7 +126,7 @@ class Completion:
                 await self._apply.drop_note(document)
                 return None
             case Complete(reason):
-                asked = with_identity(document) if may_have_run(document, instance) else document
+                asked = with_identity(document) if may_have_run(document, going=instance == "going") else document
                 return await self._complete(key, document, asked, reason)
 
     def _state(self, m: Machine, instance: Instance, where: Namespace) -> State:

@@ -11,7 +11,7 @@ from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES, POOLS
 from kinds import POOL, meta
 from kinds.crd import crd
 from runtime.api import Forbidden, Invalid, NotFound, Resource
-from tests.cluster.pooling import CRDS, Place, controller, install, template, until
+from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
 
 Json = dict[str, Any]
@@ -240,7 +240,8 @@ async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: An
         # Before, it may say that the quota is not known yet.
         await until(lambda: said(place, "ReplicaFailure", "exceeded quota"), True)
         await place.api.delete(QUOTAS, place.namespace, "few")
-        await until(place.names, web(1, 2, 3, 4))
+        # By then two minutes may lie between two tries.
+        await until(place.names, web(1, 2, 3, 4), 3 * PATIENCE_SECONDS)
         await until(lambda: condition(place, "ReplicaFailure"), ("False", "NoFailure"))
 
 

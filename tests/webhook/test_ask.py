@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from defaulter.contract import Problem, undefaulted
+from kinds.look import at
 from kinds.meta import UNDEFAULTED
 from kinds.problem import Problem as Told
+from kinds.started import with_identity
 from runtime.breaker import Breaker
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.stand_in import StandIn, filled
@@ -61,6 +63,16 @@ async def test_an_update_gives_the_old_object_along() -> None:
     defaulter = StandIn()
     await ask(defaulter).verdict(request(VM, vm()))
     assert defaulter.asked == [(VM, vm(), "shop", "s")]
+
+
+async def test_a_vm_that_is_older_than_we_are_keeps_its_uuid_when_it_is_started() -> None:
+    started = vm(disk("root"))
+    stopped = started | {"spec": started["spec"] | {"running": False}, "status": {"printableStatus": "Stopped"}}
+    verdict = await ask(StandIn()).verdict(request(started, stopped))
+    uuid = at(verdict.object, "spec", "template", "spec", "domain", "firmware", "uuid")
+    assert uuid == at(with_identity(stopped), "spec", "template", "spec", "domain", "firmware", "uuid")
+    new = await ask(StandIn()).verdict(request(started))
+    assert at(new.object, "spec", "template", "spec", "domain", "firmware", "uuid") != uuid
 
 
 async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:

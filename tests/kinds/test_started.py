@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.completion.observe import Instance
-from controllers.completion.started import may_have_run, with_identity
+from kinds.started import may_have_run, with_identity
 
 Json = dict[str, Any]
 
@@ -25,19 +24,19 @@ def vm(state: str = "", *, firmware: Json | None = None, **spec: Any) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("found", "instance", "ran"),
+    ("found", "going", "ran"),
     [
-        pytest.param(vm(running=True), "none", False, id="before its first start"),
-        pytest.param(vm("Stopped", running=True), "none", False, id="KubeVirt says Stopped before the first one too"),
-        pytest.param(vm("Stopped", runStrategy="Always"), "none", False, id="likewise by its strategy"),
-        pytest.param(vm("Stopping", running=True), "going", True, id="at its stop"),
-        pytest.param(vm("Stopped", running=False), "none", True, id="halted: nobody knows whether it ran"),
-        pytest.param(vm("Stopped", runStrategy="Manual"), "none", True, id="halted by whoever starts it"),
-        pytest.param(vm(running=False), "none", False, id="KubeVirt has not seen it yet"),
+        pytest.param(vm(running=True), False, False, id="before its first start"),
+        pytest.param(vm("Stopped", running=True), False, False, id="KubeVirt says Stopped before the first one too"),
+        pytest.param(vm("Stopped", runStrategy="Always"), False, False, id="likewise by its strategy"),
+        pytest.param(vm("Stopping", running=True), True, True, id="at its stop"),
+        pytest.param(vm("Stopped", running=False), False, True, id="halted: nobody knows whether it ran"),
+        pytest.param(vm("Stopped", runStrategy="Manual"), False, True, id="halted by whoever starts it"),
+        pytest.param(vm(running=False), False, False, id="KubeVirt has not seen it yet"),
     ],
 )
-def test_who_may_have_run(found: Json, instance: Instance, ran: bool) -> None:
-    assert may_have_run(found, instance) is ran
+def test_who_may_have_run(found: Json, going: bool, ran: bool) -> None:
+    assert may_have_run(found, going=going) is ran
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid5
 
-from controllers.completion.observe import Instance
 from kinds.look import at, replaced
 
 Json = dict[str, Any]
@@ -17,19 +16,22 @@ KUBEVIRT = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 """the namespace of those UUIDs"""
 
 
-def may_have_run(document: Json, instance: Instance) -> bool:
-    """One that was stopped and one that was never started look the same. Of one that is to run, no instance is there
-    for the moment before the first only, or between two."""
-    spec, state = document["spec"], at(document, "status", "printableStatus")
-    runs = spec.get("running") is True or spec.get("runStrategy") in ("Always", "RerunOnFailure")
-    return instance == "going" or (state == "Stopped" and not runs)
+def may_have_run(document: Json, *, going: bool = False) -> bool:
+    """`going`: an instance of it is about to end.
+
+    One that was stopped and one that was never started look the same. Of one that is to run, no instance is there for
+    the moment before the first only, or between two.
+    """
+    spec, state = at(document, "spec"), at(document, "status", "printableStatus")
+    runs = at(spec, "running") is True or at(spec, "runStrategy") in ("Always", "RerunOnFailure")
+    return going or (state == "Stopped" and not runs)
 
 
 def with_identity(document: Json) -> Json:
-    """The VM with the UUID that KubeVirt gives it, if it has none. A domain is there: its hardware is undecided."""
+    """The VM with the UUID that KubeVirt gives it, if it has none and has a domain."""
     domain = at(document, "spec", "template", "spec", "domain")
-    firmware = domain.get("firmware") or {}
-    if firmware.get("uuid"):
+    firmware = (at(domain, "firmware") or {}) if isinstance(domain, dict) else None
+    if not isinstance(firmware, dict) or firmware.get("uuid"):
         return document
     uuid = str(uuid5(KUBEVIRT, document["metadata"]["name"]))
     return replaced(document, {**domain, "firmware": {**firmware, "uuid": uuid}}, "spec", "template", "spec", "domain")

@@ -22,7 +22,7 @@ def held(lock: Path) -> Iterator[None]:
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + ASKED_SECONDS
-        while not _locked(fd):
+        while not _locked(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 raise Broken(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
             time.sleep(0.02)
@@ -42,7 +42,8 @@ def holder(lock: Path) -> int | None:
     except OSError:
         return None
     try:
-        return None if _locked(fd) else _pid(lock)
+        # With others who ask at the same moment: nobody takes them for a stack.
+        return None if _locked(fd, fcntl.LOCK_SH) else _pid(lock)
     finally:
         os.close(fd)
 
@@ -58,9 +59,9 @@ def told(lock: Path) -> int | None:
     return None
 
 
-def _locked(fd: int) -> bool:
+def _locked(fd: int, how: int) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -29,7 +29,8 @@ def test_who_asks_at_the_wrong_moment_is_no_stack(tmp_path: Path) -> None:
     with held(lock):
         pass
     with lock.open() as asking:
-        fcntl.flock(asking, fcntl.LOCK_EX)
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert holder(lock) is None, "though another asks"
         moment = threading.Timer(0.05, asking.close)
         moment.start()
         with held(lock):

@@ -23,6 +23,7 @@ from kinds.look import at
 from kinds.names import is_label, is_label_key, is_label_value, is_subdomain
 from kinds.policy import POLICY
 from kinds.policy_checks import nameless
+from kinds.precedence import lives
 from kinds.problem import Problem
 from kinds.shape import joined, shown
 from runtime.api import Api, ApiError, Resource
@@ -134,16 +135,24 @@ class Explain:
         return Surroundings(tuple(policies), first[0] if first else {}, upstream, unread)
 
     async def _instance(self, asked: Question, token: str | None) -> tuple[Json, bool]:
-        """The VMI, or what that of a halted VM would be; and whether the VM is halted."""
+        """The VMI, or what the next one of a VM without would be; and whether that is so.
+
+        A VMI that has ended obeys nothing any more, and its VM's template has the labels of the next."""
         if asked.labels is not None:
             return {}, False
+        ended: Json | None = None
         try:
-            return await self._get(INSTANCES.path(asked.namespace, asked.name), token), False
+            found = await self._get(INSTANCES.path(asked.namespace, asked.name), token)
+            if lives(found):
+                return found, False
+            ended = found
         except NotFound:
             pass
         try:
             machine = await self._get(MACHINES.path(asked.namespace, asked.name), token)
         except NotFound:
+            if ended is not None:
+                return ended, True
             raise Unanswerable(
                 Problem("name", f"there is no VM and no VMI {asked.name} in namespace {asked.namespace}"), status=404
             ) from None

@@ -74,6 +74,24 @@ async def test_a_halted_vm_is_told_apart(webhook: Running) -> None:
     assert told["halted"] is False
 
 
+@pytest.mark.parametrize(
+    ("machine", "winner"),
+    [
+        pytest.param(
+            (200, {"spec": {"template": {"metadata": {"labels": {"os": "f"}}}}}), None, id="its VM's next one"
+        ),
+        pytest.param((404, status(404, "NotFound")), "shop", id="of no VM"),
+    ],
+)
+async def test_a_vmi_that_has_ended_obeys_nothing_any_more(
+    webhook: Running, machine: tuple[int, Json], winner: str | None
+) -> None:
+    ended = (200, {**VMI, "status": {"phase": "Succeeded"}})
+    webhook.api_server.script = api_server(**{"virtualmachineinstances/web": ended, "/web": machine})
+    _, told = await ask(webhook, ASKED)
+    assert (told["halted"], told["policy"]) == (True, winner)
+
+
 async def test_everything_is_read_with_the_askers_token_and_nothing_is_written(webhook: Running) -> None:
     webhook.api_server.script = api_server()
     await ask(webhook, ASKED, "janes-token")

@@ -19,12 +19,13 @@ KUBEVIRT = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 def may_have_run(document: Json, *, going: bool = False) -> bool:
     """`going`: an instance of it is about to end.
 
-    One that was stopped and one that was never started look the same. Of one that is to run, no instance is there for
-    the moment before the first only, or between two.
+    KubeVirt writes the strategy into the status with the first instance, and from then on: who has it has been started.
+    Without it one that was stopped and one that was never started look the same, as under a KubeVirt that does not
+    write it, unless it is to run: then no instance of it is there for the moment before the first only.
     """
     spec, state = at(document, "spec"), at(document, "status", "printableStatus")
     runs = at(spec, "running") is True or at(spec, "runStrategy") in ("Always", "RerunOnFailure")
-    return going or (state == "Stopped" and not runs)
+    return going or bool(at(document, "status", "runStrategy")) or (state == "Stopped" and not runs)
 
 
 def with_identity(document: Json) -> Json:

@@ -14,12 +14,12 @@ Json = dict[str, Any]
 TESTVM = "5a9fc181-957e-5c32-9e5a-2de5e9673531"
 
 
-def vm(state: str = "", *, firmware: Json | None = None, **spec: Any) -> Json:
+def vm(state: str = "", *, firmware: Json | None = None, started_as: str | None = None, **spec: Any) -> Json:
     domain: Json = {"devices": {}} if firmware is None else {"devices": {}, "firmware": firmware}
     return {
         "metadata": {"namespace": "shop", "name": "testvm"},
         "spec": {"template": {"spec": {"domain": domain}}, **spec},
-        "status": {"printableStatus": state},
+        "status": {"printableStatus": state} | ({"runStrategy": started_as} if started_as else {}),
     }
 
 
@@ -33,6 +33,18 @@ def vm(state: str = "", *, firmware: Json | None = None, **spec: Any) -> Json:
         pytest.param(vm("Stopped", running=False), False, True, id="halted: nobody knows whether it ran"),
         pytest.param(vm("Stopped", runStrategy="Manual"), False, True, id="halted by whoever starts it"),
         pytest.param(vm(running=False), False, False, id="KubeVirt has not seen it yet"),
+        pytest.param(
+            vm("Stopped", runStrategy="RerunOnFailure", started_as="RerunOnFailure"),
+            False,
+            True,
+            id="its guest shut down, and nobody starts it again",
+        ),
+        pytest.param(
+            vm("CrashLoopBackOff", runStrategy="Always", started_as="Always"), False, True, id="between two tries"
+        ),
+        pytest.param(
+            vm("DataVolumeError", running=False, started_as="Halted"), False, True, id="halted, and its disk failed"
+        ),
     ],
 )
 def test_who_may_have_run(found: Json, going: bool, ran: bool) -> None:

@@ -202,7 +202,7 @@ def _facts(state: State, vm: str) -> Iterator[str]:
         yield "it is being deleted" + (", and its disks are kept" if m.keeping else "")
     if m.meant_to_run:
         yield "it is ready" if m.available else f"it is meant to run and is not ready ({m.state or 'no state yet'})"
-    elif m.strategy in ("Once", "RerunOnFailure"):
+    elif m.strategy in ("Once", "RerunOnFailure") or (m.strategy == "Manual" and m.guest and m.guest.shut_down):
         yield f"its guest has ended, and by run strategy {m.strategy} it is not started again by itself"
     else:
         yield "it is meant to be halted"

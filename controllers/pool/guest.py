@@ -35,8 +35,9 @@ class Guest:
         return self.namespace, self.name
 
     @property
-    def ended(self) -> bool:
-        return self.phase in ENDS
+    def shut_down(self) -> bool:
+        """It has ended as it was meant to."""
+        return self.phase == "Succeeded"
 
 
 class Transition(NamedTuple):

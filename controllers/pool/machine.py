@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controllers.pool.guest import Guest
@@ -13,6 +13,8 @@ from kinds import meta
 Json = dict[str, Any]
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
+# KubeVirt leaves their run where it is when it is over.
+LEFT_ENDED = frozenset({"Once", "Manual"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,16 @@ def _has_ended(strategy: str, status: Json) -> bool:
     if strategy == "RerunOnFailure":
         # One that was not started under this strategy yet, or has failed, is started without anybody's asking.
         return bool(status.get("runStrategy") == strategy)
-    # Their run stays where it is when it is over; without it, one that runs once is about to start.
-    return strategy in ("Once", "Manual") and bool(status.get("created"))
+    # Without a run, one that runs once is about to start.
+    return strategy in LEFT_ENDED and bool(status.get("created"))
+
+
+def with_run(m: Machine, run: Guest) -> Machine:
+    """The VM with its present run. One whose run has failed is down: the VM says no more of it than that it is stopped,
+    as of one that was shut down."""
+    if run.phase != "Failed" or run.deleting or m.strategy not in LEFT_ENDED:
+        return replace(m, guest=run)
+    return replace(m, guest=run, meant_to_run=True, exists=True)
 
 
 def by_owner(m: Machine) -> Iterator[Hashable]:

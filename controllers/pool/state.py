@@ -109,7 +109,7 @@ class State:
 
     def stale(self, m: Machine) -> bool:
         """It runs, and what it runs was started from another template than it should be."""
-        if m.guest is None or m.guest.deleting or m.guest.ended:
+        if m.guest is None or m.guest.deleting or m.guest.shut_down:
             return False
         started_from = self.known.get(m.guest.revision)
         return started_from is None or started_from.guest != self.revision.guest

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from controllers.pool.guest import Guest, guest
 from controllers.pool.kept import Kept, by_namespace, kept
-from controllers.pool.machine import Machine, by_disk, by_owner, by_stem, machine
+from controllers.pool.machine import Machine, by_disk, by_owner, by_stem, machine, with_run
 from controllers.pool.revisions import Revision, revision
 from controllers.pool.state import Misfit, Pool, pool
 from controllers.pool.template import disk_names
@@ -88,7 +88,7 @@ class Stores:
         known = self._joined.get(m.key)
         if known is not None and known[0] is m and known[1] is guest:
             return known[2]
-        joined = replace(m, guest=guest)
+        joined = with_run(m, guest)
         self._joined[m.key] = m, guest, joined
         return joined
 

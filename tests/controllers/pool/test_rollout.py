@@ -9,7 +9,7 @@ import pytest
 
 from controllers.pool.actions import Restart, SaveRevision, Update
 from controllers.pool.guest import Guest
-from controllers.pool.machine import Machine
+from controllers.pool.machine import Machine, with_run
 from controllers.pool.plan import plan
 from controllers.pool.state import State
 from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, machine, state
@@ -30,6 +30,12 @@ def begun(ordinal: int, **given: Any) -> Machine:
 
 
 ENDED = Guest("default", "web-1", "run-1", "u-web-1", "r0", phase="Succeeded")
+
+
+def failed(of: str) -> Machine:
+    """It is started by hand, and its run, of this revision, has failed."""
+    run = replace(ENDED, phase="Failed", revision=of)
+    return with_run(halted(1, strategy="Manual"), run)
 
 
 def four(*machines: Machine, limit: int = 1, **given: Any) -> State:
@@ -129,6 +135,14 @@ def done(observed: State) -> list[tuple[str, str]]:
             id="one whose guest has ended costs nothing",
         ),
         pytest.param(four(halted(1, guest=ENDED), *map(machine, (2, 3, 4))), [], id="and is not started again for it"),
+        pytest.param(
+            four(failed("r1"), old(2), old(3), old(4)), [], id="the next waits for one whose new run has failed"
+        ),
+        pytest.param(
+            four(failed("r0"), old(2), old(3), old(4)),
+            [("Restart", "web-1")],
+            id="one whose old run has failed is started again with the new template",
+        ),
         pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
         pytest.param(
             four(begun(1, strategy="Once"), *(old(n, strategy="Once") for n in (2, 3, 4))),

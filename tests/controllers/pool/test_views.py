@@ -9,7 +9,7 @@ import pytest
 
 from controllers.pool.guest import Guest, guest
 from controllers.pool.kept import Kept, kept
-from controllers.pool.machine import by_owner, by_stem, machine
+from controllers.pool.machine import by_owner, by_stem, machine, with_run
 from controllers.pool.state import Misfit, Pool, pool, tolerated
 from tests.controllers.pool.builders import NOW, document
 
@@ -100,6 +100,23 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     assert not found.available, "its run is not seen"
     assert replace(found, guest=Guest("default", "web-1", "run")).available
     assert not replace(found, guest=Guest("default", "web-1", "run", deleting=True)).available
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "available"),
+    [
+        pytest.param("Manual", "Succeeded", True, id="Manual, shut down"),
+        pytest.param("Manual", "Failed", False, id="Manual, failed"),
+        pytest.param("Once", "Succeeded", True, id="Once, shut down"),
+        pytest.param("Once", "Failed", False, id="Once, failed"),
+        pytest.param("Halted", "Failed", True, id="Halted, on its way down"),
+    ],
+)
+def test_a_run_that_failed_is_none_that_was_shut_down(strategy: str, phase: str, available: bool) -> None:
+    stopped = machine(vm(spec={"runStrategy": strategy}, status={**STOPPED, "created": strategy != "Halted"}))
+    found = with_run(stopped, Guest("default", "web-1", "run", phase=phase))
+    assert found.available is available
+    assert found.halted is available
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What is not as it should be among warm machines and claims, and what would put it right.
 
-The controllers end all of this by themselves within seconds. What a person finds here has either just happened, or they
-don't run, or somebody wrote labels and owners who should not have.
+The controllers end all of this by themselves within seconds. What a person finds here, twice, means that they don't
+run, or that somebody wrote labels and owners who should not have.
 """
 
 from __future__ import annotations

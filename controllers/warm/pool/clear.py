@@ -23,14 +23,21 @@ def machines_are_in_the_way(state: State, now: datetime) -> Iterator[Action]:
     can't be checked says that there may be such an outage: then all stay."""
     if not state.failures.due(now) or state.in_state(Warm.UNKNOWN) or state.leaving or _coming(state):
         return
-    capped = missing(state, now) > 0 and (not state.room or state.failures.reason == "CapacityExhausted")
+    # Refused once, it is tried once more first: in another subnet there may be room.
+    refused = state.failures.reason == "CapacityExhausted" and state.failures.consecutive > 1
+    capped = missing(state, now) > 0 and (not state.room or refused)
     if capped and (left := [m for m in state.in_state(Warm.READY) if displaced(m)]):
         yield _clear(_longest(left), "it is on a node that is being emptied")
-    elif (capped or state.held) and mass_failure(state):
+    elif (capped or _crowded(state)) and mass_failure(state):
         failing = [m for m in tired(state) if state.vital(m).waiting.verdict == "Failed"]
         if failing:
             m = _longest(failing)
             yield _clear(m, f"it has been unhealthy for long ({state.vital(m).waiting.message})")
+
+
+def _crowded(state: State) -> bool:
+    """The cluster has no room for what was made. What somebody gates would not be let in by more room."""
+    return any(m.guest is None or m.guest.trouble != "SchedulingGated" for m in state.held)
 
 
 def _coming(state: State) -> bool:

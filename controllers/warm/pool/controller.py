@@ -20,7 +20,7 @@ from controllers.warm.pool.metrics import WarmPoolMetrics
 from controllers.warm.pool.news import news
 from controllers.warm.pool.observe import Fleet, Stores, observe
 from controllers.warm.pool.plan import plan
-from controllers.warm.pool.state import State
+from controllers.warm.pool.state import State, held
 from controllers.warm.pool.status import misfit_status, status, unseen_status
 from controllers.warm.pools import Misfit, Pool
 from controllers.warm.queues import Queues
@@ -249,10 +249,20 @@ class WarmPoolController:
             self.expectations.saw_delete(leaving.pool_uid, leaving.uid)
         if old is not None and (new is None or new.uid != old.uid):
             self.checks.forget(old.uid)
+            self._vacated(old)
         # The last that was waited for is worth a look at once: the next burst begins with it.
         seen = bool(waited - self._waiting(uids))
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
             enqueue(key, 0 if seen else self._pause(key))
+
+    def _vacated(self, gone: Machine) -> None:
+        """The pause after what makes room begins when the room is there: a guest takes its time to end, and only then
+        is there a place to be taken by who waits for one."""
+        pool, failures = self.stores.pools.get((gone.namespace, gone.pool)), self._failures.get(gone.pool_uid)
+        if not isinstance(pool, Pool) or failures is None or failures.reason != "NoRoom" or gone.claim_uid:
+            return
+        if any(held(m) for m in self.fleet(pool).all(gone.pool_uid)):
+            self._failures[gone.pool_uid] = failures.probed(self.now(), pool.spec.refill, gone.pool_uid)
 
     def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)

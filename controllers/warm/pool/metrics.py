@@ -48,7 +48,9 @@ class WarmPoolMetrics:
             registry=registry,
         )
         self.failures = counter(
-            "refill_failures_total", "Machines that could not be made or did not get ready.", "reason"
+            "refill_failures_total",
+            "Machines that could not be made, did not get ready, or were deleted to make room.",
+            "reason",
         )
         self.terminations = counter("vm_terminations_total", "Unclaimed machines that the pool deleted.", "reason")
         self.idle = counter("idle_vm_seconds_total", "Time that machines have waited to be claimed.")

@@ -349,6 +349,7 @@ def test_healing(observed: State, expected: list[Any]) -> None:
 
 NO_QUOTA = {"reason": "CapacityExhausted", "message": "exceeded quota"}
 HELD_BACK = machine("n", NEW, **ABROAD)
+GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
 
 
 @pytest.mark.parametrize(
@@ -419,9 +420,19 @@ HELD_BACK = machine("n", NEW, **ABROAD)
             id="nor while there is room for one",
         ),
         pytest.param(
-            state(2, *map(tired, "ab"), failures=Failures(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            state(1, *map(tired, "ab"), replace(HELD_BACK, guest=GATED), health=WORN),
+            [],
+            id="not for one that somebody gates",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), failures=Failures(2, retry_at=ago(1), **NO_QUOTA), health=WORN),
             [("terminate", "a", "NoRoom")],
             id="or where the quota is used up",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), failures=Failures(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            [MAKE] * 2,
+            id="which is asked twice",
         ),
         pytest.param(
             state(2, tired("b"), failures=Failures(2, "NoRoom", "a was deleted", ago(1)), health=WORN),

@@ -55,18 +55,22 @@ class Instances:
         world.machines.subscribe(self._machine_changed)
         world.settings.subscribe(self._settings_changed)
         hypervisor.subscribe(self._domain_changed)
+        room.subscribe(self._room_again)
 
     def _changed(self, old: Instance | None, new: Instance | None) -> None:
         if new is not None:
             if new.node:
-                self._room.release(new.uid)
+                self._room.release(new.uid, seen_on=new.node)
             self.controller.enqueue(new.key)
         elif old is not None:
             self._room.release(old.uid)
-        if old is not None and not old.final and (new is None or new.final):
-            # There is room now for those that found none.
-            for waiting in self._world.instances.store.by("node", ""):
-                self.controller.enqueue(waiting.key)
+        if old is not None and not old.final and (new is None or new.final or (old.node and new.node != old.node)):
+            self._room_again()
+
+    def _room_again(self) -> None:
+        """There may be a place now for those that found none."""
+        for waiting in self._world.instances.store.by("node", ""):
+            self.controller.enqueue(waiting.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old

@@ -83,6 +83,7 @@ class Migrations:
         world.migrations.subscribe(self._changed)
         world.instances.subscribe(self._instance_changed)
         world.nodes.subscribe(self._node_changed)
+        room.subscribe(self._room_again)
 
     def _changed(self, old: Migration | None, new: Migration | None) -> None:
         migration = new or old
@@ -91,7 +92,6 @@ class Migrations:
             self._beginning.discard(migration.uid)
             self._seen_over(migration.key)
             self._room.release(migration.uid)
-            self._room_again()
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             self._take_back(migration.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from local.engine.views import Instance, Node
 from runtime.store import Store
@@ -16,13 +16,22 @@ class Room:
     def __init__(self, instances: Store[Instance]) -> None:
         self._instances = instances
         self._kept: dict[str, tuple[str, int]] = {}
+        self._waiting: list[Callable[[], None]] = []
+
+    def subscribe(self, again: Callable[[], None]) -> None:
+        """Called whenever kept room is given back: there may be a place for those that found none."""
+        self._waiting.append(again)
 
     def keep(self, uid: str, node: str, size: int) -> None:
         """For what has this UID: a VMI that starts, a migration that moves one."""
         self._kept[uid] = node, size
 
-    def release(self, uid: str) -> None:
-        self._kept.pop(uid, None)
+    def release(self, uid: str, seen_on: str = "") -> None:
+        """What is seen where it was to go takes its room from now on, and gives none back."""
+        node, _ = self._kept.pop(uid, (seen_on, 0))
+        if node != seen_on:
+            for again in self._waiting:
+                again()
 
     def kept(self, uid: str) -> str | None:
         """The node."""

@@ -32,14 +32,15 @@ class Seen(Generic[V]):
 
     def __init__(self, indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None) -> None:
         self.store: Store[V] = Store(indexes)
-        self._changed: Callable[[V | None, V | None], None] = lambda old, new: None
+        self._changed: list[Callable[[V | None, V | None], None]] = []
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
-        self._changed = changed
+        self._changed.append(changed)
 
     def sees(self, key: Any, view: V | None) -> None:
         old = self.store.drop(key) if view is None else self.store.put(key, view)
-        self._changed(old, view)
+        for changed in self._changed:
+            changed(old, view)
 
 
 def a_world() -> Any:

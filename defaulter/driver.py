@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 import libvirt
@@ -30,23 +31,31 @@ _REFUSALS = frozenset(
 
 _PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type>hvm</type></os></domain>"
 _PLAIN_CPU = "qemu64"
+_MOST_FEATURES = 1024
+_LONGEST_FEATURE = 64
+"""that are remembered: there are fewer and shorter ones, but whoever writes a VM chooses names"""
 
 Define = Callable[[str], str]
+
+
+def _embedded(root: Path) -> libvirt.virConnect:
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    libvirt.virEventRegisterDefaultImpl()
+    threading.Thread(target=_events, name="libvirt events", daemon=True).start()
+    try:
+        return libvirt.open(f"qemu:///embed?root={root}")
+    except libvirt.libvirtError as error:
+        raise Broken(str(error)) from error
 
 
 class Libvirt:
     """One embedded libvirt. Nothing else may use its directory; one thread may use it at a time."""
 
-    def __init__(self, root: Path) -> None:
-        libvirt.registerErrorHandler(lambda _context, _error: None, None)
-        libvirt.virEventRegisterDefaultImpl()
-        threading.Thread(target=_events, name="libvirt events", daemon=True).start()
-        try:
-            self._connection = libvirt.open(f"qemu:///embed?root={root}")
-        except libvirt.libvirtError as error:
-            raise Broken(str(error)) from error
+    def __init__(self, root: Path, connect: Callable[[Path], libvirt.virConnect] = _embedded) -> None:
+        self._connection = connect(root)
         self._machines: dict[str, dict[str, str | None]] = {}
         self._cpu_models: dict[str, frozenset[str]] = {}
+        self._knows_cpu_feature = lru_cache(_MOST_FEATURES)(self._find_cpu_feature)
 
     @contextmanager
     def scratch(self) -> Iterator[Define]:
@@ -108,7 +117,11 @@ class Libvirt:
 
     def knows_cpu_feature(self, arch: str, name: str) -> bool:
         """Whether it has such a feature in its map; taken for known where it cannot be asked. A define looks at no
-        feature's name."""
+        feature's name. libvirt, to whom it is work, is asked once about each."""
+        ask = self._knows_cpu_feature if len(name) <= _LONGEST_FEATURE else self._find_cpu_feature
+        return ask(arch, name)
+
+    def _find_cpu_feature(self, arch: str, name: str) -> bool:
         cpu = xml.element("cpu")
         xml.add(cpu, "arch", arch)
         xml.add(cpu, "model", _PLAIN_CPU)

@@ -81,6 +81,11 @@ class Writes:
             self._trusted.add((owner, verb))
         return made
 
+    def not_begun(self, owner: str, actions: Sequence[A], error: Exception) -> None:
+        """None of them was sent, as the first would be refused."""
+        self.give_up(owner, actions)
+        self._remember(owner, [(actions[0], error)])
+
     def refused(self, owner: str) -> frozenset[str]:
         """Names and UIDs, of the traces of what was refused the last time that it was asked for."""
         return frozenset(each for trace in self._refused.get(owner, ()) for each in (*trace.appears, *trace.goes))

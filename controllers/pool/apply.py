@@ -84,11 +84,12 @@ class Apply:
         if not actions:
             return Outcome()
         pool = state.pool
+        # The first is asked about for all of them.
+        actions = sorted(actions, key=lambda a: a.name in state.unwanted)
         try:
             documents = await self.prepare([template.vm(pool, a.ordinal, state.revision) for a in actions])
         except (Refused, ApiError) as error:
-            self.batches.give_up(pool, actions)
-            return self.batches.refused(pool, actions[0], error)
+            return self.batches.not_begun(pool, actions, error)
         prepared = dict(zip(actions, documents, strict=True))
         held: list[str] = []
 

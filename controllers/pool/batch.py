@@ -76,8 +76,10 @@ class Batches:
     def expect(self, pool: Pool, actions: Sequence[Action]) -> None:
         self._writes.expect(pool.uid, actions)
 
-    def give_up(self, pool: Pool, actions: Sequence[Action]) -> None:
-        self._writes.give_up(pool.uid, actions)
+    def not_begun(self, pool: Pool, actions: Sequence[Action], error: Exception) -> Outcome:
+        """None of them was sent: the first, which was asked about before, would be refused."""
+        self._writes.not_begun(pool.uid, actions, error)
+        return replace(self.refused(pool, actions[0], error), undone=tuple(actions))
 
     def unwanted(self, uid: str) -> frozenset[str]:
         """What the API server refused the last time: names and UIDs of VMs, and `has_revision` of updates."""

@@ -130,6 +130,14 @@ async def test_what_was_refused_is_known_until_it_is_accepted(writes: Writes, se
     assert writes.refused("another") == {"a"}
 
 
+async def test_what_would_be_refused_comes_last_as_well(writes: Writes, server: Server) -> None:
+    writes.expect("owner", ["a", "b"])
+    writes.not_begun("owner", ["a", "b"], Forbidden("not a", status=403))
+    assert not any(server.expectations.open("owner"))
+    await writes.make("owner", "Create", ["a", "b"], server)
+    assert [action for action, _ in server.asked] == ["b", "a"]
+
+
 async def test_not_more_than_so_many_refusals_are_remembered(writes: Writes) -> None:
     async def refuse(action: str) -> None:
         raise Forbidden("no", status=403)

@@ -9,6 +9,8 @@ from kinds.pool import PoolStatus
 from kinds.strategy import UpdateProactive
 
 STALLED = "ProgressDeadlineExceeded"
+# What a pool that is stalled does not try, so that it is not refused either.
+HELD_BACK = ("FailedUpdate", "FailedRestart")
 NAMES_SAID = 5
 
 
@@ -75,5 +77,6 @@ def _begins(state: State) -> bool:
 
 
 def _was_held(status: PoolStatus) -> bool:
-    """Paused, or refused by the API server."""
-    return any(c.type == "Progressing" and c.status == "False" and c.reason != STALLED for c in status.conditions)
+    """Paused, or refused by the API server what it would try at any time."""
+    own = (STALLED, *HELD_BACK)
+    return any(c.type == "Progressing" and c.status == "False" and c.reason not in own for c in status.conditions)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from controllers.pool.actions import Update
 from controllers.pool.guest import Guest
 from controllers.pool.plan import plan
 from controllers.pool.state import Failure, Misfit, State, pool
@@ -132,6 +134,30 @@ def stalled(*looks: tuple[float, State]) -> list[bool]:
         progressing = condition(before, "Progressing")
         found.append(progressing is not None and progressing.reason == "ProgressDeadlineExceeded")
     return found
+
+
+def looked_at(observed: State, before: PoolStatus, seconds: float, refuses: str) -> PoolStatus:
+    """A look, as the controller has it, where updates of this VM are refused: a failure lasts until the next plan that
+    does without it."""
+    now = NOW + timedelta(seconds=seconds)
+    known = next((c for c in before.conditions if c.type == "ReplicaFailure" and c.status == "True"), None)
+    of = replace(observed.pool, status=before)
+    seen = replace(observed, pool=of, failure=Failure(known.reason, known.message) if known else None)
+    decided = plan(seen, now)
+    tried = any(isinstance(each, Update) and each.name == refuses for each in decided.actions)
+    return status(replace(seen, failure=Failure("FailedUpdate", refuses) if tried else None), decided, now)
+
+
+def test_a_refused_update_does_not_let_a_stalled_rollout_go_on() -> None:
+    pool = a_pool(3, maxUnavailable=2)
+    observed = state(pool, machine(1, ready=False), machine(2, revision="r0"), machine(3))
+    said, before = [], PoolStatus()
+    for seconds in (0, 300, 599, 601, 602, 1300):
+        before = looked_at(observed, before, seconds, "web-2")
+        progressing = condition(before, "Progressing")
+        assert progressing is not None
+        said.append(progressing.reason)
+    assert said == [*["FailedUpdate"] * 3, *["ProgressDeadlineExceeded"] * 3]
 
 
 WELL = state(2, machine(1), machine(2))

@@ -23,9 +23,13 @@ class Worker:
         self._process = process
 
     async def tell(self, tag: int, body: bytes) -> None:
+        """Raises `OSError` when it has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(frames.pack(tag, body))
-        await self._process.stdin.drain()
+        try:
+            self._process.stdin.write(frames.pack(tag, body))
+            await self._process.stdin.drain()
+        except RuntimeError as error:  # uvloop's word for a pipe that is closed
+            raise BrokenPipeError(str(error)) from error
 
     async def ask(self, tag: int, body: bytes) -> Answer:
         await self.tell(tag, body)

@@ -1,0 +1,33 @@
+"""A worker process as its parent sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from defaulter import frames
+from defaulter.process import Worker
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(uvloop.new_event_loop, id="the service's loop"),
+        pytest.param(asyncio.new_event_loop, id="asyncio's own"),
+    ],
+)
+def test_who_has_ended_cannot_be_told(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def told() -> None:
+        process = await asyncio.create_subprocess_exec("true", stdin=PIPE, stdout=PIPE)
+        worker = Worker(process)
+        await worker.ended()
+        while True:
+            await worker.tell(frames.DOCUMENT, b"{}")
+            await asyncio.sleep(0)  # its loop may not know yet
+
+    with asyncio.Runner(loop_factory=loop) as runner, pytest.raises(OSError, match=r"."):
+        runner.run(told())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,10 +33,9 @@ from local.engine.room import Room
 from local.engine.terms import Terms, terms_of
 from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
-from runtime.api import Api, ApiError, Conflict, Key, NotFound
+from runtime.api import Api, ApiError, Conflict, Invalid, Key, NotFound
 from runtime.controller import Controller
 from runtime.events import Events
-from runtime.informer import Informer
 from runtime.series import Type
 
 log = logging.getLogger(__name__)
@@ -265,8 +264,15 @@ class Migrations:
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
-        with self._unless_gone(instance, self._world.instances):
+        try:
             await self._api.patch(INSTANCES, *instance.key, body)
+        except NotFound:
+            log.debug("%s is gone", instance.name)
+        except (Conflict, Invalid):
+            # Another one has its name by now, whose UID cannot be changed. Nothing is to be told of that.
+            seen = self._world.instances.store.get(instance.key)
+            if seen is not None and seen.uid == instance.uid:
+                raise
 
     async def _write(
         self,
@@ -277,25 +283,14 @@ class Migrations:
         notes: Sequence[Json] = (),
     ) -> None:
         seen = self._world.migrations.store.get(migration.key)
-        found = seen if seen is not None and seen.uid == migration.uid else migration
-        patch = difference(found.status, status_of(found, phase, now(), why, state, notes))
+        # A status is written to whoever has the name: the API server heeds no UID there.
+        if seen is None or seen.uid != migration.uid:
+            return
+        patch = difference(seen.status, status_of(seen, phase, now(), why, state, notes))
         if not patch:
             return
-        body = {"metadata": {"uid": migration.uid}, "status": patch}
-        with self._unless_gone(migration, self._world.migrations):
-            await self._api.patch(MIGRATIONS, *migration.key, body, subresource="status")
-
-    @contextlib.contextmanager
-    def _unless_gone(self, written: Instance | Migration, informer: Informer[Any]) -> Iterator[None]:
-        """Nothing is to be told of one that is gone, nor of another that has its name by now."""
-        try:
-            yield
-        except NotFound:
-            log.debug("%s is gone", written.name)
-        except Conflict:
-            seen = informer.store.get(written.key)
-            if seen is not None and seen.uid == written.uid:
-                raise
+        with contextlib.suppress(NotFound):
+            await self._api.patch(MIGRATIONS, *migration.key, {"status": patch}, subresource="status")
 
     def _tell(self, instance: Instance, kind: Type, reason: str, note: str) -> None:
         self._events.emit(instance.reference(INSTANCES), kind, reason, note, action="Migrate")

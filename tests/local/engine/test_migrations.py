@@ -16,13 +16,14 @@ from local.engine.migrations import Migrations
 from local.engine.moving import drained
 from local.engine.room import Room
 from local.engine.views import Instance, Migration
-from runtime.errors import NotFound, Unreachable
+from runtime.errors import Invalid, NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.store import Store
 from tests.local.engine.builders import NOW, instance, node
 from tests.local.engine.test_moving import DRAIN, MOVED, migration
 
 V = TypeVar("V", bound=Any)
+VM = ("default", "vm")
 
 Json = dict[str, Any]
 
@@ -87,7 +88,9 @@ class Server:
             view = informer.store.get((namespace, name))
             if view is None:
                 raise NotFound("it is gone")
-            assert body["metadata"]["uid"] == view.uid
+            # What is written of a migration is its status, where a real server heeds nothing of the metadata but this.
+            if not subresource and body["metadata"]["uid"] != view.uid:
+                raise Invalid("metadata.uid: field is immutable")
             informer.sees((namespace, name), replace(view, status=merged(view.status, body["status"])))
         if self.writes == self._fails_at:
             raise Unreachable("nobody is there")
@@ -166,6 +169,29 @@ async def test_a_vmi_learns_that_it_has_moved_though_its_migration_is_gone_by_th
     assert await worked_on(engine) == 0
     vmi = world.instances.store.get(("default", "vm"))
     assert (vmi.status["migrationState"]["completed"], vmi.node) == (True, "node-2")
+
+
+@pytest.mark.parametrize("moves", [True, False], ids=["it moved", "it did not"])
+@pytest.mark.parametrize("again", ["the migration", "the VMI"])
+async def test_nothing_is_told_of_a_namesake(again: str, moves: bool) -> None:
+    world = a_world()
+    informer, key = (world.migrations, ("default", "m")) if again == "the migration" else (world.instances, VM)
+
+    class Meanwhile(Mover):
+        async def migrate(self, *args: Any) -> None:
+            informer.sees(key, replace(informer.store.get(key), uid="another-uid", status={"phase": ""}))
+            if not moves:
+                raise Refused("no room")
+
+    events = SimpleNamespace(emit=lambda *args, **named: None)
+    engine = Migrations(Server(world, 0, False), world, Meanwhile(), events, Room(world.instances.store))  # type: ignore[arg-type]
+    await engine.reconcile(("default", "m"))
+    assert informer.store.get(key).status == {"phase": ""}
+    # The other one learns of it.
+    if again == "the migration":
+        assert world.instances.store.get(VM).status["migrationState"]["completed"]
+    else:
+        assert world.migrations.store.get(("default", "m")).phase == ("Succeeded" if moves else "Failed")
 
 
 async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_completed() -> None:

@@ -7,10 +7,10 @@ Each concern is a module with steps of one signature, `(state, now) -> actions`:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controllers.pool.actions import Action
+from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.grow import seconds_until_a_name_is_given_up, too_few_machines
 from controllers.pool.heal import holds, machines_keep_failing, seconds_until_healing
 from controllers.pool.history import revisions_are_old
@@ -49,20 +49,28 @@ def plan(state: State, now: datetime) -> Plan:
     Disks are released whatever else holds: a VM that waits for it can't go. For the rest, a pool that is paused or
     being deleted does nothing, and neither does one whose store doesn't show yet what it wrote last.
     """
-    actions = list(disks_wait_to_be_released(state))
+    actions, left = list(disks_wait_to_be_released(state)), state
     if not (state.pool.deleting or state.pool.spec.paused) and state.settled:
         for step in TIDYING:
             actions += step(state, now)
         for step in STEPS:
-            if found := tuple(step(state, now)):
+            if found := tuple(step(left, now)):
                 actions += found
                 # What was refused the last time must not hold up all that comes after it.
                 if state.failure is None:
                     break
+                left = _without(found, left, now)
     times = (
         seconds_until_a_name_is_given_up(state, now),
         seconds_until_stuck(state, now),
         seconds_until_healing(state, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    return Plan(tuple(actions), blocked(state), (*holds(state), *waits(state, now)), again)
+    return Plan(tuple(actions), blocked(state), (*holds(state), *waits(left, now)), again)
+
+
+def _without(found: tuple[Action, ...], state: State, now: datetime) -> State:
+    """As if those that are to be deleted were on their way out: nobody else has the room that they take."""
+    going = {each.uid for each in found if isinstance(each, Delete | Heal)}
+    machines = (replace(m, deleted_at=now.isoformat()) if m.uid in going else m for m in state.machines)
+    return replace(state, machines=tuple(machines))

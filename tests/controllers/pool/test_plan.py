@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
 from controllers.pool.plan import plan
 from controllers.pool.shrink import misread
-from controllers.pool.state import State
+from controllers.pool.state import Failure, State
 from tests.controllers.pool.builders import NOW, a_pool, halted, kept, leaving, machine, state
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
 
 
 def told(action: Action) -> tuple[Any, ...]:
@@ -34,6 +36,7 @@ def told(action: Action) -> tuple[Any, ...]:
 
 
 HALF_DOWN = [machine(n, born=str(n), ready=n < 4) for n in range(1, 7)]
+FAILING = machine(1, revision="r0", ready=False, exists=False, failures=3)
 DOWN_AND_PROTECTED = [machine(n, ready=False, scale_in="Protect") for n in (1, 2)]
 
 
@@ -197,6 +200,38 @@ def test_shrinking(observed: State, expected: list[Any]) -> None:
 )
 def test_keeping_disks(observed: State, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
+
+
+def refused(observed: State) -> State:
+    return replace(observed, failure=Failure("FailedDelete", "no"))
+
+
+OLD_THIRTEEN = [machine(n, born=f"{n:02}", revision="r0", ready=n != 9) for n in range(1, 14)]
+BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            refused(state(a_pool(10, **BOTH), *OLD_THIRTEEN)),
+            ["Delete web-1", "Delete web-2", "Delete web-3", "Update web-13", "Update web-9"],
+            id="what scale-in takes, a rollout does not have",
+        ),
+        pytest.param(
+            refused(state(a_pool(1, **{**BOTH, "updateStrategy": OLDEST}), *OLD_THIRTEEN[:3])),
+            ["Delete web-1", "Delete web-2", "Update web-3"],
+            id="nor is one updated that is to leave",
+        ),
+        pytest.param(
+            refused(state(a_pool(2, autohealing={}), FAILING, machine(2, revision="r0"))),
+            ["Heal web-1"],
+            id="or that is to be replaced",
+        ),
+    ],
+)
+def test_what_else_is_done_while_something_is_refused(observed: State, expected: list[str]) -> None:
+    assert [f"{each.verb} {each.name}" for each in plan(observed, NOW).actions] == expected
 
 
 @pytest.mark.parametrize(

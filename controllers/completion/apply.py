@@ -32,10 +32,11 @@ class Apply:
         self._events = events
         self._seed = seed or None
 
-    async def ask(self, document: Json) -> Json | None:
-        """The completed document; None, with an event, when there is none to be had. Raises `Away`."""
+    async def ask(self, document: Json, asked: Json) -> Json | None:
+        """The completed document; None, with an event, when there is none to be had. `asked` is the document with what
+        is known of the guest besides. Raises `Away`."""
         try:
-            answer = await self._defaulter.complete(document, seed=self._seed)
+            answer = await self._defaulter.complete(asked, seed=self._seed)
         except (Refused, Overreached) as error:
             self._undecided(document, str(error))
             return None

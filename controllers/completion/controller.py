@@ -147,7 +147,7 @@ class Completion:
         if not may:
             return self._pause(key)
         try:
-            completed = await self._apply.ask(asked)
+            completed = await self._apply.ask(document, asked)
         except Away as away:
             self.breaker = self.breaker.failed(self._now())
             log.info("completion of %s/%s: %s", *key, away.reason)

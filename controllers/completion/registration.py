@@ -2,7 +2,9 @@
 
 A VM with our note is one of the first sort. One without is of the second if the API server had to ask the webhook about
 it: it is no older than the webhook's registration, which selects it. Who was there before us is left alone, since the
-guest has had other hardware from KubeVirt, and is known by it.
+guest has had other hardware from KubeVirt, and is known by it: until its spec changes while it is halted, as
+`virtctl start` changes it of all but Manual and RerunOnFailure. Then the webhook decides it, with the UUID that the
+guest knows.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +26,9 @@ Json = dict[str, Any]
 
 POLL_SECONDS = 0.5
 CHANGES_SAID = 2
-GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec")
-"""Whatever else a pool doesn't get on for is tried again and again: a full quota, a server that was away."""
+GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec", "DisksShared")
+"""Whatever else a pool doesn't get on for is tried again and again, and waited for until the pool's deadline: a full
+quota, a server that was away."""
 
 HISTORY = Listing(
     (
@@ -61,7 +63,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         end, last = time.monotonic() + seconds, ""
         while True:
             document = await pool_named(api, cluster, pool)
-            state, said = progress(document)
+            state, said = progress(document, api.now())
             if said != last and output == "text":
                 click.echo(said)
             last = said
@@ -78,7 +80,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         raise Unreachable(f"not done within {seconds:g} s")
 
 
-def progress(document: Json) -> tuple[str, str]:
+def progress(document: Json, at: datetime) -> tuple[str, str]:
     """("done", "going" or "failed", in words)."""
     metadata, spec, now = document["metadata"], document["spec"], document.get("status") or {}
     name, wanted = metadata["name"], spec["replicas"]
@@ -89,8 +91,8 @@ def progress(document: Json) -> tuple[str, str]:
         return "going", f"{name}: paused, until `rollout resume {name}`"
     stuck = conditions.get("Progressing", {})
     if stuck.get("status") == "False":
-        state = "failed" if stuck.get("reason") in GIVEN_UP else "going"
-        return state, f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
+        over = stuck.get("reason") in GIVEN_UP or _too_long(spec, now, at)
+        return "failed" if over else "going", f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
     updated, available, have = (now.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
     total = now.get("replicas", 0)
     if updated < wanted or total < wanted:
@@ -101,6 +103,14 @@ def progress(document: Json) -> tuple[str, str]:
     if available < wanted:
         return "going", f"{name}: {available} of {wanted} VMs are available"
     return "done", f"{name}: {_all(wanted, have)}"
+
+
+def _too_long(spec: Json, status: Json, at: datetime) -> bool:
+    """It has not come nearer within the time that it was given."""
+    last, seconds = status.get("lastProgressTime"), spec.get("progressDeadlineSeconds")
+    if last is None or seconds is None:
+        return False
+    return at >= datetime.fromisoformat(last) + timedelta(seconds=seconds)
 
 
 def _all(wanted: int, ready: int) -> str:

@@ -187,10 +187,10 @@ async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[s
     if not isinstance(state, State):
         return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
     found = foresee(state, datetime.now(UTC), STEPS_SEEN)
-    return list(_facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
+    return list(facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
 
 
-def _facts(state: State, vm: str) -> Iterator[str]:
+def facts(state: State, vm: str) -> Iterator[str]:
     from controllers.pool.plan import plan
     from kinds import meta
 

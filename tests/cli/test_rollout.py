@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from cli.rollout import progress, some
 
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 def pool(replicas: int = 3, *, generation: int = 2, paused: bool = False, **status: Any) -> dict[str, Any]:
     numbers = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas", "readyReplicas"), replicas)
     return {
         "metadata": {"name": "web", "generation": generation},
-        "spec": {"replicas": replicas, "paused": paused},
-        "status": {"observedGeneration": 2, **numbers, **status},
+        "spec": {"replicas": replicas, "paused": paused, "progressDeadlineSeconds": 600},
+        "status": {"observedGeneration": 2, "lastProgressTime": ago(599), **numbers, **status},
     }
 
 
@@ -25,6 +32,8 @@ def progressing(status: str, reason: str, message: str) -> list[dict[str, Any]]:
 STUCK = progressing("False", "ProgressDeadlineExceeded", "no progress")
 INVALID = progressing("False", "InvalidSpec", "spec.maxUnavailable: what is that")
 REFUSED = progressing("False", "FailedCreate", "Create web-3: 503: away")
+SHARED = progressing("False", "DisksShared", "dataVolumeTemplate root is also pool db's")
+PAUSED = progressing("False", "Paused", "spec.paused is true")
 GOING = progressing("True", "Updating", "")
 
 
@@ -51,18 +60,39 @@ GOING = progressing("True", "Updating", "")
             "FailedCreate: Create web-3: 503",
             id="it is tried again",
         ),
+        pytest.param(
+            pool(conditions=REFUSED, updatedReplicas=1, lastProgressTime=ago(601)),
+            "failed",
+            "FailedCreate: Create web-3: 503",
+            id="but not for ever",
+        ),
+        pytest.param(
+            pool(conditions=PAUSED, paused=True, lastProgressTime=ago(601)),
+            "going",
+            "paused",
+            id="a paused pool is not late",
+        ),
+        pytest.param(
+            pool(conditions=SHARED), "failed", "is also pool db's", id="nobody tries again until it is changed"
+        ),
+        pytest.param(
+            pool(conditions=GOING, availableReplicas=2, lastProgressTime=ago(601)),
+            "going",
+            "2 of 3 VMs are available",
+            id="the pool says itself when it gives up",
+        ),
         pytest.param(pool(conditions=GOING), "done", "all 3 VMs", id="conditions of success change nothing"),
     ],
 )
 def test_progress(document: dict[str, Any], state: str, words: str) -> None:
-    found, said = progress(document)
+    found, said = progress(document, NOW)
     assert (found, words in said) == (state, True), said
 
 
 def test_a_pool_that_shrinks_is_going_until_it_has_shrunk() -> None:
     document = pool(3)
     document["status"]["replicas"] = 5
-    assert progress(document) == ("going", "web: 2 VMs are still to go")
+    assert progress(document, NOW) == ("going", "web: 2 VMs are still to go")
 
 
 @pytest.mark.parametrize(

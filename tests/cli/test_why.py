@@ -1,10 +1,12 @@
-"""Which events tell of a VM."""
+"""Which events tell of a VM, and how it is."""
 
 from __future__ import annotations
 
 import pytest
 
-from cli.why import speaks_of
+from cli.why import facts, speaks_of
+from controllers.pool.guest import Guest
+from tests.controllers.pool.builders import halted, state
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,20 @@ from cli.why import speaks_of
 )
 def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -> None:
     assert speaks_of({"regarding": {"kind": kind, "name": name}, "note": note}, "web") is speaks
+
+
+@pytest.mark.parametrize(
+    ("strategy", "run", "said"),
+    [
+        pytest.param("Halted", None, "it is meant to be halted", id="it is halted"),
+        pytest.param("Manual", None, "it is meant to be halted", id="nobody has started it"),
+        pytest.param(
+            "Manual",
+            Guest("default", "web-1", "run", phase="Succeeded"),
+            "its guest has ended, and by run strategy Manual it is not started again by itself",
+            id="it was shut down",
+        ),
+    ],
+)
+def test_why_a_vm_does_not_run(strategy: str, run: Guest | None, said: str) -> None:
+    assert said in list(facts(state(1, halted(1, strategy=strategy, guest=run)), "web-1"))

@@ -57,10 +57,12 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
     room = Room.of(state)
     reason_to_stop = stuck(state, now)
     # Those whose update was begun come first: they are counted as under way already.
-    begun = [m for m in behind if not state.outdated(m)]
     rest = ordered([m for m in behind if state.outdated(m)], _policy(proactive))
     # One that is refused must not take the room of all others for ever.
-    for m in begun + sorted(rest, key=lambda m: has_revision(m.name, state.revision.label) in state.unwanted):
+    rest.sort(key=lambda m: has_revision(m.name, state.revision.label) in state.unwanted)
+    begun = [m for m in behind if _is_begun(state, m)]
+    refused = [m for m in behind if not state.outdated(m) and not _is_begun(state, m)]
+    for m in begun + rest + refused:
         if m.ordinal is None or m.stem != state.pool.name:
             yield Wait(m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it")
         elif refusal := _not_its_disk(state, m):
@@ -75,10 +77,10 @@ def _considered(state: State, now: datetime) -> Iterator[Update | Restart | Wait
             yield _at_next_start(state, m)
         elif reason_to_stop:
             yield Wait(m.name, reason_to_stop)
-        elif refusal := room.refusal(m, begun=not state.outdated(m)):
+        elif refusal := room.refusal(m, begun=_is_begun(state, m)):
             yield Wait(m.name, refusal)
         else:
-            room = room.without(m, begun=not state.outdated(m))
+            room = room.without(m, begun=_is_begun(state, m))
             yield _update(state, m, "the template has changed") if state.outdated(m) else _restart(m)
 
 
@@ -94,7 +96,7 @@ class Room:
     @classmethod
     def of(cls, state: State) -> Room:
         under_way = sum(
-            not state.outdated(m) and (not m.available or (state.stale(m) and _restarts(m)))
+            _is_begun(state, m) and (not m.available or (state.stale(m) and _restarts(m)))
             for m in state.alive
             if m.meant_to_run
         )
@@ -127,6 +129,13 @@ def _not_its_disk(state: State, m: Machine) -> str:
     if others := sorted(new & state.strangers.keys()):
         return f"the template gives it disk {others[0]}, {state.strangers[others[0]]}: give the disk another name"
     return state.shared.message if new and state.shared else ""
+
+
+def _is_begun(state: State, m: Machine) -> bool:
+    """It has the template, and its restart is no more than a matter of time. One that is available and whose restart is
+    refused goes on as it is."""
+    refused = m.available and m.guest is not None and m.guest.uid in state.unwanted
+    return not state.outdated(m) and not refused
 
 
 def _restarts(m: Machine) -> bool:

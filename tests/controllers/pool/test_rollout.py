@@ -130,6 +130,26 @@ def done(observed: State) -> list[tuple[str, str]]:
             id="and is tried again when it is its turn",
         ),
         pytest.param(
+            replace(four(begun(1), old(2), old(3), old(4)), unwanted=frozenset({"run-1"})),
+            [("Update", "web-2")],
+            id="one whose restart is refused does not either",
+        ),
+        pytest.param(
+            replace(four(begun(1), begun(2), old(3), old(4), limit=2), unwanted=frozenset({"run-1"})),
+            [("Restart", "web-2"), ("Update", "web-3")],
+            id="those that were begun and are not refused come first",
+        ),
+        pytest.param(
+            replace(four(begun(1), machine(2), machine(3), machine(4)), unwanted=frozenset({"run-1"})),
+            [("Restart", "web-1")],
+            id="it is tried again after all others",
+        ),
+        pytest.param(
+            replace(four(begun(1, ready=False), old(2), old(3), old(4)), unwanted=frozenset({"run-1"})),
+            [("Restart", "web-1")],
+            id="one that is down is on its way, whatever is refused",
+        ),
+        pytest.param(
             four(halted(1, revision="r0", guest=ENDED, strategy="Once"), old(2), old(3), old(4)),
             [("Update", "web-2"), ("Update", "web-1")],
             id="one whose guest has ended costs nothing",

@@ -197,7 +197,7 @@ def _not_enforced(obeyed: Json | None, there: Surroundings) -> Iterable[str]:
 
 
 # Of these it is told what they mean for this very VMI.
-_CONCERNS_OTHERS = ("Outranked", "Unsupported")
+_CONCERNS_OTHERS = ("StampRefused", "Outranked", "Unsupported")
 
 
 def _enforcer(policy: Json, upstream: Iterable[Json]) -> Json | None:

@@ -137,6 +137,7 @@ MEANINGS: Mapping[str, str] = {
     "NameTaken": "KubeVirt has a policy of this name that is not ours.",
     "Outranked": "KubeVirt may prefer a policy of its own that is not ours.",
     "Refused": "KubeVirt's policy could not be written; the message is the API server's.",
+    "StampRefused": "VMs could not be labelled, so KubeVirt does not obey the policy for them; the message says why.",
     "Unsupported": "KubeVirt has no such setting per policy; the rest is enforced.",
     # VMs
     "HardwareDecided": "Hardware that was left open when the VM was created was decided now.",

@@ -40,15 +40,15 @@ class Apply:
                 raise  # the kind itself is gone
 
     async def stamp(self, instance: Instance, action: Stamp) -> None:
-        # With its UID: one of the same name that came since has labels of its own.
+        # With its UID: one of the same name that came since has labels of its own, and refuses it (Invalid).
         patch = {"metadata": {"uid": action.uid, "labels": {meta.MIGRATION_POLICY: action.policy}}}
         with suppress(NotFound, Conflict):  # another instance then, whose own event says what to do
             await self._api.patch(INSTANCES, instance.namespace, instance.name, patch)
 
     async def write_status(self, policy: Policy, status: Json) -> None:
-        patch = {"metadata": {"uid": policy.uid}, "status": status}
-        with suppress(NotFound, Conflict):
-            await self._api.patch(POLICIES, None, policy.name, patch, subresource="status")
+        # Nothing tells one of the same name that came since apart here; its own event has its status said soon after.
+        with suppress(NotFound):
+            await self._api.patch(POLICIES, None, policy.name, {"status": status}, subresource="status")
 
     def say(self, policy: Policy, type: Type, reason: str, note: str) -> None:
         regarding = {

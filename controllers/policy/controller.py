@@ -15,6 +15,7 @@ from controllers.policy.observe import Stores, observe
 from controllers.policy.plan import Action, Repair, plan, stamp
 from controllers.policy.state import Instance, Namespace, Policy, State
 from controllers.policy.status import status, turned
+from controllers.policy.unstamped import Unstamped
 from kinds.model import Json
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
@@ -51,6 +52,7 @@ class PolicyController:
         self._now = now
         self._written: dict[str, float] = {}
         self._contest = Contest()
+        self._unstamped = Unstamped()
 
     async def work(self) -> None:
         """Works for ever, from the stores as they are now."""
@@ -63,6 +65,7 @@ class PolicyController:
                 group.create_task(self._stores.kubevirts.run(), name="policy-kubevirt")
         finally:
             self.board = None
+            self._unstamped.clear()
             self._measures.clear()
 
     def _open(self) -> None:
@@ -91,7 +94,8 @@ class PolicyController:
         if isinstance(action, Repair):
             pause = self._contest.pause(name, state.policy.generation, self._clock())
         problem = None if pause else await self._act(state.policy, action)
-        said = replace(state, contested=pause > 0, refusal=problem.message if problem else "")
+        refusal = problem.message if problem else ""
+        said = replace(state, contested=pause > 0, refusal=refusal, unstamped=self._unstamped.of(name))
         wait = await self._say(said)
         if problem is not None:
             raise problem
@@ -139,14 +143,26 @@ class PolicyController:
     # One instance
 
     async def reconcile_stamp(self, key: Key) -> float | None:
-        found = self._stores.instances.get(key)
-        if self.board is None or found is None or not self.board.decided(key):
+        if self.board is None:
             return None
-        action = stamp(found, self.board.winner(key))
-        if action is not None:
-            await self._apply.stamp(found, action)
+        found = self._stores.instances.get(key)
+        if found is not None and self.board.decided(key) and (action := stamp(found, self.board.winner(key))):
+            try:
+                await self._apply.stamp(found, action)
+            except (Forbidden, Invalid) as error:
+                if self._left(found):
+                    return None
+                self._count(self._unstamped.refused(key, action.policy, error.message))
+                raise
             self._measures.stamps.inc()
+        self._count(self._unstamped.over(key))
         return None
+
+    def _left(self, before: Instance) -> bool:
+        """Whether it has ended, or another one has its name by now, whose UID cannot be changed; that has had an event
+        of its own."""
+        seen = self._stores.instances.get(before.key)
+        return seen is None or seen.uid != before.uid or not seen.live
 
     def _check_stamp(self, found: Instance) -> None:
         assert self.board is not None
@@ -175,6 +191,8 @@ class PolicyController:
             self._touched(self.board.instance(key, new.labels if new is not None and new.live else None))
         if new is not None:
             self._check_stamp(new)
+        if old is not None and (new is None or not new.live or new.uid != old.uid):
+            self._count(self._unstamped.over(old.key))
 
     def everything(self) -> None:
         if self.board is not None:

@@ -91,6 +91,8 @@ class State:
     """a repair is due and put off, because somebody undid the last ones"""
     refusal: str = ""
     """what came of the last attempt to write KubeVirt's policy"""
+    unstamped: tuple[int, str] = (0, "")
+    """how many of its VMs could not be labelled, and why"""
 
     @property
     def active(self) -> bool:

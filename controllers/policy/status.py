@@ -85,6 +85,17 @@ def _contested(state: State) -> News | None:
     )
 
 
+def _stamp_refused(state: State) -> News | None:
+    number, why = state.unstamped
+    if not number:
+        return None
+    return News(
+        False,
+        "StampRefused",
+        f"{number} of its VMs could not be labelled, so KubeVirt does not obey it for them: {why}.",
+    )
+
+
 def _outranked(state: State) -> News | None:
     if not state.threats:
         return None
@@ -108,7 +119,7 @@ def _unheeded(state: State) -> News | None:
     )
 
 
-CHECKS = (_not_active, _kind_missing, _name_taken, _refused, _contested, _outranked, _unheeded)
+CHECKS = (_not_active, _kind_missing, _name_taken, _refused, _contested, _stamp_refused, _outranked, _unheeded)
 """The first that has news decides: from what keeps all of a policy from being obeyed to what concerns a part."""
 
 

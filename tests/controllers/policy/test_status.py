@@ -21,6 +21,7 @@ ENFORCED = [
     pytest.param(given(enforcer=enforcer(owner="", marked=False)), "NameTaken", id="somebody has the name"),
     pytest.param(given(refusal="quota exceeded"), "Refused", id="KubeVirt's could not be written"),
     pytest.param(given(enforcer=enforcer(spec={"a": 1}), contested=True), "Contested", id="repaired in vain"),
+    pytest.param(given(enforcer=enforcer(), unstamped=(2, "denied"), threats=("a",)), "StampRefused", id="no stamps"),
     pytest.param(given(enforcer=enforcer(), threats=("a", "b")), "Outranked", id="somebody may outrank it"),
     pytest.param(given(policy(disableTLS=True), enforcer=enforcer()), "Unsupported", id="TLS cannot be disabled"),
     pytest.param(given(policy(disableTLS=False), enforcer=enforcer()), "InStep", id="TLS as it is"),

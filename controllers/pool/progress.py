@@ -16,7 +16,7 @@ NAMES_SAID = 5
 
 def behind(state: State) -> int:
     """How many VMs are not up to date though the pool is to see to it."""
-    if not isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive):
+    if not _updates(state):
         return 0
     return sum(state.outdated(m) or state.stale(m) for m in state.alive)
 
@@ -54,7 +54,9 @@ def deadline(state: State) -> datetime | None:
 def stuck(state: State, now: datetime) -> str:
     """Why no more VMs are updated or restarted, or nothing."""
     end = deadline(state)
-    failing = [m for m in state.alive if m.meant_to_run and not state.outdated(m) and not m.available]
+    down = [m for m in state.alive if m.meant_to_run and not m.available]
+    # One that is yet to be updated may come up with the new template.
+    failing = [m for m in down if not (_updates(state) and state.outdated(m))]
     if end is None or now < end or not (failing or state.missing):
         return ""
     names = ", ".join(f"{m.name} ({m.state or 'no state'})" for m in failing[:NAMES_SAID])
@@ -80,3 +82,7 @@ def _was_held(status: PoolStatus) -> bool:
     """Paused, or refused by the API server what it would try at any time."""
     own = (STALLED, *HELD_BACK)
     return any(c.type == "Progressing" and c.status == "False" and c.reason not in own for c in status.conditions)
+
+
+def _updates(state: State) -> bool:
+    return isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive)

@@ -166,6 +166,9 @@ REFUSED = state(2, machine(1), failure=Failure("FailedCreate", "quota"))
 PAUSED = a_pool(2, paused=True)
 BY_HAND = a_pool(2, updateStrategy={"unmanaged": {}})
 LEFT_OLD = state(BY_HAND, machine(1, revision="old"), machine(2))
+OLD_DOWN = state(BY_HAND, machine(1, revision="old", ready=False), machine(2))
+BOTH_DOWN = state(BY_HAND, machine(1, revision="old", ready=False), machine(2, ready=False))
+OLD_TO_UPDATE = state(2, machine(1, revision="old", ready=False), machine(2))
 DAY = 86400
 
 
@@ -186,11 +189,21 @@ DAY = 86400
         ),
         pytest.param(
             [
-                (0, state(BY_HAND, machine(1, revision="old"), machine(2))),
+                (0, LEFT_OLD),
                 (DAY, state(BY_HAND, machine(1, ready=False))),
             ],
             [0, 0],
             id="old templates that nobody wants changed are none",
+        ),
+        pytest.param(
+            [(0, LEFT_OLD), (DAY, OLD_DOWN), (DAY + 601, OLD_DOWN), (DAY + 602, BOTH_DOWN)],
+            [0, 0, 1, 1],
+            id="one that keeps its old template counts as lost like any other",
+        ),
+        pytest.param(
+            [(0, OLD_TO_UPDATE), (599, OLD_TO_UPDATE), (601, OLD_TO_UPDATE)],
+            [0, 0, 0],
+            id="but not one that is yet to be updated",
         ),
         pytest.param(
             [(0, state(2, RUNS_ON, machine(2))), (DAY, state(2, RUNS_ON, machine(2, ready=False)))],

@@ -111,7 +111,7 @@ async def serve(settings: Settings) -> None:
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)
             controllers = (machines.controller, instances.controller, instances.orphans, disks.controller)
-            moving = (migrations.controller, evacuations.controller)
+            moving = (migrations.controller, migrations.unfinished.controller, evacuations.controller)
             for controller in (*controllers, *moving, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.clear(), name="clear")

@@ -31,6 +31,7 @@ from local.engine.place import place, unplaceable
 from local.engine.resources import INSTANCES, KUBEVIRTS, MIGRATIONS, NAMESPACES, NODE_LABEL, POLICIES
 from local.engine.room import Room
 from local.engine.terms import Terms, terms_of
+from local.engine.unfinished import Unfinished
 from local.engine.views import Instance, Migration, Node
 from local.engine.world import World, now
 from runtime.api import Api, ApiError, Conflict, Invalid, Key, NotFound
@@ -68,6 +69,7 @@ class Migrations:
         self._hypervisor = hypervisor
         self._events = events
         self._room = room
+        self.unfinished = Unfinished(api, world)
         self._moving: dict[Key, asyncio.Task[None]] = {}
         self._waiting: dict[Key, None] = {}
         # UIDs of those whose beginning may be written by half, or all of it: their guests have not begun to move.
@@ -94,6 +96,9 @@ class Migrations:
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             self._take_back(migration.key)
+        if new is None and self.unfinished.begun(migration.key):
+            # Nobody else would see that it does not begin any more.
+            self.controller.enqueue(migration.key)
         # One that is over lets the next of its VMI begin.
         for each in self._world.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
             if not each.final:
@@ -131,7 +136,9 @@ class Migrations:
         over = self._over.get(key)
         if over is not None:
             await self._end(over)
-        migration = self._world.migrations.store.get(key)
+        migration, begun = self._world.migrations.store.get(key), self.unfinished.begun(key)
+        if begun is not None and over is None and (migration is None or migration.uid != begun.uid):
+            self.unfinished.over(key)
         if migration is None or key in self._moving or (over is not None and over.migration.uid == migration.uid):
             return None
         if migration.uid in self._beginning:
@@ -175,6 +182,7 @@ class Migrations:
             notes = [no_post_copy(why)]
             self._tell(instance, "Warning", "PostCopyImpossible", f"{why}. It moves by pre-copy alone.")
         self._beginning.add(migration.uid)
+        self.unfinished.begins(migration)
         await self._write(migration, "Running", state=state, notes=notes)
         await self._state(instance, state)
         self._beginning.discard(migration.uid)
@@ -230,6 +238,7 @@ class Migrations:
             # Written last: from then on the next migration of the VMI may begin.
             await self._write(over.migration, over.phase, over.why, over.state, over.notes)
             self._over[over.migration.key] = replace(over, written=True)
+            self.unfinished.over(over.migration.key)
         self._seen_over(over.migration.key)
 
     def _seen_over(self, key: Key) -> None:

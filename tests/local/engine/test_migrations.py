@@ -16,7 +16,7 @@ from local.engine.migrations import Migrations
 from local.engine.moving import drained
 from local.engine.room import Room
 from local.engine.views import Instance, Migration
-from runtime.errors import Invalid, NotFound, Unreachable
+from runtime.errors import Conflict, Invalid, NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.store import Store
 from tests.local.engine.builders import NOW, instance, node
@@ -89,8 +89,11 @@ class Server:
             if view is None:
                 raise NotFound("it is gone")
             # What is written of a migration is its status, where a real server heeds nothing of the metadata but this.
-            if not subresource and body["metadata"]["uid"] != view.uid:
+            metadata = body.get("metadata", {})
+            if not subresource and metadata.get("uid", view.uid) != view.uid:
                 raise Invalid("metadata.uid: field is immutable")
+            if metadata.get("resourceVersion", view.resource_version) != view.resource_version:
+                raise Conflict("the object has been modified")
             informer.sees((namespace, name), replace(view, status=merged(view.status, body["status"])))
         if self.writes == self._fails_at:
             raise Unreachable("nobody is there")

@@ -13,6 +13,7 @@ from kinds.crd import crd
 from runtime.api import Forbidden, Invalid, NotFound, Resource
 from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
+from tests.webhook.stand_in import StandIn
 
 Json = dict[str, Any]
 
@@ -245,12 +246,15 @@ async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: An
         await until(lambda: condition(place, "ReplicaFailure"), ("False", "NoFailure"))
 
 
-async def test_one_vm_that_is_refused_holds_up_no_others(control_plane: Any, place: Place) -> None:
-    await forbid(place, "request.name != (request.operation == 'DELETE' ? 'web-3' : 'web-2')", "web-2")
+@pytest.mark.parametrize("defaulter", [None, StandIn()], ids=["alone", "beside a defaulter"])
+async def test_one_vm_that_is_refused_holds_up_no_others(
+    control_plane: Any, place: Place, defaulter: StandIn | None
+) -> None:
+    await forbid(place, "request.name != (request.operation == 'DELETE' ? 'web-3' : 'web-1')", "web-1")
     try:
         await place.pool(4)
-        async with controller(control_plane.kubeconfig):
-            await until(place.names, web(1, 3, 4))
+        async with controller(control_plane.kubeconfig, defaulter=defaulter):
+            await until(place.names, web(2, 3, 4))
             await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
             await place.meta("web-3", annotations={meta.SCALE_IN: "First"})
             await place.meta("web-4", annotations={meta.SCALE_IN: "Protect"})

@@ -34,8 +34,9 @@ from tests.cluster.claiming import OVER, Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE, stack
+from tests.cluster.test_engine import ALONE
 from tests.cluster.warming import Running, controllers, template
+from tests.conftest import stack
 
 Json = dict[str, Any]
 

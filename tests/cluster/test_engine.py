@@ -6,10 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,27 +16,12 @@ from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES,
 from local.places import Places
 from runtime.api import Api, ApiError, NotFound, Throttled, Unavailable
 from tests.cluster.resting import rests
+from tests.conftest import stack
 from tests.waiting import eventually
 
 Json = dict[str, Any]
 
 ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
-
-
-@contextmanager
-def stack(places: Places, *options: str) -> Iterator[None]:
-    """A stack of a test's own, from `up` to `down`."""
-    poolhouse("up", "--detach", "--dir", str(places.dir), *options)
-    try:
-        yield
-    finally:
-        poolhouse("down", "--dir", str(places.dir))
-
-
-def poolhouse(*arguments: str) -> None:
-    command = [sys.executable, "-P", "-m", "cli.main", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,9 @@ from tests.cluster.claiming import OVER, Counter, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.notary import Notary
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE, stack
+from tests.cluster.test_engine import ALONE
 from tests.cluster.warming import Running, controllers, template
+from tests.conftest import stack
 
 Json = dict[str, Any]
 

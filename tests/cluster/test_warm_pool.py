@@ -30,8 +30,9 @@ from runtime.api import AlreadyExists, Api, ApiError, Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE, stack
+from tests.cluster.test_engine import ALONE
 from tests.cluster.warming import HASTY, Place, controllers, namespace, template
+from tests.conftest import stack
 
 Json = dict[str, Any]
 

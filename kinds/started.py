@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid5
 
-from kinds.look import at, replaced
+from kinds.look import at, replaced, typed
+from kinds.running import run_strategy
 
 Json = dict[str, Any]
 
@@ -23,8 +24,8 @@ def may_have_run(document: Json, *, going: bool = False) -> bool:
     Without it one that was stopped and one that was never started look the same, as under a KubeVirt that does not
     write it, unless it is to run: then no instance of it is there for the moment before the first only.
     """
-    spec, state = at(document, "spec"), at(document, "status", "printableStatus")
-    runs = at(spec, "running") is True or at(spec, "runStrategy") in ("Always", "RerunOnFailure")
+    state = at(document, "status", "printableStatus")
+    runs = run_strategy(typed(dict, document, "spec") or {}) in ("Always", "RerunOnFailure")
     return going or bool(at(document, "status", "runStrategy")) or (state == "Stopped" and not runs)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from controllers.pool.guest import Guest
 from controllers.pool.naming import split
 from kinds import meta
+from kinds.running import run_strategy
 
 Json = dict[str, Any]
 
@@ -92,7 +93,7 @@ def machine(document: Json) -> Machine:
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     annotations = metadata.get("annotations") or {}
     stem, ordinal = split(metadata["name"])
-    strategy, created = _strategy(spec), bool(status.get("created"))
+    strategy, created = run_strategy(spec), bool(status.get("created"))
     ended = _has_ended(strategy, status)
     return Machine(
         namespace=metadata.get("namespace", ""),
@@ -122,10 +123,6 @@ def machine(document: Json) -> Machine:
             name for each in spec.get("dataVolumeTemplates") or () if (name := (each.get("metadata") or {}).get("name"))
         ),
     )
-
-
-def _strategy(spec: Json) -> str:
-    return spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted")
 
 
 def _has_ended(strategy: str, status: Json) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from controllers.warm.guest import PAUSED_BY_US, Guest
 from controllers.warm.nodes import Node
 from kinds import meta
+from kinds.running import run_strategy
 from kinds.warm import UNCLAIMED, Warm, state
 
 Json = dict[str, Any]
@@ -132,7 +133,7 @@ def machine(document: Json) -> Machine:
         check_failures=_count(annotations.get(meta.CHECK_FAILURES, "")),
         deleting=metadata.get("deletionTimestamp") is not None,
         labels=labels,
-        strategy=spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted"),
+        strategy=run_strategy(spec),
         word=status.get("printableStatus") or "",
         start_failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from defaulter.contract import undefaulted
 from kinds.meta import NODE_LOST, SIM_PREFIX
+from kinds.running import run_strategy
 from local.engine import times
 from local.engine.conditions import find
 from local.engine.quantity import bytes_of
@@ -36,7 +37,7 @@ def machine(document: Json) -> Machine:
     return Machine(
         **_object(document),
         generation=int(document["metadata"].get("generation") or 0),
-        strategy=strategy(spec),
+        strategy=run_strategy(spec),
         template=template_hash(template.get("spec") or {}),
         disks=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
         volumes=tuple(_volumes(volumes)),
@@ -44,13 +45,6 @@ def machine(document: Json) -> Machine:
         faults=_faults(document, template),
         status=document.get("status") or {},
     )
-
-
-def strategy(spec: Mapping[str, Any]) -> str:
-    """`running` is the older word for two of the strategies."""
-    if spec.get("runStrategy"):
-        return str(spec["runStrategy"])
-    return "Always" if spec.get("running") else "Halted"
 
 
 def template_hash(spec: Json) -> str:

@@ -18,7 +18,6 @@ from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool
 from tests.kinds.documents import changed
 from tests.kinds.warm import claim, ec2_pool, warm_machine, warm_pool
-from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -126,15 +125,6 @@ async def test_every_problem_of_a_pool_is_told_at_once(admission: Admission, nam
 
 async def test_who_may_have_no_machines_may_have_no_pool_of_them(admission: Admission, namespace: str) -> None:
     jane = await token(admission.api, namespace, POOLS.plural)
-
-    async def granted() -> bool:
-        try:
-            await admission.api.request("POST", POOLS.path(namespace), body={}, token=jane)
-        except ApiError as error:
-            return not isinstance(error, Forbidden)
-        return True
-
-    await eventually(granted)
     for document, what in ((warm_pool(), "virtualmachines"), (ec2_pool(), "ec2instances")):
         body = here(document, namespace)
         with pytest.raises(Forbidden, match=f"may not create {what}"):

@@ -138,10 +138,6 @@ async def test_what_is_refused_of_a_vm_is_refused_of_whatever_makes_one(
             return error
         return None
 
-    async def granted() -> bool:
-        return await told(vm(namespace)) is None
-
-    await eventually(granted)
     for document in _documents(namespace):
         assert await told(document) is None, f"a harmless {document['kind']} is hers to create"
         for attempt in ATTEMPTS:

@@ -28,6 +28,8 @@ RUN python3 -m venv /opt/poolhouse \
     done
 COPY pyproject.toml README.md ./
 COPY cli ./cli
+COPY apimachinery ./apimachinery
+COPY service ./service
 COPY kinds ./kinds
 COPY runtime ./runtime
 COPY webhook ./webhook

@@ -34,16 +34,16 @@ from kinds.policy import POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
-from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.events import Events
 from runtime.informer import Informer, shared
 from runtime.lease import Lease, LeaseLost
 from runtime.metrics import Metrics
-from runtime.questions import answering
 from runtime.resource import Resource
 from runtime.secret import Files
-from runtime.serve import health_app, serve
+from service import lifecycle, logs, settings
+from service.json_api import answering
+from service.server import health_app, serve
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Raises ValueError with a sentence that names the variable."""
-        host, port = variables.address(environment, "127.0.0.1:8080")
+        host, port = settings.address(environment, "127.0.0.1:8080")
         burst = environment.get("POOLHOUSE_BURST", "250")
         if not burst.isdecimal() or int(burst) < 1:
             raise ValueError("POOLHOUSE_BURST: must be a whole number of at least 1")
@@ -90,19 +90,19 @@ class Settings:
         return cls(
             host=host,
             port=port,
-            tls=variables.tls(environment),
+            tls=settings.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
             off=switches.off(environment),
-            tls_secret=variables.tls_secret(environment),
-            namespace=variables.namespace(environment, meta.NAMESPACE),
+            tls_secret=settings.tls_secret(environment),
+            namespace=settings.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
             ec2=ec2.terms(environment),
-            log_format=variables.log_format(environment),
-            log_level=variables.log_level(environment),
+            log_format=settings.log_format(environment),
+            log_level=settings.log_level(environment),
         )
 
 
@@ -191,7 +191,7 @@ def main() -> int:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     logs.configure("controllers", settings.log_format, settings.log_level)
-    return stop.run(lambda: run(settings))
+    return lifecycle.run(lambda: run(settings))
 
 
 if __name__ == "__main__":

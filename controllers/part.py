@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.informer import Informer
-from runtime.questions import Answer
+from service.json_api import Answer
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import yaml
 
+from apimachinery.unstructured import Json
 from kinds import KINDS, guard, rbac, webhooks
 from kinds.crd import crd
 from kinds.kind import Kind
-from kinds.model import Json
 
 FOLDER = Path("charts/poolhouse/generated")
 SERVICES = ("webhook", "controllers")

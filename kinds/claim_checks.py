@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kinds.look import at
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at
 from kinds.meta import DOMAIN, IMAGE_ID, INSTANCE_TYPE
-from kinds.model import Json, Rule
+from kinds.model import Rule
 from kinds.names import labels, name_of
-from kinds.problem import Problem
 from kinds.shape import joined, shown
 
 LONGEST_NAME = 63

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from apimachinery.unstructured import Json
 from kinds import meta
 from kinds.kind import Column, Kind
-from kinds.model import Json
 from kinds.schema import rendered, structural
 
 _API_VERSION = "Names the schema that this object is written in."

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kinds.look import at
-from kinds.model import Json
+from apimachinery.unstructured import Json, at
 
 Source = Literal["policy", "kubevirt", "default"]
 

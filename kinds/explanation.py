@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from kinds import meta
 from kinds.effective import configuration, effective
-from kinds.look import at
-from kinds.model import Json
 from kinds.policy import POLICY
 from kinds.policy_checks import contender
 from kinds.precedence import ANY, Contender, Labels, candidates, missing, reason, superseded

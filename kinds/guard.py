@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from apimachinery.unstructured import Json
 from kinds import meta
-from kinds.model import Json
 
 NAME = "poolhouse-labels"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")

@@ -8,9 +8,10 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 
-from kinds.model import Json, Model, Rule
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
+from kinds.model import Model, Rule
 from kinds.names import document_names
-from kinds.problem import Problem
 from kinds.schema import structural
 from kinds.settle import settled
 from kinds.shape import joined, misfits, shown
@@ -20,7 +21,7 @@ MOST_PROBLEMS = 100
 MOST_WARNINGS = 20
 
 Check = Callable[[Json], Iterable[Problem]]
-"""What the schema cannot say, over the whole document. Any field may be missing or of any type: use `kinds.look`."""
+"""What the schema cannot say, over the whole document. A field may be missing or of any type."""
 
 _ROOT = ("apiVersion", "kind", "metadata", "spec", "status")
 

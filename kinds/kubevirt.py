@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from apimachinery.unstructured import Json
 from kinds.condition import Condition
 from kinds.crd import crd
 from kinds.kind import AGE, Column, Kind
 from kinds.machine import InstanceSpec, MachineSpec
-from kinds.model import Int64, Json, Model, Open, Quantity
+from kinds.model import Int64, Model, Open, Quantity
 
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 

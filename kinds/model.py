@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJso
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
-Json = dict[str, Any]
+from apimachinery.unstructured import Json
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kinds.look import at, entries
-from kinds.model import Json
-from kinds.problem import Problem
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries
 from kinds.shape import joined, shown
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from apimachinery.quantity import DECIMAL
 from kinds import policy_checks
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind
 from kinds.model import Atomic, Count, Int64, Model, form
-from kinds.quantity import DECIMAL
 from kinds.shape import shown
 
 # YAML reads `hpc-workloads: true` as a boolean, and the document writes it so. A structural schema has no word for

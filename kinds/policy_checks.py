@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kinds.look import at, replaced
+from apimachinery.problem import Problem
+from apimachinery.quantity import MOST, to_int
+from apimachinery.unstructured import Json, at, replaced
 from kinds.meta import MIGRATION_POLICY
-from kinds.model import Json, Rule
+from kinds.model import Rule
 from kinds.names import booleans_as_text, is_label_value, name_of, selector
 from kinds.precedence import Contender, Selectors, reason, superseded
-from kinds.problem import Problem
-from kinds.quantity import MOST, whole
 from kinds.shape import joined, shown
 
 LONGEST_NAME = 63
@@ -52,7 +52,7 @@ def labels(document: Json) -> Iterator[Problem]:
 
 
 def bandwidth(document: Json) -> Iterator[Problem]:
-    bytes_a_second = whole(value := at(document, "spec", "bandwidthPerMigration"))
+    bytes_a_second = to_int(value := at(document, "spec", "bandwidthPerMigration"))
     if bytes_a_second is not None and bytes_a_second > MOST:
         yield Problem("spec.bandwidthPerMigration", f"must be less than 8Ei, not {shown(value)}")
 
@@ -78,7 +78,7 @@ def disables_tls(document: Json) -> Iterator[str]:
 
 
 def crawls(document: Json) -> Iterator[str]:
-    bytes_a_second = whole(value := at(document, "spec", "bandwidthPerMigration"))
+    bytes_a_second = to_int(value := at(document, "spec", "bandwidthPerMigration"))
     if bytes_a_second is not None and 0 < bytes_a_second < MEBIBYTE:
         yield (
             f"spec.bandwidthPerMigration: {value} a second becomes 1Mi, the least that KubeVirt can do: "

@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from apimachinery.unstructured import Json
 from kinds import pool_checks
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind, Scale
 from kinds.machine import MachineSpec, MachineTemplate
-from kinds.model import Count, Int64, IntOrPercent, Json, Model, Rule, Shaped, Time, given, keyed
+from kinds.model import Count, Int64, IntOrPercent, Model, Rule, Shaped, Time, given, keyed
 from kinds.strategy import ScaleInStrategy, UpdateStrategy
 
 

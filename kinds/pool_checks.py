@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kinds.look import at, entries, replaced, typed
-from kinds.model import Json, Rule
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries, replaced, typed
+from kinds.model import Rule
 from kinds.names import booleans_as_text, is_label, name_of, selector
-from kinds.problem import Problem
 from kinds.template import machine_cautions, machine_problems, template_labels
 
 LONGEST_NAME = 63

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from kinds.look import at
+from apimachinery.unstructured import at
 
 Labels = Mapping[str, str]
 Scope = Literal["instance", "namespace"]

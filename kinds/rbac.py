@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from apimachinery.unstructured import Json
 from kinds import KINDS, meta, webhooks
 from kinds.kind import Kind
-from kinds.model import Json
 from kinds.policy import POLICY
 from kinds.pool import POOL
 from kinds.warmpool import WARM_POOL

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from apimachinery.unstructured import Json
 from kinds.crd import object_schema
 from kinds.kind import Kind
-from kinds.model import Json
 
 _NOTE = "<!-- Generated from kinds/ by `python -m kinds.refresh`. -->"
 

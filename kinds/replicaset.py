@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries, replaced
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind, Scale
-from kinds.look import at, entries, replaced
 from kinds.machine import InstanceTemplate
-from kinds.model import Count, Int64, Json, Model, Shaped, form
+from kinds.model import Count, Int64, Model, Shaped, form
 from kinds.names import booleans_as_text, is_label, selector
-from kinds.problem import Problem
 from kinds.selector import LabelSelector
 from kinds.shape import shown
 from kinds.template import instance_problems, template_labels

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kinds.model import Json, Model, Rule
+from apimachinery.unstructured import Json
+from kinds.model import Model, Rule
 
 _KEPT = {
     "description", "type", "format", "enum", "default", "nullable", "items", "properties", "required",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinds.model import Json
+from apimachinery.unstructured import Json
 
 
 def settled(schema: Json, value: Any) -> Any:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from kinds.model import Json
-from kinds.problem import Problem
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
 
 _INT64 = 2**63
 _WORDS = {

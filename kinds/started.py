@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid5
 
-from kinds.look import at, replaced, typed
+from apimachinery.unstructured import at, replaced, typed
 from kinds.running import run_strategy
 
 Json = dict[str, Any]

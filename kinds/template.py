@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at, entries
 from kinds import meta
-from kinds.look import at, entries
 from kinds.names import is_subdomain, labels
-from kinds.problem import Problem
 from kinds.shape import joined, shown
 
 _OURS = (meta.POOL, meta.WARM_POOL, meta.REVISION, meta.ORDINAL, *meta.OWN_LABELS)

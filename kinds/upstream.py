@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from kinds import meta
 from kinds.effective import CLUSTER_WIDE, DEFAULTS
-from kinds.look import at
-from kinds.model import Json
 from kinds.precedence import ANY, Contender, Labels
 
 API_VERSION = "migrations.kubevirt.io/v1alpha1"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from kinds.model import Json
-from kinds.problem import Problem
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
 from kinds.shape import joined, shown
 from kinds.warmpool import WARM_POOL
 from kinds.warmpool_checks import MAC_SECONDS

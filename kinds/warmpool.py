@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
+from apimachinery.unstructured import Json
 from kinds import warmpool_checks
 from kinds.condition import Conditions
 from kinds.kind import AGE, Column, Kind, Scale
 from kinds.machine import MachineSpec, MachineTemplate, Network
-from kinds.model import ATOMIC_LIST, Count, Int64, Json, Model, Rule, Shaped, Time, form, given, keyed
+from kinds.model import ATOMIC_LIST, Count, Int64, Model, Rule, Shaped, Time, form, given, keyed
 
 Standby = Literal["Running", "Paused", "Stopped"]
 OnEmpty = Literal["ColdStart", "Queue", "Fail"]

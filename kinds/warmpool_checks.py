@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kinds.look import at, entries, typed
-from kinds.model import Json, Rule
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries, typed
+from kinds.model import Rule
 from kinds.names import is_label, labels, name_of
-from kinds.problem import Problem
 from kinds.shape import shown
 from kinds.template import machine_cautions, machine_problems, template_labels
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from apimachinery.unstructured import Json
 from kinds import KINDS, meta
 from kinds.kind import Kind
-from kinds.model import Json
 
 DEFAULTING = "zz-poolhouse-defaulting"
 OURS = "zz-poolhouse-kinds"

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
+from apimachinery.label_selectors import from_string, matches
 from runtime.api import Api, Resource
 from runtime.feed import PAGE, Document, Feed, unreadable
 from runtime.resource import Key
-from runtime.selectors import from_string, matches
 from runtime.store import Store
 
 __all__ = ["Informer", "Key", "Store", "shared"]

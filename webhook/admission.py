@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from apimachinery.unstructured import at
 from kinds import by_gvk
 from kinds.claim import CLAIM
 from kinds.kind import Kind
-from kinds.look import at
 from kinds.meta import DEFAULTING, DISABLED
 from webhook import claims, declared, defaulting
 from webhook.late import Late

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as Http
 from starlette.responses import JSONResponse, Response
 
-from kinds.problem import Problem
-from runtime.serve import health
+from apimachinery.problem import Problem
+from service.server import health
 from webhook.admission import Admission
 from webhook.body import Unreadable
 from webhook.dryrun import Answer, DryRun, Operation

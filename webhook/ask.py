@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from apimachinery.problem import Problem
 from defaulter.contract import Away, DefaultingResponse, Macs, Overreached, Refused
-from kinds.problem import Problem
 from runtime.breaker import Breaker
 from webhook import defaulting
 from webhook.review import SKIPPED, Request, Verdict, judged

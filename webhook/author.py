@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from kinds.problem import Problem
+from apimachinery.problem import Problem
 from runtime import access
 from runtime.api import Api, ApiError
 from runtime.errors import Forbidden, NotFound, OverQuota

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from apimachinery.unstructured import at
 from defaulter.contract import Macs, kept, undefaulted
-from kinds.look import at
 from kinds.meta import UNDEFAULTED
 from kinds.started import may_have_run, with_identity
 from webhook.review import Request, Verdict

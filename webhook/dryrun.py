@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
 from defaulter.contract import Away, Refused
 from kinds import by_gvk
 from kinds.kind import Kind
-from kinds.look import at
 from kinds.names import is_label, is_subdomain
-from kinds.problem import Problem
 from runtime import access
 from runtime.api import Api, ApiError, Resource
 from runtime.errors import Forbidden, Throttled

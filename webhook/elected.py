@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kinds.look import at
-from kinds.problem import Problem
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
 from kinds.warmpool import WARM_POOL
 from runtime.api import Api, ApiError, Resource
 from webhook.review import Request, Verdict

@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
 from kinds import meta
 from kinds.explanation import Surroundings, explain
-from kinds.look import at
 from kinds.names import is_label, is_label_key, is_label_value, is_subdomain
 from kinds.policy import POLICY
 from kinds.policy_checks import nameless
 from kinds.precedence import lives
-from kinds.problem import Problem
 from kinds.shape import joined, shown
 from runtime.api import Api, ApiError, Resource
 from runtime.errors import Forbidden, NotFound, Throttled

@@ -17,9 +17,9 @@ import click
 
 from kinds import KINDS, meta, switches, webhooks
 from kinds.kind import Kind
-from runtime import logs, variables
 from runtime.api import Api, Resource
 from runtime.errors import ApiError, NotFound
+from service import logs, settings
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def hooks() -> None:
 @hooks.command()
 def probe() -> None:
     """Wait until the API server asks the webhook about each kind of ours."""
-    raise SystemExit(asyncio.run(_within(_probe(variables.namespace(os.environ, meta.NAMESPACE), _probed(os.environ)))))
+    raise SystemExit(asyncio.run(_within(_probe(settings.namespace(os.environ, meta.NAMESPACE), _probed(os.environ)))))
 
 
 @hooks.command()

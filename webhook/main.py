@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import KINDS, meta
-from runtime import logs, stop, variables
 from runtime.api import Api
 from runtime.breaker import Breaker
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.resource import Resource
 from runtime.secret import Files
-from runtime.serve import serve
 from runtime.trust import Trust
+from service import lifecycle, logs, settings
+from service.server import serve
 from webhook import defaulting
 from webhook.admission import Admission, Judge
 from webhook.app import Service, app
@@ -75,19 +75,19 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Raises ValueError with a sentence that names the variable."""
-        host, port = variables.address(environment, "127.0.0.1:8443")
+        host, port = settings.address(environment, "127.0.0.1:8443")
         return cls(
             host=host,
             port=port,
-            tls=variables.tls(environment),
+            tls=settings.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
             macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
-            tls_secret=variables.tls_secret(environment),
-            namespace=variables.namespace(environment, meta.NAMESPACE),
-            log_format=variables.log_format(environment),
-            log_level=variables.log_level(environment),
+            tls_secret=settings.tls_secret(environment),
+            namespace=settings.namespace(environment, meta.NAMESPACE),
+            log_format=settings.log_format(environment),
+            log_level=settings.log_level(environment),
         )
 
 
@@ -168,4 +168,4 @@ def main() -> int:
         log.critical("%s", error)
         return 2
     logs.configure("webhook", settings.log_format, settings.log_level)
-    return stop.run(lambda: run(settings))
+    return lifecycle.run(lambda: run(settings))

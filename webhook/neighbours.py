@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
+from apimachinery.unstructured import Json, at, entries
 from kinds import meta
-from kinds.look import at, entries
-from kinds.model import Json
 from kinds.pool import POOL
 from runtime.api import Api, ApiError, Resource
 from webhook.review import Request, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kinds.problem import Problem
+from apimachinery.problem import Problem
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')

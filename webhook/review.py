@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinds.problem import Problem
+from apimachinery.problem import Problem
 from webhook.body import Unreadable
 from webhook.patch import diff
 

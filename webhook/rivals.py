@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kinds.look import at
+from apimachinery.unstructured import at
 from kinds.policy import POLICY
 from kinds.policy_checks import contender, rivals, ties
 from kinds.precedence import Contender

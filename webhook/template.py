@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinds.look import at
-from kinds.problem import Problem
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
 from kinds.warmpool import WARM_POOL
 from runtime.resource import Resource
 from webhook.patch import same

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from apimachinery.unstructured import at
 from defaulter.contract import Macs, undefaulted
-from kinds.look import at
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api, NotFound
 from runtime.resource import Key, Resource

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery.label_selectors import matches
 from controllers.completion.observe import Machine
 from kinds.meta import DEFAULTING, DISABLED
 from kinds.webhooks import DECIDES, OWN_CONDITIONS
-from runtime.selectors import matches
 
 Json = dict[str, Any]
 

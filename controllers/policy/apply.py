@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from apimachinery.unstructured import Json
 from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
 from controllers.policy.plan import Action, Create, Delete, Repair, Stamp
 from controllers.policy.state import Instance, Policy
 from kinds import meta
-from kinds.model import Json
 from kinds.upstream import API_VERSION
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, NotFound

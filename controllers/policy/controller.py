@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from apimachinery.unstructured import Json
 from controllers.policy.apply import Apply
 from controllers.policy.board import Board, Touched
 from controllers.policy.contest import Contest
@@ -16,7 +17,6 @@ from controllers.policy.plan import Action, Repair, plan, stamp
 from controllers.policy.state import Instance, Namespace, Policy, State
 from controllers.policy.status import status, turned
 from controllers.policy.unstamped import Unstamped
-from kinds.model import Json
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.metrics import Metrics

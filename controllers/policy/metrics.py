@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kinds.model import Json
+from apimachinery.unstructured import Json
 from runtime.metrics import PREFIX
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from apimachinery.unstructured import Json
 from controllers.policy.board import Board
 from controllers.policy.optional import Optional
 from controllers.policy.state import Enforcer, Instance, Namespace, Policy, State
 from kinds.effective import configuration
-from kinds.model import Json
 from runtime.informer import Store
 from runtime.resource import Resource
 

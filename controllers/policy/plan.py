@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from apimachinery.unstructured import Json
 from controllers.policy.state import Enforcer, Instance, State
-from kinds.model import Json
 from kinds.upstream import spec
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from kinds import meta
-from kinds.look import at
-from kinds.model import Json
 from kinds.policy import POLICY
 from kinds.policy_checks import contender
 from kinds.precedence import Contender, Labels, lives

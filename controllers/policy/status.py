@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from apimachinery.unstructured import Json
 from controllers.policy.plan import orphaned, ours
 from controllers.policy.state import State
 from kinds.effective import unheeded
-from kinds.model import Json
 
 SHOWN = 5
 

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from apimachinery.label_selectors import matches
 from controllers.pool.machine import Machine
 from kinds.strategy import BasePolicy, SelectionPolicy
-from runtime.selectors import matches
 
 
 def disruption(m: Machine) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from apimachinery.label_selectors import matches
 from controllers.replicaset.instance import Instance
 from controllers.replicaset.naming import shortened
 from kinds.replicaset import ReplicaSetSpec, ReplicaSetStatus, selection
-from runtime.selectors import matches
 
 Json = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from apimachinery.label_selectors import to_string
 from controllers.replicaset.plan import Plan
 from controllers.replicaset.state import Misfit, ReplicaSet, State
 from kinds.condition import Condition
 from kinds.replicaset import ReplicaSetStatus
-from runtime.selectors import to_string
 
 
 def status(state: State, plan: Plan, now: datetime) -> ReplicaSetStatus:

@@ -16,9 +16,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from apimachinery.unstructured import at, entries
 from controllers.warm.machine import MACHINE_KIND, Machine
 from kinds import meta
-from kinds.look import at, entries
 from runtime.resource import Resource
 
 Json = dict[str, Any]

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.unstructured import at
 from controllers.warm.keys import own_key
 from controllers.warm.machines import Order
 from kinds import meta
-from kinds.look import at
 
 Json = dict[str, Any]
 

@@ -26,12 +26,12 @@ from local.engine.plan import Pace
 from local.engine.room import Room
 from local.engine.subresources import Subresources
 from local.engine.world import World
-from runtime import logs, variables
-from runtime import serve as http
 from runtime.api import Api
 from runtime.events import Events
 from runtime.metrics import Metrics
-from runtime.stop import run
+from service import logs, settings
+from service import server as http
+from service.lifecycle import run
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,12 @@ class Settings:
             dir=str(directory),
             runtime=Path(env.get("POOLHOUSE_RUNTIME_DIR", directory / "run")),
             disks=Path(env.get("POOLHOUSE_DISKS_DIR", directory / "disks")),
-            listen=variables.address(env, "127.0.0.1:0") if env.get(variables.LISTEN) else None,
-            tls=variables.tls(env),
+            listen=settings.address(env, "127.0.0.1:0") if env.get(settings.LISTEN) else None,
+            tls=settings.tls(env),
             worker_uid=int(uid) if uid else None,
             defaults_seconds=float(env.get("POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS", "30")),
-            log_format=variables.log_format(env),
-            log_level=variables.log_level(env),
+            log_format=settings.log_format(env),
+            log_level=settings.log_level(env),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.protocol import Guarded
+from service.protocol import Guarded
 
 
 class Peer(Guarded):

@@ -17,7 +17,7 @@ from local.engine.requests import VERBS, Change, Denied, Hurry, Migrate, Pause, 
 from local.engine.resources import INSTANCES, MACHINES, MIGRATIONS
 from local.engine.views import Instance
 from runtime.api import Api, ApiError, Conflict, NotFound, Resource
-from runtime.serve import health
+from service.server import health
 
 Json = dict[str, Any]
 

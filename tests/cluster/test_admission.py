@@ -27,16 +27,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from apimachinery.unstructured import at
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
 from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import webhooks
-from kinds.look import at
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from runtime import access, certificates
 from runtime.api import Api, ApiError, Invalid, NotFound, Resource
 from runtime.events import EVENTS, Events
-from runtime.serve import serve
+from service.server import serve
 from tests.cluster.heard import heard
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
 from tests.ports import free_port

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from apimachinery.unstructured import at
 from kinds.claim import CLAIM
-from kinds.look import at
 from kinds.meta import IMAGE_ID, REQUESTER
 from kinds.warmpool import WARM_POOL
 from runtime.api import Api, ApiError, Forbidden, Invalid, Resource

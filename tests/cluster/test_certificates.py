@@ -22,7 +22,7 @@ from local.places import Places
 from runtime.api import ApiError, NotFound
 from runtime.certificates import new_authority, new_server
 from runtime.secret import Files
-from runtime.serve import Certificate, serve
+from service.server import Certificate, serve
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, Place, namespace, template
 from tests.waiting import eventually

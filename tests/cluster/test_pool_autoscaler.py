@@ -15,7 +15,7 @@ import pytest
 
 from runtime.api import Api, Resource
 from runtime.certificates import new_authority, new_server
-from runtime.serve import serve
+from service.server import serve
 from tests.cluster.pooling import Place, controller, engine, until
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from apimachinery.problem import Problem
+from apimachinery.quantity import to_int
 from kinds.policy import POLICY, PolicySpec
 from kinds.policy_checks import contender, rivals, ties
 from kinds.precedence import candidates
-from kinds.problem import Problem
-from kinds.quantity import whole
 from tests.kinds.policies import policy
 
 FULL = """
@@ -187,7 +187,7 @@ def test_many_ties_are_told_in_few_words() -> None:
     [("217Ki", 217 * 1024), ("0", 0), (5, 5), ("1.5k", 1500), ("1e3", 1000), ("1m", 1), ("", None), ("x", None)],
 )
 def test_quantities_are_numbers(text: Any, number: int | None) -> None:
-    assert whole(text) == number
+    assert to_int(text) == number
 
 
 def test_the_example_is_right_and_its_database_obeys_the_first() -> None:

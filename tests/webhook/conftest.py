@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from runtime.breaker import Breaker
-from runtime.serve import serve
+from service.server import serve
 from tests.runtime.misbehaving import Server
 from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.stand_in import StandIn

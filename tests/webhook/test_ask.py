@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from apimachinery.problem import Problem as Told
+from apimachinery.unstructured import at
 from defaulter.contract import Problem, undefaulted
-from kinds.look import at
 from kinds.meta import UNDEFAULTED
-from kinds.problem import Problem as Told
 from kinds.started import with_identity
 from runtime.breaker import Breaker
 from tests.webhook.builders import disk, request, vm

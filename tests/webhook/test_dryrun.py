@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from apimachinery.problem import Problem as Told
 from defaulter.contract import Problem
-from kinds.problem import Problem as Told
 from runtime.api import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import disk, vm

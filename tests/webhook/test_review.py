@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinds.problem import Problem
+from apimachinery.problem import Problem
 from tests.webhook.builders import disk, request, review, vm
 from webhook.body import Unreadable
 from webhook.patch import apply

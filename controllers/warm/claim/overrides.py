@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from apimachinery.unstructured import at, entries, typed
 from kinds import meta
-from kinds.look import at, entries, typed
 
 Json = dict[str, Any]
 

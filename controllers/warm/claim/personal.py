@@ -12,13 +12,13 @@ import copy
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from apimachinery.unstructured import entries
 from controllers.warm.claim.state import Failure
 from controllers.warm.ec2.tags import OURS
 from controllers.warm.keys import wants_key
 from kinds import meta
 from kinds.claim import Personalization
 from kinds.condition import Condition
-from kinds.look import entries
 
 Json = dict[str, Any]
 

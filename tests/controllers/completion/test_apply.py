@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from apimachinery.unstructured import at, replaced
 from controllers.completion.apply import Apply, without_note
 from defaulter.contract import Problem
-from kinds.look import at, replaced
 from kinds.meta import UNDEFAULTED
 from kinds.started import with_identity
 from runtime.api import Api

@@ -15,7 +15,7 @@ _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _LONGEST = 64
 
 
-def whole(value: Any) -> int | None:
+def to_int(value: Any) -> int | None:
     """Rounded up to a whole number, as Kubernetes' own library does; None for what is no quantity."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value

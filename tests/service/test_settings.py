@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime import variables
+from service import settings
 
 DEFAULT = "127.0.0.1:8080"
 
@@ -22,18 +22,18 @@ DEFAULT = "127.0.0.1:8080"
     ],
 )
 def test_an_address(given: Mapping[str, str], expected: tuple[str, int]) -> None:
-    assert variables.address(given, DEFAULT) == expected
+    assert settings.address(given, DEFAULT) == expected
 
 
 @pytest.mark.parametrize(
     ("read", "name", "value"),
     [
-        (lambda given: variables.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443:"),
-        (lambda given: variables.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:http"),
-        (lambda given: variables.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:70000"),
-        (lambda given: variables.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443"),
-        (variables.log_format, "POOLHOUSE_LOG_FORMAT", "xml"),
-        (variables.log_level, "POOLHOUSE_LOG_LEVEL", "loud"),
+        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443:"),
+        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:http"),
+        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:70000"),
+        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443"),
+        (settings.log_format, "POOLHOUSE_LOG_FORMAT", "xml"),
+        (settings.log_level, "POOLHOUSE_LOG_LEVEL", "loud"),
     ],
 )
 def test_a_bad_setting_is_named(read: Callable[[Mapping[str, str]], Any], name: str, value: str) -> None:
@@ -43,9 +43,9 @@ def test_a_bad_setting_is_named(read: Callable[[Mapping[str, str]], Any], name: 
 
 def test_the_rest() -> None:
     given = {"POOLHOUSE_TLS_DIR": "/tls", "POOLHOUSE_LOG_FORMAT": "json", "POOLHOUSE_LOG_LEVEL": "debug"}
-    assert (variables.tls(given), variables.log_format(given), variables.log_level(given)) == (
+    assert (settings.tls(given), settings.log_format(given), settings.log_level(given)) == (
         Path("/tls"),
         "json",
         "DEBUG",
     )
-    assert (variables.tls({}), variables.log_format({}), variables.log_level({})) == (None, "text", "INFO")
+    assert (settings.tls({}), settings.log_format({}), settings.log_level({})) == (None, "text", "INFO")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from runtime.questions import AT_ONCE, BODY_LIMIT_BYTES, answering
+from service.json_api import AT_ONCE, BODY_LIMIT_BYTES, answering
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from runtime.logs import Format
+from service.logs import Format
 
 LISTEN = "POOLHOUSE_LISTEN"
 TLS = "POOLHOUSE_TLS_DIR"

@@ -1,6 +1,6 @@
-"""Looking into documents that may be anything: a value of another type is as good as no value.
+"""Reads documents of any shape, as `unstructured.NestedField` does in Go: a value of the wrong type counts as absent.
 
-Checks speak only of what is there and of the right type; what is of the wrong type, the schema has already refused.
+Checks report only values that are present and of the right type; the schema reports the others.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from kinds.model import Json
+Json = dict[str, Any]
+"""A JSON object."""
 
 _T = TypeVar("_T")
 

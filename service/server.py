@@ -18,7 +18,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from runtime.protocol import IDLE_SECONDS, Guarded
+from service.protocol import IDLE_SECONDS, Guarded
 
 if TYPE_CHECKING:
     from runtime.certificates import Window

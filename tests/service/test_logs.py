@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.logs import Json, Text, printable
+from service.logs import Json, Text, printable
 
 
 def record(message: str, *args: Any, error: bool = False, **facts: Any) -> logging.LogRecord:

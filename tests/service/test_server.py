@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from runtime.certificates import Window, window
 from runtime.metrics import Metrics
-from runtime.serve import Certificate, bind, health, health_app, serve
+from service.server import Certificate, bind, health, health_app, serve
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
 

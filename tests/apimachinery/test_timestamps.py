@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from apimachinery.timestamps import format_micro_time, format_time, parse_time
+
+MOMENT = datetime(2026, 1, 31, 13, 0, 0, 250, tzinfo=timezone(timedelta(hours=1)))
+
+
+def test_times_are_written_in_utc() -> None:
+    assert format_time(MOMENT) == "2026-01-31T12:00:00Z"
+    assert format_micro_time(MOMENT) == "2026-01-31T12:00:00.000250Z"
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00.000000Z"])
+def test_both_forms_are_read(text: str) -> None:
+    assert parse_time(text) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-01-31T12:00:00"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        parse_time(text)

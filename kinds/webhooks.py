@@ -105,8 +105,12 @@ def configurations(
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
         "matchConditions": [_STAYS, _changes()],
     }
-    late = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
-    late |= {"name": f"late.{meta.DOMAIN}", "clientConfig": client(VALIDATE), "failurePolicy": "Ignore"}
+    verification = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
+    verification |= {
+        "name": f"defaulting-verification.{meta.DOMAIN}",
+        "clientConfig": client(VALIDATE),
+        "failurePolicy": "Ignore",
+    }
     kinds = tuple(kinds)
     ours = {
         **common,
@@ -117,15 +121,15 @@ def configurations(
     }
     mutating = {
         **ours,
-        "name": f"forms.{meta.DOMAIN}",
+        "name": f"pools.{meta.DOMAIN}",
         "clientConfig": client(MUTATE),
         "reinvocationPolicy": "IfNeeded",
     }
-    validating = {**ours, "name": f"checks.{meta.DOMAIN}", "clientConfig": client(VALIDATE)}
+    validating = {**ours, "name": f"pools-validation.{meta.DOMAIN}", "clientConfig": client(VALIDATE)}
     return [
         _configuration("Mutating", DEFAULTING, defaulting),
         _configuration("Mutating", OURS, mutating),
-        _configuration("Validating", DEFAULTING, late),
+        _configuration("Validating", DEFAULTING, verification),
         _configuration("Validating", OURS, validating),
     ]
 

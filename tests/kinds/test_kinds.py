@@ -93,8 +93,8 @@ CA = b"-----BEGIN CERTIFICATE-----\n"
 
 def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
     found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA, failure_policy="Fail")
-    late = next(c for c in found if c["webhooks"][0]["name"].startswith("late"))
-    assert late["webhooks"][0]["failurePolicy"] == "Ignore", "whoever only watches stops nobody"
+    verification = next(c for c in found if c["webhooks"][0]["name"].startswith("defaulting-verification"))
+    assert verification["webhooks"][0]["failurePolicy"] == "Ignore", "a webhook that only warns denies nothing"
     found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA)
     policies = {
         webhook["name"]: (webhook["failurePolicy"], webhook["clientConfig"]["url"])
@@ -103,9 +103,9 @@ def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
     }
     assert policies == {
         "defaulting.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/mutate"),
-        "late.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
-        "forms.poolhouse.dev": ("Fail", "https://127.0.0.1:1/mutate"),
-        "checks.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
+        "defaulting-verification.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
+        "pools.poolhouse.dev": ("Fail", "https://127.0.0.1:1/mutate"),
+        "pools-validation.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
     }
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from bench.pool import CONNECTIONS, controllers
 from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
-from controllers.warm.vm import MACHINES
+from controllers.warmpool.vm_backend import MACHINES
 from kinds import meta
 from kinds.warm import Warm
 from runtime.api import Api, ApiError

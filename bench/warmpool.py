@@ -26,16 +26,16 @@ from typing import Any
 
 from bench.pool import all_of, controllers, resident
 from controllers.main import CONNECTIONS
-from controllers.warm import guest, machine, queues
-from controllers.warm.machines import Order
-from controllers.warm.nodes import Node
-from controllers.warm.pool.checks import Checks
-from controllers.warm.pool.plan import plan
-from controllers.warm.pool.state import State
-from controllers.warm.pool.status import status
-from controllers.warm.pools import POOLS, Pool, pool
-from controllers.warm.template import vm
-from controllers.warm.vm import GUESTS, MACHINES
+from controllers.warmpool import cache, vmi, warm_vm
+from controllers.warmpool.backends import Order
+from controllers.warmpool.health_tracker import Checks
+from controllers.warmpool.node import Node
+from controllers.warmpool.plan import plan
+from controllers.warmpool.snapshot import State
+from controllers.warmpool.status import status
+from controllers.warmpool.vm_backend import GUESTS, MACHINES
+from controllers.warmpool.vm_manifest import vm
+from controllers.warmpool.warm_pool import POOLS, Pool, pool
 from kinds.claim import CLAIM
 from kinds.warm import Warm
 from runtime.api import Api, NotFound, Resource
@@ -244,19 +244,19 @@ def looking(sizes: list[int]) -> None:
         print(f"  {'':60} {size:7d} {statistics.median(times) * 1000:8.2f}")
 
 
-def _queues(size: int) -> queues.Queues:
-    machines: Store[machine.Machine] = Store(queues.INDEXES)
-    guests: Store[guest.Guest] = Store(queues.GUEST_INDEXES)
+def _queues(size: int) -> cache.Queues:
+    machines: Store[warm_vm.Machine] = Store(cache.INDEXES)
+    guests: Store[vmi.Guest] = Store(cache.GUEST_INDEXES)
     nodes: Store[Node] = Store()
     view = pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
     assert isinstance(view, Pool)
     for number in range(size):
         document = vm(order(view, number))
         document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
-        m, g = machine.machine(document), guest.guest(running(document))
+        m, g = warm_vm.machine(document), vmi.guest(running(document))
         machines.put(m.key, m)
         guests.put(g.key, g)
-    return queues.Queues(machines, guests, nodes)
+    return cache.Queues(machines, guests, nodes)
 
 
 def main() -> None:

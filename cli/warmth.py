@@ -15,7 +15,7 @@ from cli.output import Failed, counted
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
-    from controllers.warm.doctor import Finding
+    from controllers.claim.doctor import Finding
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
     """Say what each warm pool has, wants and lacks, and who waits for it."""
 
     async def look(api: Api) -> list[Json]:
-        from controllers.warm.pools import POOLS
+        from controllers.warmpool.warm_pool import POOLS
 
         if pool:
             return [await api.get(POOLS, cluster.namespace, pool)]
@@ -131,11 +131,11 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
 
 
 async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
-    from controllers.warm.claim.state import CLAIMS, claim
-    from controllers.warm.doctor import findings
-    from controllers.warm.machine import machine
-    from controllers.warm.pools import POOLS, pool
-    from controllers.warm.vm import MACHINES
+    from controllers.claim.doctor import findings
+    from controllers.claim.state import CLAIMS, claim
+    from controllers.warmpool.vm_backend import MACHINES
+    from controllers.warmpool.warm_pool import POOLS, pool
+    from controllers.warmpool.warm_vm import machine
     from kinds import meta
 
     # Machines first: a claim that is made meanwhile is then not found to be missing.
@@ -151,7 +151,7 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
 
 
 async def _fixed(api: Api, finding: Finding) -> bool:
-    from controllers.warm.vm import MACHINES
+    from controllers.warmpool.vm_backend import MACHINES
     from runtime.api import Conflict, NotFound
 
     if (m := finding.delete) is None:

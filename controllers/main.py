@@ -24,8 +24,8 @@ from controllers.part import Part
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
-from controllers.warm.build import build as warm
-from controllers.warm.ec2 import build as ec2
+from controllers.warmpool.ec2 import build as ec2
+from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
 from kinds import meta, switches
 from kinds.claim import CLAIM

@@ -10,9 +10,11 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
+from apimachinery.reasons import Reason
 from controllers.pool.actions import Action as PoolAction
 from controllers.replicaset.actions import Action as SetAction
 
@@ -25,8 +27,8 @@ PARTS = {
     "replicaset": "VirtualMachineInstanceReplicaSet",
     "policy": "MigrationPolicy",
     "completion": "VirtualMachine",
-    "warm/pool": "VirtualMachineWarmPool",
-    "warm/claim": "VirtualMachineClaim",
+    "warmpool": "VirtualMachineWarmPool",
+    "claim": "VirtualMachineClaim",
     "certificates": "Secret",
 }
 """packages of controllers, and the kind that theirs are about"""
@@ -36,7 +38,8 @@ def said() -> Mapping[str, frozenset[str]]:
     """Reasons that the code can give, by the kind of object that they are given for."""
     found: dict[str, set[str]] = defaultdict(set)
     for part, kind in PARTS.items():
-        for path in sorted((ROOT / part).rglob("*.py")):
+        found[kind] |= set(declared(part))
+        for path in () if declared(part) else sorted((ROOT / part).rglob("*.py")):
             found[kind] |= set(_literals(ast.parse(path.read_text())))
     # Made of a word and what was done.
     found["VirtualMachinePool"] |= {
@@ -46,6 +49,16 @@ def said() -> Mapping[str, frozenset[str]]:
         reason for each in get_args(SetAction) for reason in (each.done, each.refused)
     }
     return {kind: frozenset(reasons) for kind, reasons in found.items()}
+
+
+def declared(part: str) -> Mapping[str, str]:
+    """The members of the Reason enumerations in a package's reasons.py, with their documentation."""
+    if not (ROOT / part / "reasons.py").exists():
+        return {}
+    module = vars(import_module(f"controllers.{part}.reasons")).values()
+    return {
+        str(each): each.doc for kind in module if isinstance(kind, type) and issubclass(kind, Reason) for each in kind
+    }
 
 
 def _literals(tree: ast.AST) -> Iterator[str]:
@@ -219,7 +232,8 @@ def page() -> str:
 def _page() -> Iterator[str]:
     yield from (_NOTE, "", "# Reasons", "")
     yield "What events and conditions give as their reason. They are stable: scripts may rely on them."
+    docs = {kind: {**MEANINGS, **declared(part)} for part, kind in PARTS.items()}
     for kind, reasons in said().items():
         if reasons:
             yield from ("", f"## {kind}", "", "| reason | meaning |", "| --- | --- |")
-            yield from (f"| `{reason}` | {MEANINGS.get(reason, '')} |" for reason in sorted(reasons))
+            yield from (f"| `{reason}` | {docs[kind].get(reason, '')} |" for reason in sorted(reasons))

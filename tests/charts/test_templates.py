@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.warm.ec2.settings import Terms, terms
+from controllers.warmpool.ec2.settings import Terms, terms
 from kinds import KINDS, webhooks
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, Refused, run, template
 

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from cli.warmth import WARMTH, examined, row
-from controllers.warm.claim.state import CLAIMS
-from controllers.warm.machine import CLAIM_KIND, Owner
-from controllers.warm.vm import MACHINES
+from controllers.claim.state import CLAIMS
+from controllers.warmpool.vm_backend import MACHINES
+from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from kinds import meta
 from runtime.api import Api
 from runtime.resource import Resource

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.warm.claim.state import CLAIMS
-from controllers.warm.vm import MACHINES
+from controllers.claim.state import CLAIMS
+from controllers.warmpool.vm_backend import MACHINES
 from kinds import meta
 from runtime.api import Api, NotFound
 from runtime.metrics import PREFIX

@@ -17,9 +17,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
-from controllers.warm.ec2.settings import Terms
-from controllers.warm.ec2.tags import NAMESPACE
-from controllers.warm.ec2.wire import METHODS, SERVICE, messages
+from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.ec2.tags import NAMESPACE
+from controllers.warmpool.ec2.wire import METHODS, SERVICE, messages
 
 Json = dict[str, Any]
 

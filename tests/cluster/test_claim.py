@@ -22,10 +22,10 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from controllers.warm.claim.state import CLAIMS
-from controllers.warm.keys import SECRETS, secret_name
-from controllers.warm.pools import POOLS
-from controllers.warm.vm import GUESTS, MACHINES, NODES
+from controllers.claim.state import CLAIMS
+from controllers.warmpool.ssh_keys import SECRETS, secret_name
+from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES
+from controllers.warmpool.warm_pool import POOLS
 from kinds import meta
 from local.places import Places
 from runtime.api import Api, Invalid, Resource

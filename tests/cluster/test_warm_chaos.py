@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.warm.claim.state import CLAIMS
-from controllers.warm.machine import POOL_KIND, Owner
-from controllers.warm.pools import POOLS
-from controllers.warm.vm import MACHINES, NODES
+from controllers.claim.state import CLAIMS
+from controllers.warmpool.vm_backend import MACHINES, NODES
+from controllers.warmpool.warm_pool import POOLS
+from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta
 from local.places import Places
 from runtime.api import ApiError

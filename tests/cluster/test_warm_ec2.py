@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.warm.ec2.settings import Terms
-from controllers.warm.pool import controller as pooling
-from controllers.warm.pool.leave import FINALIZER
-from controllers.warm.pools import POOLS
+from controllers.warmpool import controller as pooling
+from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.orphaning import FINALIZER
+from controllers.warmpool.warm_pool import POOLS
 from kinds import meta
 from kinds.virtual_kubelet import Terms as Wish
 from kinds.virtual_kubelet import imported

@@ -16,13 +16,13 @@ import pytest
 import pytest_asyncio
 
 from controllers.prepare import Prepare
-from controllers.warm.machine import Machine, Owner, seconds_since
-from controllers.warm.machines import Change, Lost
-from controllers.warm.pool.actions import Create
-from controllers.warm.pool.apply import order
-from controllers.warm.pool.leave import FINALIZER
-from controllers.warm.pools import POOLS, Pool, pool
-from controllers.warm.vm import GUESTS, MACHINES, NODES, Virtual
+from controllers.warmpool.actions import Create
+from controllers.warmpool.apply import order
+from controllers.warmpool.backends import Change, Lost
+from controllers.warmpool.orphaning import FINALIZER
+from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES, Virtual
+from controllers.warmpool.warm_pool import POOLS, Pool, pool
+from controllers.warmpool.warm_vm import Machine, Owner, seconds_since
 from kinds import meta
 from kinds.warm import Warm
 from local.places import Places

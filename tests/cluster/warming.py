@@ -13,11 +13,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controllers.warm.build import build
-from controllers.warm.ec2.settings import Terms
-from controllers.warm.machine import Machine, machine
-from controllers.warm.pools import POOLS
-from controllers.warm.vm import GUESTS, MACHINES
+from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.vm_backend import GUESTS, MACHINES
+from controllers.warmpool.warm_pool import POOLS
+from controllers.warmpool.warm_vm import Machine, machine
+from controllers.warmpool_and_claim import build
 from kinds import meta
 from runtime.api import Api, NotFound
 from runtime.clock import ApiClock

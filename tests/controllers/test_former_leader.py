@@ -14,7 +14,7 @@ from controllers.part import Part
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
-from controllers.warm.build import build as warm
+from controllers.warmpool_and_claim import build as warm
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api

@@ -1,0 +1,107 @@
+"""The steps of a claim. Frozen values: what would be done can be asked, printed and compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controllers.warmpool.warm_pool import Pool
+from controllers.warmpool.warm_vm import Machine
+from kinds.claim import ClaimStatus
+
+
+@dataclass(frozen=True)
+class News:
+    """What people are told by an event."""
+
+    reason: str
+    note: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Ask the API, and not the store, which machines are the claim's."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """The first compare-and-swap: give the machine to the claim, or learn that somebody was first."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Make:
+    """Create a machine for the claim, as its pool's and its overrides say."""
+
+    pool: Pool
+    name: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Say:
+    """Write the claim's status. With a machine in it that was not there before, this is the second compare-and-swap."""
+
+    status: ClaimStatus
+    news: News | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Write down that the machine is about to be woken: from here on it is never anybody else's."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Unpause or start it."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Check:
+    """Ask whether it is well."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Make it the claimant's own, as far as it can be."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """It is in use from now on."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class End:
+    """Delete the machine."""
+
+    machine: Machine
+    reason: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Get in line."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Nothing to do before something changes, or before so many seconds have passed."""
+
+    seconds: float | None = None
+
+
+Step = Look | Take | Make | Say | Mark | Wake | Check | Grant | HandOver | End | Wait | Rest

@@ -1,0 +1,316 @@
+"""Carries a warm pool's plan out. The only code of it that writes; it decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from controllers.warmpool.actions import Count, Create, Hold, Move, Orphan, Rest, Terminate
+from controllers.warmpool.audit_log import note
+from controllers.warmpool.backends import Change, Illegal, Lost, Machines, Order, Unsure
+from controllers.warmpool.metrics import WarmPoolMetrics
+from controllers.warmpool.orphaning import FINALIZER
+from controllers.warmpool.plan import Plan
+from controllers.warmpool.snapshot import State
+from controllers.warmpool.vm_backend import MACHINES
+from controllers.warmpool.warm_pool import POOLS, Misfit, Pool
+from controllers.warmpool.warm_vm import NOBODY, Machine
+from defaulter.contract import Refused
+from kinds import meta
+from kinds.warm import Warm
+from kinds.warmpool import WarmPoolStatus
+from runtime.api import Api
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from runtime.events import Events, about
+from runtime.expectations import Expectations
+from runtime.writes import NotSent, Trace, Writes
+
+log = logging.getLogger(__name__)
+
+LABELS_AT_ONCE = 16
+"""of the calls that may be under way, so many are for labels; the others are left to claims"""
+
+
+OVERTAKEN = (AlreadyExists, Conflict, NotFound, Lost, NotSent)
+"""Somebody was first, or it has changed since it was chosen. The next plan knows more."""
+AWAY = (Throttled, Unsure, Unreachable, Unavailable, TimeoutError)
+"""The server is busy or gave no answer."""
+PASSING = OVERTAKEN + AWAY
+"""Nobody's fault."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a machine could not be had, in one word and in a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    created: int = 0
+    refusal: Refusal | None = None
+    lost: tuple[Refusal, ...] = ()
+    """machines that were deleted, and not for others that are there: each is a failure to have one"""
+    ripe: int = 0
+    """machines that got Ready"""
+    again: bool = False
+    """something was not done, whether or not that is anybody's fault"""
+    hindrance: Exception | None = None
+    """the first thing that was not done because the server was busy or away, or would not"""
+
+
+@dataclass
+class Apply:
+    api: Api
+    events: Events
+    expectations: Expectations[str]
+    """by UID of the pool"""
+    metrics: WarmPoolMetrics
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._writes = Writes(self.expectations, self.clock, trace, unsure=(Unsure,))
+
+    async def __call__(self, state: State, plan: Plan, machines: Machines) -> Outcome:
+        pool = state.pool
+        labels = [a for a in plan.actions if isinstance(a, Move | Rest | Count | Orphan)]
+        making = [a for a in plan.actions if isinstance(a, Create)]
+        # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
+        self._writes.expect(pool.uid, making)
+        kept = await self._keep(pool, labels, machines)
+        removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
+        created = await self._create(pool, making, machines)
+        held = await self._hold(pool, [a for a in plan.actions if isinstance(a, Hold)])
+        return Outcome(
+            created.created,
+            created.refusal,
+            removed.lost,
+            kept.ripe,
+            kept.again or removed.again or created.again or held.again,
+            created.hindrance or removed.hindrance or kept.hindrance or held.hindrance,
+        )
+
+    def forget(self, uid: str) -> None:
+        """The pool is gone."""
+        self._writes.forget(uid)
+
+    async def orphan(self, orphans: Sequence[Orphan], machines: Machines) -> bool:
+        """Machines without a pool; whether all of it was done."""
+        return not (await self._keep(None, orphans, machines)).again
+
+    # Labels
+
+    async def _keep(self, pool: Pool | None, actions: Sequence[Move | Rest | Count | Orphan], of: Machines) -> Outcome:
+        turns = asyncio.Semaphore(LABELS_AT_ONCE)
+
+        async def one(action: Move | Rest | Count | Orphan) -> Exception | None:
+            async with turns:
+                return await self._relabel(pool, action, of)
+
+        wrong = await asyncio.gather(*map(one, actions))
+        done = zip(actions, wrong, strict=True)
+        ripe = sum(e is None and isinstance(a, Move) and a.state is Warm.READY for a, e in done)
+        return Outcome(ripe=ripe, again=any(wrong), hindrance=_hindrance(wrong))
+
+    async def _relabel(self, pool: Pool | None, action: Move | Rest | Count | Orphan, of: Machines) -> Exception | None:
+        """Why it was not done, or None."""
+        try:
+            if isinstance(action, Rest):
+                await of.stand_by(action.machine, action.mode)
+            else:
+                await of.change(action.machine, change(action))
+        except PASSING as error:
+            self._again(error, action.machine.name, pool, action.machine)
+            return error
+        except Illegal as error:
+            self._violated(pool, "states", action.machine, str(error))
+            return None
+        except ApiError as error:
+            said = f"{action.machine.name}: {error}"
+            note(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
+            return error
+        self._tell(pool, action)
+        return None
+
+    def _tell(self, pool: Pool | None, action: Move | Rest | Count | Orphan) -> None:
+        m = action.machine
+        before = m.state.value if m.state else ""
+        match action:
+            case Move():
+                after, why = action.state.value, action.reason
+                said = f"{m.name} is {after}: {why}"
+                note(log, "MachineMoved", said, machine=m, state_from=before, state_to=after, reason=why)
+                if pool is not None:
+                    self._moved(pool, action)
+            case Orphan():
+                note(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
+                self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
+                said = f"{m.name} is left to itself: {action.reason}"
+                # Where there is no pool any more, the machine itself is where people look.
+                regarding = about(POOLS, pool) if pool is not None else about(MACHINES, m)
+                self.events.emit(regarding, "Warning", "Orphaned", said, action="Orphan")
+            case Rest():
+                said = f"{m.name} is asked to be {action.mode.lower()}"
+                note(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
+            case Count():
+                said = f"{m.name} is still unhealthy: {action.reason}"
+                note(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
+
+    def _moved(self, pool: Pool, action: Move) -> None:
+        m, said = action.machine, f"{action.machine.name}: {action.reason}"
+        if action.state is Warm.READY and m.state in (Warm.PROVISIONING, Warm.STANDING_BY):
+            self.say(pool, "Normal", "VMReady", said, "Fill")
+        elif action.state is Warm.STANDING_BY and m.state is not Warm.STANDING_BY:
+            self.say(pool, "Normal", "StandbyEntered", said, "StandBy")
+        elif action.state in (Warm.UNHEALTHY, Warm.UNKNOWN):
+            self.say(pool, "Warning", "VMUnhealthy", f"{m.name} is {action.state.value}: {action.reason}", "Check")
+
+    # Number
+
+    async def _remove(self, pool: Pool, actions: Sequence[Terminate], of: Machines) -> Outcome:
+        async def one(action: Terminate) -> None:
+            if not await of.terminate(action.machine, action.reason):
+                raise Lost(f"{action.machine.name} has changed")
+
+        made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
+        lost = []
+        for action, error in made:
+            m = action.machine
+            if isinstance(error, PASSING):
+                self._again(error, f"deleting {m.name}", pool, m)
+            elif error is not None:
+                note(log, "Failure", f"deleting {m.name}: {error}", machine=m, level=logging.ERROR)
+            if error is not None:
+                continue
+            self.metrics.terminations.labels(*pool.key, action.cause).inc()
+            if action.cause in FAILURES:
+                lost.append(Refusal(action.cause, f"{m.name} was deleted: {action.reason}"))
+            if action.cause == "Contradiction":
+                self._violated(pool, "labels", m, action.reason)
+            kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
+            self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
+        errors = [error for _, error in made]
+        return Outcome(lost=tuple(lost), again=any(errors), hindrance=_hindrance(errors))
+
+    async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
+        async def one(action: Create) -> None:
+            await of.create(order(pool, action))
+
+        made = await self._writes.make(pool.uid, "Create", actions, one)
+        created, refusal = 0, None
+        for action, error in made:
+            if error is None:
+                created += 1
+                self._created(pool, action)
+            elif isinstance(error, PASSING):
+                self._again(error, f"creating {action.name}", pool)
+            elif refusal is None:
+                refusal = refused(error)
+                said = f"creating {action.name}: {refusal.message}"
+                note(log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason)
+                self.say(pool, "Warning", refusal.reason, said, "Fill")
+        errors = [error for _, error in made]
+        again = any(errors) and refusal is None
+        return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(errors) if again else None)
+
+    def _created(self, pool: Pool, action: Create) -> None:
+        said = f"created {action.name}: {action.reason}"
+        note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
+        self.say(pool, "Normal", "VMCreated", said, "Fill")
+
+    # The pool itself
+
+    async def write_status(self, pool: Pool | Misfit, status: WarmPoolStatus) -> None:
+        # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
+        nothing = dict.fromkeys(status.model_dump(by_alias=True))
+        body = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
+        with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
+            await self.api.patch(POOLS, pool.namespace, pool.name, body, subresource="status")
+
+    async def _hold(self, pool: Pool, actions: Iterable[Hold]) -> Outcome:
+        """A write of the whole list, so it is refused where that was not seen: it would take away what others hold."""
+        rest = [each for each in pool.finalizers if each != FINALIZER]
+        for action in actions:
+            wanted = [*rest, FINALIZER] if action.wanted else rest
+            change = {"uid": pool.uid, "resourceVersion": pool.resource_version, "finalizers": wanted}
+            try:
+                await self.api.patch(POOLS, pool.namespace, pool.name, {"metadata": change})
+            except NotFound:
+                pass  # it has gone without
+            except PASSING as error:
+                self._again(error, "the pool's finalizer", pool)
+                return Outcome(again=True, hindrance=_hindrance([error]))
+        return Outcome()
+
+    def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
+        self.events.emit(about(POOLS, pool), kind, reason, said, action=action)
+
+    def _again(self, error: Exception, what: str, pool: Pool | None, m: Machine | None = None) -> None:
+        """Who lost a race is not news; a server that is away is."""
+        level = logging.DEBUG if isinstance(error, OVERTAKEN) else logging.INFO
+        why = str(error) or "no answer in time"
+        facts = {} if m is not None or pool is None else {"pool": pool.name}
+        note(log, "Retry", f"{what}: {why}; again soon", machine=m, level=level, reason=type(error).__name__, **facts)
+
+    def _violated(self, pool: Pool | None, invariant: str, m: Machine, said: str) -> None:
+        self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
+        note(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
+        if pool is not None:
+            self.say(pool, "Warning", "InvariantViolated", said, "Check")
+
+
+def trace(action: Create | Terminate) -> Trace:
+    return Trace(appears=(action.name,)) if isinstance(action, Create) else Trace(goes=(action.machine.uid,))
+
+
+QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
+"""Causes for which a machine goes without anything being wrong with it."""
+FAILURES = frozenset({"ReadinessTimeout", "NoRoom"})
+"""Causes after which the pool is more patient: the next machine is hardly better off."""
+
+
+def order(pool: Pool, action: Create) -> Order:
+    return Order(
+        namespace=pool.namespace,
+        name=action.name,
+        pool=pool.name,
+        pool_uid=pool.uid,
+        owner=pool.owner,
+        template=pool.template,
+        template_hash=pool.hashes[action.placement],
+        placement=pool.placements[action.placement],
+        standby=action.standby,
+    )
+
+
+def change(action: Move | Count | Orphan) -> Change:
+    match action:
+        case Move():
+            annotations: dict[str, str | None] = {meta.STATE_REASON: action.reason}
+            if action.machine.check_failures:
+                annotations[meta.CHECK_FAILURES] = None
+            labels: dict[str, str | None] = {meta.STANDBY: action.standby} if action.standby else {}
+            return Change(action.state, labels=labels, annotations=annotations)
+        case Count():
+            return Change(annotations={meta.CHECK_FAILURES: str(action.failures)})
+        case Orphan():
+            return Change(owner=NOBODY, labels={meta.ORPHANED: action.cause})
+
+
+def _hindrance(results: Iterable[object]) -> Exception | None:
+    """Of those that were not overtaken, which passes by itself, the first."""
+    return next((each for each in results if isinstance(each, Exception) and not isinstance(each, OVERTAKEN)), None)
+
+
+def refused(error: Exception) -> Refusal:
+    """A quota that is full answers as one who may not."""
+    said = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, Forbidden) and "quota" in said:
+        return Refusal("CapacityExhausted", said)
+    return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)

@@ -1,0 +1,195 @@
+"""What a warm pool's plan is made from: everything that was observed, frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from controllers.warmpool.backends import Health
+from controllers.warmpool.rate_limit import NO_FAILURES, Failures
+from controllers.warmpool.warm_pool import Pool
+from controllers.warmpool.warm_vm import Machine, seconds_since, unfit
+from kinds.warm import DEPTH, Warm
+from runtime.backoff import fraction
+
+NOTHING_KNOWN = Health("Unable", "NotChecked", "it was not checked yet")
+HELD = frozenset({"Unschedulable", "SchedulingGated"})
+"""What is no fault of the machine and is not made better by another one: the cluster is full, or somebody gates it."""
+FAILING_WORDS = frozenset(
+    {"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "DataVolumeError", "ErrorPvcNotFound"}
+)
+
+
+@dataclass(frozen=True)
+class Vital:
+    """What is known of a machine's health."""
+
+    awake: Health = NOTHING_KNOWN
+    """as a machine that runs"""
+    waiting: Health = NOTHING_KNOWN
+    """as one that waits in its standby"""
+    failing: int = 0
+    """periods in a row in which it was not as its state says"""
+    period_over: bool = False
+    """one of them has just ended"""
+    well_seconds: float = 0.0
+    """for how long it has been well as a machine that runs"""
+    held_ago: float = math.inf
+    """seconds since the cluster had no room for it, or somebody gated it"""
+
+
+@dataclass(frozen=True)
+class State:
+    pool: Pool
+    machines: tuple[Machine, ...] = ()
+    """all that carry the pool's UID, whoever has them by now"""
+    vitals: Mapping[str, Vital] = field(default_factory=dict)
+    """by UID"""
+    demand: int = 0
+    """claims that wait for a machine of this pool"""
+    making: int = 0
+    """machines that are being made for claims, and that no store shows yet"""
+    settled: bool = True
+    """the store shows all that we created and deleted before"""
+    failures: Failures = NO_FAILURES
+    tokens: float = math.inf
+    """creations that the rate allows now"""
+    seed: str = ""
+    """makes new names"""
+    default: Pool | None = None
+    """the pool of this namespace that claims without a name get"""
+    hindrance: str = ""
+    """what came between the pool and its last plan"""
+
+    # Whose a machine is
+
+    @cached_property
+    def members(self) -> tuple[Machine, ...]:
+        """Unclaimed machines that the pool owns: those it may do something to."""
+        return tuple(m for m in self.machines if m.unclaimed and self._ours(m) and not m.deleting)
+
+    @cached_property
+    def claimed(self) -> tuple[Machine, ...]:
+        return tuple(m for m in self.machines if m.state in (Warm.ALLOCATING, Warm.IN_USE) and not m.deleting)
+
+    @cached_property
+    def leaving(self) -> tuple[Machine, ...]:
+        return tuple(m for m in self.machines if m.deleting or m.state is Warm.TERMINATING)
+
+    @cached_property
+    def orphaned(self) -> tuple[Machine, ...]:
+        return tuple(m for m in self.machines if m.orphaned and not m.deleting)
+
+    @cached_property
+    def left_behind(self) -> tuple[Machine, ...]:
+        """Ours, and to be deleted whatever happens: somebody marked them and was killed."""
+        return tuple(m for m in self.machines if m.state is Warm.TERMINATING and self._ours(m) and not m.deleting)
+
+    @cached_property
+    def impossible(self) -> tuple[Machine, ...]:
+        """Machines whose labels contradict each other or their owner: somebody wrote them who should not."""
+        return tuple(m for m in self.machines if not m.deleting and not m.orphaned and self._contradicts(m))
+
+    def _ours(self, m: Machine) -> bool:
+        return m.owned_by(self.pool.uid) and not m.orphaned
+
+    def _contradicts(self, m: Machine) -> bool:
+        if m.state is None:
+            return True
+        if m.owned_by(self.pool.uid):
+            return bool(m.claim_uid) or m.state in (Warm.ALLOCATING, Warm.IN_USE)
+        return m.unclaimed
+
+    # What the pool has
+
+    def vital(self, m: Machine) -> Vital:
+        return self.vitals.get(m.uid, Vital())
+
+    def in_state(self, *states: Warm) -> tuple[Machine, ...]:
+        return tuple(m for m in self.members if m.state in states)
+
+    @cached_property
+    def depth(self) -> tuple[Machine, ...]:
+        """The document's depth: what is, or is to be, there for claims. Not those on a node that is being emptied."""
+        return tuple(m for m in self.members if m.state in DEPTH and not displaced(m))
+
+    @cached_property
+    def available(self) -> tuple[Machine, ...]:
+        """Those that a claim would get now."""
+        return tuple(m for m in self.members if not unfit(m))
+
+    @cached_property
+    def failing(self) -> tuple[Machine, ...]:
+        """Of today's template, and they keep failing to start."""
+        found = self.in_state(Warm.PROVISIONING)
+        return tuple(m for m in found if self.pool.current(m) and fails_to_start(m))
+
+    @cached_property
+    def held(self) -> tuple[Machine, ...]:
+        """Those for which the cluster has no room, or that somebody gates."""
+        return tuple(m for m in self.members if held(m))
+
+    @cached_property
+    def target(self) -> int:
+        return self.pool.spec.replicas + self.demand
+
+    @cached_property
+    def room(self) -> int:
+        """Machines that may still be made below `maxTotal`; claimed and leaving ones count, orphans don't."""
+        if self.pool.spec.max_total is None:
+            return self.target
+        there = sum(not m.orphaned for m in self.machines)
+        return max(0, self.pool.spec.max_total - there - self.making)
+
+    def outdated(self, m: Machine) -> bool:
+        return m.uid in self._outdated
+
+    @cached_property
+    def _outdated(self) -> frozenset[str]:
+        return frozenset(m.uid for m in self.machines if not self.pool.current(m))
+
+    def expired(self, m: Machine, now: datetime) -> bool:
+        most = lifetime(self.pool, m)
+        return most is not None and seconds_since(m.born, now) >= most
+
+    @cached_property
+    def breaker_open(self) -> bool:
+        """So many fail that more would fail too."""
+        threshold = self.pool.spec.refill.breaker_threshold
+        return threshold > 0 and max(self.failures.consecutive, len(self.failing)) >= threshold
+
+
+def displaced(m: Machine) -> bool:
+    """It is on a node that is being emptied: it can't be given away, and will have to go."""
+    return m.node is not None and m.node.leaving
+
+
+def held(m: Machine) -> bool:
+    return m.state is Warm.PROVISIONING and (
+        (m.guest is not None and m.guest.trouble in HELD) or m.word == "ErrorUnschedulable"
+    )
+
+
+def fails_to_start(m: Machine) -> bool:
+    if held(m):
+        return False
+    trouble = m.guest is not None and bool(m.guest.trouble)
+    return trouble or m.start_failures > 0 or m.word in FAILING_WORDS
+
+
+def lifetime(pool: Pool, m: Machine) -> float | None:
+    """Seconds that it may live. Up to a tenth less, or all that were made together would go together."""
+    if pool.spec.expiry is None or not pool.spec.expiry.max_age_seconds:
+        return None
+    return pool.spec.expiry.max_age_seconds * (1 - 0.1 * fraction(m.uid))
+
+
+def share(limit: int | str, replicas: int, *, up: bool = False) -> int:
+    """What a number or a percentage of the replicas comes to."""
+    if isinstance(limit, int):
+        return limit
+    exact = int(limit[:-1]) * replicas / 100
+    return math.ceil(exact) if up else math.floor(exact)

@@ -1,0 +1,56 @@
+"""What tests of claims are made of: whatever a row does not name does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from controllers.claim.state import Claim, Marks, State, claim, text
+from controllers.warmpool.warm_pool import Pool
+from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner
+from kinds.warm import Warm
+from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
+
+Json = dict[str, Any]
+
+CLAIM_UID = "claim-uid"
+BORN = 2.0
+"""seconds before NOW"""
+
+
+def a_claim(*, status: Json | None = None, annotations: Json | None = None, **given: Any) -> Claim:
+    """`given` is in the API's own words: metadata fields and the spec."""
+    metadata: Json = {"namespace": "ns", "name": "mine", "uid": CLAIM_UID, "generation": 1, "resourceVersion": "7"}
+    metadata |= {"creationTimestamp": ago(BORN), "annotations": annotations or {}}
+    for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
+        if key in given:
+            metadata[key] = given.pop(key)
+    return claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
+
+
+def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:
+    """The status of a claim whose machine is this one."""
+    since = text(NOW - timedelta(seconds=seconds))
+    found: Json = {
+        "phase": "Bound",
+        "poolName": "web",
+        "vmRef": {"name": f"web-{uid}", "uid": uid},
+        "launchType": launch,
+        "boundAt": since,
+        "attempts": 1,
+    }
+    return {key: value for key, value in {**found, **status}.items() if value is not None}
+
+
+def taken(uid: str = "m", state: Warm = Warm.ALLOCATING, **facts: Any) -> Machine:
+    """A machine that the claim has."""
+    facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
+    return machine(uid, state, **facts)
+
+
+def state(c: Claim | None = None, *machines: Machine, pool: Pool | None = None, **facts: Any) -> State:
+    """Of a claim of which nothing is unknown, and whose pool is there."""
+    home = pool or (None if "absent" in facts else a_pool())
+    found = State(c or a_claim(), home, machines=machines, certain=True, marks=Marks(seen=NOW))
+    return replace(found, **facts)

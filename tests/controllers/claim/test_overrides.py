@@ -1,0 +1,161 @@
+"""What a claim wants otherwise than its pool has it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers.claim.overrides import Wanted, applied, image, mismatch, refused, wanted
+from kinds import meta
+
+Json = dict[str, Any]
+
+DISK = {"name": "root", "containerDisk": {"image": "fedora:41"}}
+CONTAINER: Json = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}, "volumes": [DISK]}}}}
+TYPED: Json = {"spec": {"instancetype": {"name": "small", "kind": "VirtualMachineInstancetype", "revisionName": "r1"}}}
+DRIVERS = {"name": "virtio", "containerDisk": {"image": "virtio-win:1"}}
+ROOT = {"name": "root", "dataVolume": {"name": "root-disk"}}
+SAYS = {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}}
+
+
+def template(*volumes: Json, disks: tuple[Json, ...] = (), **made: Json) -> Json:
+    """`made` are the dataVolumeTemplates, by name, '_' for '-'."""
+    disks_of = {"devices": {"disks": list(disks)}} if disks else {}
+    return {
+        "spec": {
+            "dataVolumeTemplates": [{"metadata": {"name": k.replace("_", "-")}, "spec": v} for k, v in made.items()],
+            "template": {"spec": {"domain": disks_of, "volumes": list(volumes)}},
+        }
+    }
+
+
+def disk(name: str, boot_order: int | None = None, kind: str = "disk") -> Json:
+    return {"name": name, kind: {}, **({"bootOrder": boot_order} if boot_order is not None else {})}
+
+
+REGISTRY = template(ROOT, root_disk={"source": {"registry": {"url": "docker://a"}}})
+SOURCE = template(ROOT, root_disk={"sourceRef": {"kind": "DataSource", "name": "fedora"}})
+BLANK = template(ROOT, root_disk={"source": {"blank": {}}})
+WINDOWS = {"root_disk": {"source": {"pvc": {"name": "win11"}}}}
+AMAZON: Json = {"instanceType": "mac1.metal", "imageID": "ami-1"}
+
+
+def test_fields_win_over_the_documents_annotations() -> None:
+    annotations = {meta.INSTANCE_TYPE: "large", meta.IMAGE_ID: "debian"}
+    assert wanted(None, annotations) == Wanted("large", "debian")
+    fields = SimpleNamespace(instancetype="small", image=None, placement="east")
+    assert wanted(fields, annotations) == Wanted("small", "debian", "east")
+
+
+@pytest.mark.parametrize(
+    ("want", "template", "says"),
+    [
+        pytest.param(Wanted(), CONTAINER, "", id="nothing is wanted"),
+        pytest.param(Wanted(image="fedora:41"), CONTAINER, "", id="what the pool has"),
+        pytest.param(Wanted(image="fedora:42"), CONTAINER, "the pool's is fedora:41", id="another image"),
+        pytest.param(Wanted(instancetype="small"), CONTAINER, "the pool's is none", id="a type where there is none"),
+        pytest.param(Wanted(instancetype="small"), TYPED, "", id="the pool's type"),
+        pytest.param(Wanted(instancetype="large"), TYPED, "the pool's is small", id="another type"),
+        pytest.param(Wanted(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a disk from a registry"),
+        pytest.param(Wanted(image="fedora"), SOURCE, "", id="a DataSource by its name"),
+        pytest.param(Wanted("m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
+        pytest.param(Wanted(placement="east"), CONTAINER, "", id="a placement is each machine's own"),
+    ],
+)
+def test_a_warm_machine_that_does_not_do(want: Wanted, template: Json, says: str) -> None:
+    found = mismatch(want, template)
+    assert says in found
+    assert bool(found) == bool(says)
+    assert not mismatch(want, applied(template, want)), "what is made for it does"
+
+
+@pytest.mark.parametrize(
+    ("want", "allowed", "says"),
+    [
+        pytest.param(Wanted("a", "b", "east"), None, "", id="no pool forbids it by default"),
+        pytest.param(Wanted("a"), ("image",), "which are: image", id="not among those allowed"),
+        pytest.param(Wanted("a"), (), "which are: none", id="none is allowed"),
+        pytest.param(Wanted(), (), "", id="who wants nothing needs no leave"),
+        pytest.param(Wanted(placement="west"), None, "none of the pool's, which are: east", id="no such placement"),
+    ],
+)
+def test_what_is_refused(want: Wanted, allowed: tuple[str, ...] | None, says: str) -> None:
+    found = refused(want, CONTAINER, allowed, {"east": {}})
+    assert says in found
+    assert bool(found) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("root", 1), disk("virtio", None, "cdrom")), **WINDOWS),
+            "win11",
+            id="drivers in a drive are not what it boots from",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("virtio", None, "cdrom"), disk("root")), **WINDOWS),
+            "win11",
+            id="also where nothing says what comes first",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("virtio", 2), disk("root", 1)), **WINDOWS),
+            "win11",
+            id="what comes first",
+        ),
+        pytest.param(
+            template(DRIVERS, ROOT, disks=(disk("root"), disk("virtio", 1, "cdrom")), **WINDOWS),
+            "virtio-win:1",
+            id="a drive that it is told to boot from",
+        ),
+        pytest.param(template(DRIVERS, disks=(disk("virtio", None, "cdrom"),)), "virtio-win:1", id="or has alone"),
+        pytest.param(
+            template(DISK, DRIVERS, disks=(disk("virtio"), disk("root"))), "virtio-win:1", id="disks in order"
+        ),
+        pytest.param(template(DISK, DRIVERS), "fedora:41", id="else volumes in order"),
+        pytest.param(template(SAYS, DISK, disks=(disk("init"), disk("root"))), "fedora:41", id="what says something"),
+        pytest.param(
+            template(
+                {"name": "root", "persistentVolumeClaim": {"claimName": "root-disk"}},
+                disks=(disk("root"),),
+                data={"source": {"http": {"url": "https://data"}}},
+                root_disk={"source": {"http": {"url": "https://root"}}},
+            ),
+            "https://root",
+            id="its own, and not another disk's",
+        ),
+        pytest.param(
+            template({"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "root-disk"}}}, **WINDOWS),
+            "win11",
+            id="a disk upon another",
+        ),
+        pytest.param(
+            template(ROOT, DISK, disks=(disk("root"),), data={"source": {"http": {"url": "https://data"}}}),
+            "",
+            id="a disk that was made before: not another's",
+        ),
+    ],
+)
+def test_the_image_is_that_of_the_disk_that_it_boots_from(found: Json, expected: str) -> None:
+    assert image(found) == expected
+    if expected:
+        other = applied(found, Wanted(image="other"))
+        assert image(other) == "other"
+        assert str(other).count("'other'") == 1
+
+
+def test_an_image_that_cannot_be_exchanged_is_refused() -> None:
+    assert "no image that could be exchanged" in refused(Wanted(image="x"), BLANK, None, {})
+    assert image(BLANK) == ""
+
+
+def test_a_type_takes_the_place_of_sizes_and_the_template_stays_as_it_is() -> None:
+    made = applied(CONTAINER, Wanted("large", "fedora:42"))
+    assert made["spec"]["instancetype"] == {"name": "large"}
+    assert made["spec"]["template"]["spec"]["domain"] == {}, "KubeVirt refuses both"
+    assert image(made) == "fedora:42"
+    assert image(CONTAINER) == "fedora:41"
+    typed = applied(TYPED, Wanted("large"))
+    assert typed["spec"]["instancetype"] == {"name": "large", "kind": "VirtualMachineInstancetype"}

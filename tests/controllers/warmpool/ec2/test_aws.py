@@ -1,0 +1,161 @@
+"""The real boto3 against a server that answers as EC2 does: what is sent, and what comes of each answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from controllers.warmpool.apply import AWAY, refused
+from controllers.warmpool.ec2 import cloud
+from controllers.warmpool.ec2.cloud import Aws, Cloud
+from controllers.warmpool.ec2.settings import Terms
+from runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unreachable
+
+Asked = dict[str, str]
+
+INSTANCE = "<item><instanceId>{}</instanceId><instanceState><name>running</name></instanceState></item>"
+LAUNCHED = f"<RunInstancesResponse><instancesSet>{INSTANCE.format('i-1')}</instancesSet></RunInstancesResponse>"
+
+
+def refusal(code: str, message: str = "said EC2") -> str:
+    error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return f"<Response><Errors>{error}</Errors><RequestID>1</RequestID></Response>"
+
+
+def page(instance: str, following: str = "") -> str:
+    group = f"<item><instancesSet>{INSTANCE.format(instance)}</instancesSet></item>"
+    more = f"<nextToken>{following}</nextToken>" if following else ""
+    return f"<DescribeInstancesResponse><reservationSet>{group}</reservationSet>{more}</DescribeInstancesResponse>"
+
+
+@dataclass
+class Ec2:
+    """Each question gets the next of `answers`, the last one for ever; None is a connection that breaks."""
+
+    answers: list[tuple[int, str] | None] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+
+    def next(self) -> tuple[int, str] | None:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+class Handler(BaseHTTPRequestHandler):
+    ec2: Ec2
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.ec2.asked.append({key: value[0] for key, value in parse_qs(body).items()})
+        if (answer := self.ec2.next()) is None:
+            return
+        status, text = answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[tuple[Aws, Callable[..., Ec2]]]:
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in (("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")):
+            patch.setenv(key, value)
+        patch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+        handler = type("Handler", (Handler,), {"ec2": Ec2()})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+
+        def answers(*given: tuple[int, str] | None) -> Ec2:
+            handler.ec2 = Ec2(list(given))
+            return handler.ec2
+
+        try:
+            yield Aws(Terms("us-east-1", f"http://127.0.0.1:{server.server_port}")), answers
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+async def test_a_launch_whose_answer_is_lost_is_repeated_with_the_same_token(wire: Any) -> None:
+    aws, answers = wire
+    ec2 = answers(None, (200, LAUNCHED))
+    made = await aws.run({"ImageId": "ami-1", "ClientToken": "once"})
+    assert made["InstanceId"] == "i-1"
+    assert [(each["Action"], each["ClientToken"]) for each in ec2.asked] == [("RunInstances", "once")] * 2
+
+
+async def test_all_pages_are_read(wire: Any) -> None:
+    aws, answers = wire
+    ec2 = answers((200, page("i-1", "more")), (200, page("i-2")))
+    found = await aws.describe({"instance-state-name": ["running"]})
+    assert [each["InstanceId"] for each in found] == ["i-1", "i-2"]
+    assert [each.get("NextToken") for each in ec2.asked] == [None, "more"]
+    assert all(each["Filter.1.Value.1"] == "running" for each in ec2.asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        # As EC2 sends them: a full zone is an error of the server, credentials that expired one of the request.
+        (500, "InsufficientInstanceCapacity", Forbidden),
+        (503, "RequestLimitExceeded", Throttled),
+        (400, "RequestExpired", Forbidden),
+        (401, "AuthFailure", Forbidden),
+        (403, "UnauthorizedOperation", Forbidden),
+        (400, "InvalidInstanceID.NotFound", NotFound),
+    ],
+)
+async def test_a_refusal_comes_as_what_it_means(wire: Any, status: int, code: str, kind: type[ApiError]) -> None:
+    aws, answers = wire
+    answers((status, refusal(code)))
+    with pytest.raises(kind, match=f"{code}: said EC2") as raised:
+        await aws.terminate("i-1")
+    assert (refused(raised.value).reason == "CapacityExhausted") is (code in cloud.CAPACITY)
+    assert isinstance(raised.value, AWAY) is (code in cloud.THROTTLED)
+
+
+@pytest.mark.parametrize("answer", [None, (502, "<html>a proxy</html>")])
+async def test_no_answer_says_nothing_of_what_was_done(wire: Any, answer: tuple[int, str] | None) -> None:
+    aws, answers = wire
+    answers(answer)
+    with pytest.raises(AWAY):
+        await aws.tag("i-1", {"WarmPool": "Ready"})
+
+
+async def test_without_credentials_ec2_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    aws: Cloud = Aws(Terms("us-east-1", "http://127.0.0.1:9"))
+    with pytest.raises(Forbidden, match="credentials"):
+        await aws.describe({})
+
+
+async def test_where_nobody_listens_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+    with pytest.raises(Unreachable):
+        await Aws(Terms("us-east-1", "http://127.0.0.1:9")).describe({})
+
+
+def test_what_boto3_takes_for_too_many_requests_is_that_to_us_too() -> None:
+    from botocore.retries.standard import ThrottledRetryableChecker
+
+    of_other_services = {
+        "ProvisionedThroughputExceededException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+    assert set(ThrottledRetryableChecker._THROTTLED_ERROR_CODES) - of_other_services <= cloud.THROTTLED

@@ -1,0 +1,300 @@
+"""A plan carried out: what is counted, said and logged, whatever the calls come to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.warmpool.actions import Action, Count, Create, Hold, Move, Orphan, Rest, Terminate
+from controllers.warmpool.apply import Apply, Outcome, Refusal, change
+from controllers.warmpool.backends import HEALTHY, Change, Health, Illegal, Lost, Order, Unsure, legal
+from controllers.warmpool.metrics import WarmPoolMetrics
+from controllers.warmpool.orphaning import FINALIZER
+from controllers.warmpool.plan import Plan
+from controllers.warmpool.warm_vm import NOBODY, Machine, Standby
+from kinds import meta
+from kinds.warm import Warm
+from kinds.warmpool import Readiness
+from runtime.api import Api
+from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
+from runtime.events import Events
+from runtime.expectations import Expectations
+from tests.controllers.warmpool.builders import UID, a_pool, machine, state
+
+
+@dataclass
+class Shelf:
+    """Machines that are nowhere. What a call raises is said by name: of a machine, or of one that is to be made."""
+
+    raises: dict[str, Exception] = field(default_factory=dict)
+    done: list[tuple[str, str]] = field(default_factory=list)
+    at_once: int = 0
+    most: int = 0
+
+    async def _call(self, verb: str, name: str) -> None:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if name in self.raises:
+            raise self.raises[name]
+        self.done.append((verb, name))
+
+    async def create(self, order: Order) -> Machine:
+        await self._call("create", order.name)
+        return machine(order.name)
+
+    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+        return []
+
+    async def read(self, machine: Machine) -> Machine | None:
+        return machine
+
+    async def change(self, machine: Machine, change: Change) -> Machine:
+        legal(machine, change)
+        await self._call("change", machine.name)
+        return machine
+
+    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        return HEALTHY
+
+    async def activate(self, machine: Machine) -> None:
+        await self._call("activate", machine.name)
+
+    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+        await self._call(mode, machine.name)
+
+    async def terminate(self, machine: Machine, reason: str) -> bool:
+        try:
+            await self._call("terminate", machine.name)
+        except Lost:
+            return False
+        return True
+
+
+class Said:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def emit(self, regarding: Any, kind: str, reason: str, note: str, *, action: str) -> None:
+        self.reasons.append(reason)
+
+
+class Finalizers:
+    """An API that is told of the pool's finalizers."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.error: Exception | None = None
+
+    async def patch(self, resource: Any, namespace: str, name: str, change: Any) -> None:
+        self.told.append(change["metadata"])
+        if self.error:
+            raise self.error
+
+
+class Carrying:
+    def __init__(self, **raises: Exception) -> None:
+        self.shelf, self.said = Shelf({f"web-{name}": error for name, error in raises.items()}), Said()
+        self.expectations: Expectations[str] = Expectations()
+        self.registry = CollectorRegistry()
+        metrics = WarmPoolMetrics(self.registry)
+        self.api = Finalizers()
+        self.apply = Apply(cast(Api, self.api), cast(Events, self.said), self.expectations, metrics, lambda: 0.0)
+
+    async def out(self, *actions: Action) -> Outcome:
+        return await self.apply(state(3), Plan(actions), self.shelf)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels = {"namespace": "ns", "warmpool": "web", **labels}
+        return self.registry.get_sample_value(f"kubevirt_poolhouse_warmpool_{name}", labels)
+
+
+def create(name: str) -> Create:
+    return Create(f"web-{name}", "default", "Running", "0 of 3")
+
+
+MOVE = Move(machine("a", Warm.PROVISIONING), Warm.READY, "it is healthy")
+END = Terminate(machine("a"), "Excess", "too many")
+LATE = Terminate(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late")
+
+
+@pytest.mark.parametrize(
+    ("action", "event", "reason"),
+    [
+        pytest.param(create("a"), "MachineCreating", "VMCreated", id="creating"),
+        pytest.param(MOVE, "MachineMoved", "VMReady", id="getting ready"),
+        pytest.param(
+            Move(machine("a"), Warm.STANDING_BY, "paused", "Paused"), "MachineMoved", "StandbyEntered", id="standing by"
+        ),
+        pytest.param(Move(machine("a"), Warm.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"),
+        pytest.param(Rest(machine("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
+        pytest.param(Count(machine("a", Warm.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"),
+        pytest.param(Orphan(machine("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
+    ],
+)
+async def test_all_that_is_done_is_logged_under_a_name_and_told_to_people(
+    action: Action, event: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    carrying = Carrying()
+    await carrying.out(action)
+    (line,) = [record for record in caplog.records if hasattr(record, "event")]
+    assert line.__dict__["event"] == event
+    assert (line.__dict__["pool"], line.__dict__["vm"]) == ("web", "web-a")
+    assert carrying.said.reasons == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize("action", [MOVE, END, create("a")], ids=["labelling", "deleting", "creating"])
+@pytest.mark.parametrize(
+    ("error", "event", "level"),
+    [
+        pytest.param(Lost("somebody was first"), "Retry", logging.DEBUG, id="a race that was lost"),
+        pytest.param(Throttled("later"), "Retry", logging.INFO, id="a server that is busy"),
+        pytest.param(Invalid("no such label"), "Failure", logging.ERROR, id="an error that does not pass"),
+    ],
+)
+async def test_what_was_not_done_is_logged_too(
+    action: Action, error: Exception, event: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    carrying = Carrying(a=error)
+    done = await carrying.out(action)
+    assert done.again or done.refusal
+    (line,) = [r for r in caplog.records if hasattr(r, "event")]
+    assert (line.__dict__["event"], line.levelno, line.__dict__["pool"]) == (event, level, "web")
+    assert "web-a" in line.getMessage()
+
+
+UNSURE, BUSY = Unsure("lost"), Throttled("later")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "open_still"),
+    [
+        pytest.param(None, Outcome(created=1), True, id="made"),
+        pytest.param(UNSURE, Outcome(again=True, hindrance=UNSURE), True, id="no answer: it may appear yet"),
+        pytest.param(AlreadyExists("there"), Outcome(again=True), False, id="the name is taken"),
+        pytest.param(BUSY, Outcome(again=True, hindrance=BUSY), False, id="the server is busy"),
+        pytest.param(
+            Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
+            Outcome(refusal=Refusal("FailedCreate", "bad")),
+            False,
+            id="refused, in the server's own words",
+        ),
+        pytest.param(
+            Forbidden("exceeded quota: q"),
+            Outcome(refusal=Refusal("CapacityExhausted", "exceeded quota: q")),
+            False,
+            id="a full quota",
+        ),
+    ],
+)
+async def test_a_creation(error: Exception | None, expected: Outcome, open_still: bool) -> None:
+    carrying = Carrying(**({"a": error} if error else {}))
+    assert await carrying.out(create("a")) == expected
+    assert bool(carrying.expectations.open(UID)[0]) is open_still
+
+
+async def test_a_first_refusal_costs_one_request() -> None:
+    carrying = Carrying(a=Invalid("bad"))
+    await carrying.out(*(create(name) for name in "abcdefgh"))
+    assert carrying.shelf.done == []
+    assert carrying.expectations.open(UID) == (frozenset(), frozenset()), "what was never sent is not waited for"
+
+
+async def test_once_trusted_all_are_made_at_once() -> None:
+    carrying = Carrying()
+    await carrying.out(create("a"))
+    carrying.shelf.most = 0
+    await carrying.out(*(create(name) for name in "bcdefgh"))
+    assert carrying.shelf.most == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "again", "waited_for"),
+    [
+        pytest.param(None, False, True, id="deleted"),
+        pytest.param(Lost("it changed"), True, False, id="it was claimed a moment ago"),
+        pytest.param(Unsure("lost"), True, True, id="no answer"),
+        pytest.param(Forbidden("no"), True, False, id="refused"),
+    ],
+)
+async def test_a_termination(error: Exception | None, again: bool, waited_for: bool) -> None:
+    carrying = Carrying(**({"a": error} if error else {}))
+    assert (await carrying.out(END)).again is again
+    assert bool(carrying.expectations.open(UID)[1]) is waited_for
+    assert carrying.value("vm_terminations_total", reason="Excess") == (None if error else 1)
+
+
+async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None:
+    assert (await Carrying().out(LATE)).lost == (Refusal("ReadinessTimeout", "web-a was deleted: too late"),)
+    assert (await Carrying().out(END)).lost == ()
+    assert (await Carrying().out(MOVE)).ripe == 1
+
+
+async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> None:
+    carrying = Carrying()
+    await carrying.out(Move(machine("a", Warm.UNHEALTHY), Warm.READY, "by mistake"))
+    assert carrying.shelf.done == []
+    assert carrying.value("invariant_violations_total", invariant="states") == 1
+    assert carrying.said.reasons == ["InvariantViolated"]
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        pytest.param(None, False, id="done"),
+        pytest.param(NotFound("gone"), False, id="there is no pool any more"),
+        pytest.param(Conflict("changed"), True, id="another's finalizer may have come meanwhile"),
+        pytest.param(Throttled("later"), True, id="the server is busy"),
+    ],
+)
+async def test_others_finalizers_are_left_to_them(error: Exception | None, again: bool) -> None:
+    carrying = Carrying()
+    carrying.api.error = error
+    found = state(a_pool(0, finalizers=["theirs"]))
+    assert (await carrying.apply(found, Plan((Hold(True, "wanted"),)), carrying.shelf)).again is again
+    assert carrying.api.told == [{"uid": UID, "resourceVersion": "1", "finalizers": ["theirs", FINALIZER]}]
+
+
+def test_what_is_written_for_an_action() -> None:
+    ill = machine("a", Warm.UNHEALTHY, check_failures=4)
+    moved = change(Move(ill, Warm.PROVISIONING, "it answers again"))
+    assert moved.annotations == {meta.STATE_REASON: "it answers again", meta.CHECK_FAILURES: None}
+    assert change(Move(machine("a"), Warm.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
+    assert change(Count(ill, 5, "x")).annotations == {meta.CHECK_FAILURES: "5"}
+    assert change(Orphan(ill, "PoolGone", "x")) == Change(owner=NOBODY, labels={meta.ORPHANED: "PoolGone"})
+
+
+@pytest.mark.parametrize(
+    ("m", "wanted", "fine"),
+    [
+        pytest.param(machine("a"), Change(Warm.ALLOCATING, claim_uid="c"), True, id="a claim takes what is Ready"),
+        pytest.param(machine("a", Warm.IN_USE), Change(claim_uid="other"), False, id="never a second claim"),
+        pytest.param(machine("a", Warm.ALLOCATING), Change(Warm.READY, claim_uid=""), True, id="back, untouched"),
+        pytest.param(
+            machine("a", Warm.ALLOCATING, activated=True),
+            Change(Warm.READY, claim_uid=""),
+            False,
+            id="never back, used",
+        ),
+        pytest.param(machine("a", Warm.ALLOCATING), Change(Warm.READY), False, id="not back with the claim"),
+        pytest.param(
+            machine("a", Warm.IN_USE), Change(Warm.READY, claim_uid=""), False, id="what was used never is Ready"
+        ),
+        pytest.param(machine("a", None), Change(Warm.READY), False, id="no state at all"),
+        pytest.param(machine("a"), Change(labels={"x": "y"}), True, id="labels alone"),
+    ],
+)
+def test_what_a_machine_may_become(m: Machine, wanted: Change, fine: bool) -> None:
+    if fine:
+        legal(m, wanted)
+    else:
+        with pytest.raises(Illegal):
+            legal(m, wanted)

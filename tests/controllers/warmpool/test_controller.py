@@ -1,0 +1,329 @@
+"""One look at a pool after another: what is remembered in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.warmpool import controller
+from controllers.warmpool.apply import Apply
+from controllers.warmpool.backends import Lost, Order
+from controllers.warmpool.cache import GUEST_INDEXES, INDEXES, Queues
+from controllers.warmpool.controller import (
+    BLIND_SECONDS,
+    DEPTH_CHECK_SECONDS,
+    GATHER_SECONDS,
+    SHARE,
+    WarmPoolController,
+)
+from controllers.warmpool.demand import Demand
+from controllers.warmpool.health_tracker import Checks
+from controllers.warmpool.metrics import WarmPoolMetrics
+from controllers.warmpool.node import Node
+from controllers.warmpool.observe import Fleet, Stores
+from controllers.warmpool.plan import plan
+from controllers.warmpool.status import status
+from controllers.warmpool.vmi import Guest
+from controllers.warmpool.warm_pool import Misfit, Pool, by_namespace, by_uid
+from controllers.warmpool.warm_vm import Machine
+from kinds.warm import Warm
+from runtime.api import Api
+from runtime.controller import Unfinished
+from runtime.errors import Invalid, Throttled
+from runtime.events import Events
+from runtime.expectations import Expectations
+from runtime.store import Store
+from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_guest, a_pool, machine
+from tests.controllers.warmpool.test_apply import Said, Shelf
+
+KEY = ("ns", "web")
+
+
+class Refusing(Shelf):
+    """A shelf that takes nothing while it is `full`."""
+
+    full = False
+    busy: Exception | None = None
+    asked = 0
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    async def create(self, order: Order) -> Machine:
+        self.asked += 1
+        self.meanwhile()
+        if self.busy is not None:
+            raise self.busy
+        if self.full:
+            raise Invalid("no such disk")
+        return await super().create(order)
+
+
+class Written:
+    """An API that is told of statuses."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+
+    async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> None:
+        self.statuses.append(change["status"])
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+
+
+class Sight:
+    problem: str | None = None
+
+
+class World:
+    def __init__(self, pool: Pool) -> None:
+        self.pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
+        self.pools.put(KEY, pool)
+        machines: Store[Machine] = Store(INDEXES)
+        guests: Store[Guest] = Store(GUEST_INDEXES)
+        nodes: Store[Node] = Store()
+        self.queues = Queues(machines, guests, nodes)
+        self.shelf, self.api, self.sight, self.seconds = Refusing(), Written(), Sight(), 1000.0
+        self.registry = CollectorRegistry()
+        metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
+        fleet = Fleet(self.shelf, self.queues.all, self.queues.named, (self.sight,))
+        self.said = Said()
+        apply = Apply(cast(Api, self.api), cast(Events, self.said), expectations, metrics, self.clock)
+        self.controller = WarmPoolController(
+            stores=Stores(self.pools, Demand()),
+            queues=self.queues,
+            fleet=lambda pool: fleet,
+            virtual=fleet,
+            apply=apply,
+            checks=Checks(self.clock),
+            expectations=expectations,
+            metrics=metrics,
+            clock=self.clock,
+            now=lambda: self.time,
+            seed="s",
+        )
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def holds(self, *machines: Machine) -> None:
+        for m in machines:
+            self.queues.machines.put(m.key, replace(m, guest=None, node=None))
+            if m.guest is not None:
+                self.queues.guests.put(m.key, m.guest)
+
+    def forget(self, name: str, heard: Callable[[Machine | None, Machine | None], None]) -> None:
+        """It is gone from the stores."""
+        self.queues.guests.drop(("ns", name))
+        heard(self.queues.machines.drop(("ns", name)), None)
+
+    @property
+    def time(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds - 1000.0)
+
+    async def look(self) -> float | None:
+        return await self.controller.reconcile(KEY)
+
+
+async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
+    world = World(a_pool(3))
+    world.shelf.full = True
+    wait = await world.look()
+    assert wait is not None
+    assert wait <= 10
+    await world.look()
+    assert world.shelf.asked == 1
+    assert world.api.statuses[-1]["failures"]["lastReason"] == "FailedCreate"
+
+
+async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
+    def guest(name: str, **facts: Any) -> Guest:
+        return a_guest(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
+
+    world = World(pool := a_pool(2))
+    world.holds(*(machine(n, Warm.UNHEALTHY, guest=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    held = {"phase": "Scheduling", "trouble": "Unschedulable"}
+    world.holds(*(machine(n, Warm.PROVISIONING, guest=guest(n, **held)) for n in "mn"))
+    pauses: list[timedelta] = []
+    for name in "ab":
+        await world.look()
+        await world.look()
+        assert world.shelf.done[-1] == ("terminate", f"web-{name}")
+        assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "MassFailure")
+        pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
+        world.seconds += 180.0  # its guest takes its time to end, and who waits for its place is only looked at then
+        world.forget(
+            f"web-{name}", lambda *change: world.controller.machine_changed(lambda key, seconds: None, *change)
+        )
+        await world.look()
+        assert len(world.shelf.done) == len(pauses)
+        world.seconds += pauses[-1].total_seconds()
+    assert pauses[1] > pauses[0]
+    world.pools.put(KEY, replace(pool, spec=pool.spec.model_copy(update={"replicas": 0})))
+    for name in "mn":
+        world.forget(f"web-{name}", lambda *change: None)
+    await world.look()
+    assert world.api.statuses[-1]["failures"] is None, "who wants nothing has failed at nothing"
+
+
+async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> None:
+    world = World(a_pool(3))
+    world.shelf.full = True
+    await world.look()
+    world.shelf.full = False
+    world.pools.put(KEY, a_pool(3, template=OTHER_TEMPLATE))
+    await world.look()
+    assert [verb for verb, _ in world.shelf.done] == ["create"] * 3
+
+
+async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(a_pool(1))
+    world.holds(machine("web-1"))
+
+    def slow(seconds: float, look: Callable[..., Any]) -> Callable[..., Any]:
+        def looked(*given: Any) -> Any:
+            world.seconds += seconds
+            return look(*given)
+
+        return looked
+
+    monkeypatch.setattr(controller, "plan", slow(0.2, plan))
+    monkeypatch.setattr(controller, "status", slow(0.3, status))
+    await world.look()
+    pauses: list[float] = []
+    world.controller.machine_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
+    assert pauses == [pytest.approx(SHARE * 0.5)]
+
+
+def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
+    """The first one need not wait, nor whoever comes when all were served."""
+    world = World(pool := a_pool(0))
+    demand, pauses = world.controller.stores.demand, list[float]()
+    demand.subscribe(lambda uid: world.controller.demand_changed(lambda key, seconds: pauses.append(seconds), uid))
+    for waiting in (1, 2, 3, 0):
+        demand.wait(pool.uid, waiting)
+    assert pauses == [0.0, GATHER_SECONDS, GATHER_SECONDS, 0.0]
+
+
+async def test_a_restart_waits_for_the_pause_that_was_said() -> None:
+    failures = {"consecutive": 4, "lastReason": "FailedCreate", "nextRetryAt": "2026-11-21T12:01:00Z"}
+    world = World(a_pool(3, status={"failures": failures}))
+    await world.look()
+    assert world.shelf.asked == 0
+
+
+async def test_what_was_made_is_waited_for_and_not_made_twice() -> None:
+    world = World(a_pool(3))
+    await world.look()
+    await world.look()
+    assert world.shelf.asked == 3
+
+
+async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then() -> None:
+    world = World(a_pool(1))
+    world.holds(machine("a"))
+    await world.look()
+    said = world.api.statuses[-1]
+    world.pools.put(KEY, a_pool(1, status={k: v for k, v in said.items() if v is not None}))
+    world.seconds += 60
+    assert await world.look() == DEPTH_CHECK_SECONDS
+    assert len(world.api.statuses) == 1
+    assert world.shelf.done == []
+
+
+async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
+    world = World(a_pool(3, status={"availableReplicas": 2}))
+    world.holds(machine("a", Warm.UNHEALTHY))
+    world.sight.problem = "connection refused"
+    await world.look()
+    assert world.api.statuses == []
+    world.seconds += BLIND_SECONDS
+    await world.look()
+    assert world.shelf.asked == 0
+    assert world.shelf.done == []
+    (said,) = world.api.statuses
+    assert said["availableReplicas"] == 2, "what was seen last stays"
+    assert conditions(said)["Degraded"] == ("True", "MachinesUnseen")
+    world.sight.problem = None
+    await world.look()
+    assert world.shelf.asked == 3
+
+
+async def test_what_was_never_seen_is_not_counted_as_recovered() -> None:
+    world = World(a_pool(1))
+    world.sight.problem = "not looked at yet"
+    await world.look()
+    world.sight.problem = None
+    world.holds(machine("a"))
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web", "state": "Ready"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_recovered_total", labels) == 1
+
+
+async def test_a_server_that_is_busy_is_obeyed_and_named() -> None:
+    world = World(a_pool(3))
+    world.shelf.busy = Throttled("RequestLimitExceeded", retry_after_seconds=5.0)
+    with pytest.raises(Throttled):
+        await world.look()
+    (said,) = world.api.statuses
+    assert conditions(said)["Progressing"] == ("True", "Filling")
+    assert "RequestLimitExceeded" in next(c["message"] for c in said["conditions"] if c["type"] == "Progressing")
+    assert said["failures"] is None, "nobody's fault: no pause grows by it"
+
+
+async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:
+    world = World(a_pool(3))
+
+    def vanish() -> None:
+        if pool := world.pools.drop(KEY):
+            world.controller.pool_changed(lambda key, seconds: None, pool, None)
+
+    world.shelf.meanwhile = vanish
+    await world.look()
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_desired", labels) is None
+
+
+async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> None:
+    world = World(a_pool(3))
+    stray = machine("a", owner=machine("b", Warm.IN_USE).owner)
+    world.holds(stray)
+    world.pools.drop(KEY)
+    await world.look()
+    assert world.shelf.done == [("change", "web-a")]
+    assert world.said.reasons == ["Orphaned"], "of the machine: there is no pool to say it of"
+    labels = {"namespace": "ns", "warmpool": "web", "reason": "PoolGone"}
+    assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_orphaned_total", labels) == 1
+
+
+async def test_a_write_that_was_lost_is_tried_again() -> None:
+    world = World(a_pool(1))
+    world.holds(machine("a", Warm.PROVISIONING))
+    world.shelf.raises["web-a"] = Lost("somebody was first")
+    with pytest.raises(Unfinished):
+        await world.look()
+    del world.shelf.raises["web-a"]
+    await world.look()
+    assert world.shelf.done == [("change", "web-a")]
+
+
+async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> None:
+    world = World(a_pool(2))
+    world.holds(machine("a"), machine("b", Warm.UNHEALTHY))
+    await world.look()
+    await world.look()
+    labels = {"namespace": "ns", "warmpool": "web"}
+    found = {
+        state: world.registry.get_sample_value(
+            "kubevirt_poolhouse_warmpool_recovered_total", {**labels, "state": state}
+        )
+        for state in ("Ready", "Unhealthy")
+    }
+    assert found == {"Ready": 1, "Unhealthy": 1}
+    assert world.controller.stores.of(UID) is not None

@@ -1,0 +1,60 @@
+"""Names that never come back, and placements that are drawn by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from controllers.warmpool.naming import drawn, fresh
+from kinds.warmpool import Placement
+
+
+def test_names_are_new_for_every_look() -> None:
+    first, second = fresh("web", "seed.1", 100), fresh("web", "seed.2", 100)
+    assert len({*first, *second}) == 200
+    assert all(name.startswith("web-") and len(name) == len("web-") + 6 for name in first)
+    assert fresh("web", "seed.1", 100) == first, "a look that is repeated asks for the same"
+
+
+def test_a_name_that_is_taken_is_left_out() -> None:
+    (taken,) = fresh("web", "seed", 1)
+    assert taken not in fresh("web", "seed", 20, {taken})
+
+
+def test_none_is_wanted() -> None:
+    assert fresh("web", "seed", 0) == fresh("web", "seed", -3) == ()
+
+
+@pytest.mark.parametrize(
+    ("weights", "critical"),
+    [
+        # Of chi-square with one degree of freedom less than there are placements, at 0.1 %.
+        pytest.param([1, 1, 1], 13.82, id="equal"),
+        pytest.param([1, 2, 7], 13.82, id="weighted"),
+        pytest.param([1] * 10, 27.88, id="many"),
+    ],
+)
+@pytest.mark.parametrize("uid", ["a", "b", "c"])
+def test_placements_are_drawn_by_their_weights(weights: list[int], critical: float, uid: str) -> None:
+    placements = [Placement(name=f"p{n}", weight=weight) for n, weight in enumerate(weights)]
+    names = fresh("web", "seed", 3000)
+    found = Counter(drawn(uid, name, placements) for name in names)
+    expected = {f"p{n}": weight / sum(weights) * len(names) for n, weight in enumerate(weights)}
+    chi_square = sum((found[name] - many) ** 2 / many for name, many in expected.items())
+    assert chi_square < critical, found
+
+
+def test_a_draw_is_always_the_same() -> None:
+    placements = [Placement(name="east"), Placement(name="west")]
+    assert {drawn("u", "web-abc", placements) for _ in range(5)} == {drawn("u", "web-abc", placements)}
+
+
+def test_one_placement_is_always_drawn_and_none_is_nothing() -> None:
+    assert {drawn("u", name, [Placement(name="only")]) for name in fresh("web", "s", 50)} == {"only"}
+    assert drawn("u", "web-abc", []) == ""
+
+
+def test_a_placement_without_weight_is_never_drawn() -> None:
+    placements = [Placement(name="east", weight=0), Placement(name="west")]
+    assert {drawn("u", name, placements) for name in fresh("web", "s", 200)} == {"west"}

@@ -1,0 +1,714 @@
+"""What a warm pool does next: state → actions. Each row is a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.warmpool.orphaning import FINALIZER
+from controllers.warmpool.rate_limit import Failures
+from controllers.warmpool.snapshot import State, Vital
+from controllers.warmpool.warm_vm import NOBODY
+from kinds.warm import Warm
+from tests.controllers.warmpool.builders import (
+    CORDONED,
+    FAILED,
+    OTHER_TEMPLATE,
+    SILENT,
+    UNABLE,
+    a_guest,
+    a_pool,
+    ago,
+    doings,
+    failing,
+    machine,
+    state,
+    well,
+)
+
+MAKE = ("create", "Running")
+NEW = Warm.PROVISIONING
+OLD = a_pool(template=OTHER_TEMPLATE)
+ABROAD = {"guest": a_guest(trouble="Unschedulable", phase="Scheduling", holds=frozenset())}
+BROKEN = {"guest": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
+
+
+def old(name: str, was: Warm = Warm.READY, **facts: Any) -> Any:
+    return machine(name, was, of=OLD, **facts)
+
+
+def tired(name: str, **facts: Any) -> Any:
+    return machine(name, Warm.UNHEALTHY, check_failures=6, **facts)
+
+
+def ready(count: int) -> list[Any]:
+    return [machine(f"r{n}") for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(3), [MAKE] * 3, id="a new pool is filled"),
+        pytest.param(state(0), [], id="a pool of none makes none"),
+        pytest.param(state(3, *ready(3)), [], id="enough is enough"),
+        pytest.param(state(2, machine("a", NEW, guest=None), machine("b")), [], id="what is on its way counts"),
+        pytest.param(
+            state(2, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")), [], id="so does what can't be checked"
+        ),
+        pytest.param(state(1, machine("a", Warm.IN_USE)), [MAKE], id="what is claimed does not count"),
+        pytest.param(state(1, machine("a", Warm.ALLOCATING)), [MAKE], id="nor what is just being claimed"),
+        pytest.param(
+            state(1, machine("a", Warm.UNHEALTHY), health={"a": failing(9, period_over=False)}),
+            [MAKE],
+            id="nor what is unhealthy",
+        ),
+        pytest.param(state(1, machine("a", deleting=True)), [MAKE], id="nor what is being deleted"),
+        pytest.param(state(1, machine("a", orphaned="TemplateChanged", owner=NOBODY)), [MAKE], id="nor an orphan"),
+        pytest.param(
+            state(1, machine("a", owner=a_pool(uid="other").owner)),
+            [MAKE],
+            id="nor one that says it is ours and is not",
+        ),
+        pytest.param(state(0, demand=2), [MAKE] * 2, id="queued claims are filled for, even by a pool of none"),
+        pytest.param(state(a_pool(5, maxTotal=4), machine("a", Warm.IN_USE)), [MAKE] * 3, id="never above maxTotal"),
+        pytest.param(
+            state(a_pool(5, maxTotal=4), machine("a", Warm.IN_USE), making=2),
+            [MAKE],
+            id="nor with those being made for claims",
+        ),
+        pytest.param(
+            state(a_pool(5, maxTotal=2), *ready(2), machine("c", deleting=True)), [], id="those that go count there"
+        ),
+        pytest.param(
+            state(
+                a_pool(3, maxTotal=3, incompatiblePolicy="Orphan"),
+                *(old(f"o{n}", orphaned="TemplateChanged", owner=NOBODY) for n in range(3)),
+            ),
+            [MAKE] * 3,
+            id="orphans don't: they are nobody's",
+        ),
+        pytest.param(
+            state(a_pool(9, refill={"maxConcurrent": 4}), machine("a", NEW, guest=None)),
+            [MAKE] * 3,
+            id="so many at a time",
+        ),
+        pytest.param(state(9, tokens=2.7), [MAKE] * 2, id="no faster than the rate"),
+        pytest.param(state(3, settled=False), [], id="what was made must be seen before more is"),
+        pytest.param(state(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),
+        pytest.param(
+            state(a_pool(3, deletionTimestamp="2026-11-21T12:00:00Z")), [], id="a pool that goes makes nothing"
+        ),
+        pytest.param(state(3, failures=Failures(1, "FailedCreate", "no", ago(-5))), [], id="after a failure it waits"),
+        pytest.param(
+            state(3, failures=Failures(1, "FailedCreate", "no", ago(1))),
+            [MAKE] * 3,
+            id="and goes on when the pause is over",
+        ),
+        pytest.param(
+            state(3, failures=Failures(7, "FailedCreate", "no", ago(1))), [MAKE], id="after many it tries with one"
+        ),
+        pytest.param(
+            state(a_pool(3, refill={"breakerThreshold": 0}), failures=Failures(7, "x", "no", ago(1))),
+            [MAKE] * 3,
+            id="unless there is no breaker",
+        ),
+        pytest.param(
+            state(9, *(machine(f"b{n}", NEW, **BROKEN) for n in range(5)), failures=Failures(0, "", "", ago(-1))),
+            [],
+            id="while many fail to start, no more are made",
+        ),
+        pytest.param(
+            state(9, *(machine(f"b{n}", NEW, **ABROAD) for n in range(8))),
+            [MAKE],
+            id="for those that are held there is no breaker",
+        ),
+    ],
+)
+def test_filling(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+PAUSED_POOL = a_pool(1, standby={"mode": "Paused"})
+STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(1, machine("a", NEW)), [("move", "a", "Ready")], id="what is healthy gets ready"),
+        pytest.param(state(1, machine("a", NEW, guest=None)), [], id="what isn't is waited for"),
+        pytest.param(
+            state(a_pool(1, readiness={"minReadySeconds": 30}), machine("a", NEW), health={"a": well(29)}),
+            [],
+            id="not before it was healthy for long enough",
+        ),
+        pytest.param(
+            state(a_pool(1, readiness={"minReadySeconds": 30}), machine("a", NEW), health={"a": well(30)}),
+            [("move", "a", "Ready")],
+            id="but then",
+        ),
+        pytest.param(
+            state(1, machine("a", NEW), settled=False),
+            [("move", "a", "Ready")],
+            id="labels don't wait for what was made",
+        ),
+        pytest.param(
+            state(a_pool(1, paused=True), machine("a", NEW)),
+            [("move", "a", "Ready")],
+            id="a paused pool keeps its labels true",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", NEW, standby="Paused")),
+            [("move", "a", "PENDING_STANDBY")],
+            id="what is to be paused stands by first",
+        ),
+        pytest.param(
+            state(
+                a_pool(1, standby={"mode": "Paused", "warmupSeconds": 60}),
+                machine("a", NEW, standby="Paused"),
+                health={"a": well(59)},
+            ),
+            [],
+            id="but only when it has warmed up",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused")),
+            [("rest", "a", "Paused")],
+            id="then it is paused",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", guest=a_guest(paused="PausedByUser"))),
+            [("move", "a", "Ready")],
+            id="and is Ready when it is",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", guest=None, strategy="Halted")),
+            [("rest", "a", "Running")],
+            id="one that is stopped has to be started to be paused",
+        ),
+        pytest.param(
+            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped")),
+            [("rest", "a", "Stopped")],
+            id="another is stopped",
+        ),
+        pytest.param(
+            state(
+                STOPPED_POOL,
+                machine("a", Warm.STANDING_BY, standby="Stopped", guest=a_guest(deleting=True), strategy="Halted"),
+            ),
+            [("rest", "a", "Stopped")],
+            id="which takes its time",
+        ),
+        pytest.param(
+            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped", guest=None, strategy="Halted")),
+            [("move", "a", "Ready")],
+            id="and is then Ready",
+        ),
+    ],
+)
+def test_ripening(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+LATE = {"since": ago(901), "guest": None}
+TIRED = {"a": failing(9)}
+WORN = {name: failing(9) for name in "abc"}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(1, machine("a"), health={"a": failing(2)}), [], id="a check may fail"),
+        pytest.param(
+            state(1, machine("a"), health={"a": failing(3)}), [("move", "a", "Unhealthy")], id="three make it unhealthy"
+        ),
+        pytest.param(
+            state(1, machine("a", node=SILENT)),
+            [("move", "a", "Unknown")],
+            id="a check that can't be made leaves it unknown at once",
+        ),
+        pytest.param(state(1, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="what is unknown is left alone"),
+        pytest.param(state(0, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="even where it is one too many"),
+        pytest.param(
+            state(1, machine("a", Warm.UNKNOWN, node=SILENT, since=ago(301))),
+            [("move", "a", "Unhealthy")],
+            id="until its node is given up",
+        ),
+        pytest.param(state(1, machine("a", Warm.UNKNOWN)), [("move", "a", "Ready")], id="it comes back by itself"),
+        pytest.param(
+            state(1, machine("a", Warm.UNHEALTHY, check_failures=2), machine("b"), health={"a": failing(5)}),
+            [("count", "a", 3)],
+            id="what is unhealthy is counted",
+        ),
+        pytest.param(
+            state(
+                1,
+                machine("a", Warm.UNHEALTHY, check_failures=2),
+                machine("b"),
+                health={"a": failing(5, period_over=False)},
+            ),
+            [],
+            id="once a period",
+        ),
+        pytest.param(
+            state(1, tired("a"), machine("b"), health=TIRED),
+            [("terminate", "a", "Unhealthy")],
+            id="and goes after enough periods",
+        ),
+        pytest.param(
+            state(1, tired("a"), health=TIRED),
+            [],
+            id="but not while none is well: that is not the machine",
+        ),
+        pytest.param(
+            state(0, tired("a"), health=TIRED),
+            [("terminate", "a", "Unhealthy")],
+            id="unless none is wanted",
+        ),
+        pytest.param(
+            state(1, *map(tired, "ab"), machine("r"), health=WORN),
+            [("terminate", "a", "Unhealthy"), ("terminate", "b", "Unhealthy")],
+            id="or as many are well as are wanted",
+        ),
+        pytest.param(
+            state(a_pool(1, paused=True), tired("a"), machine("b"), health=TIRED),
+            [],
+            id="nor from a paused pool",
+        ),
+        pytest.param(
+            state(1, machine("a", Warm.UNHEALTHY)),
+            [("move", "a", "PENDING_WARMPOOL_PROVISIONING"), MAKE],
+            id="what answers again is checked anew",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", standby="Paused", guest=a_guest())),
+            [("move", "a", "PENDING_STANDBY")],
+            id="what should be paused and runs well is paused again",
+        ),
+        pytest.param(
+            state(PAUSED_POOL, machine("a", NEW, standby="Paused", guest=a_guest(paused="PausedByUser"))),
+            [("rest", "a", "Running")],
+            id="what recovered in its sleep is woken to be checked",
+        ),
+        pytest.param(
+            state(1, machine("a", NEW, **LATE)),
+            [("terminate", "a", "ReadinessTimeout")],
+            id="what does not get ready in time goes",
+        ),
+        pytest.param(
+            state(1, machine("a", NEW, **{**LATE, **ABROAD})), [], id="what the cluster has no room for is not late"
+        ),
+        pytest.param(
+            state(1, machine("a", NEW, **LATE), health={"a": failing(held_ago=899)}),
+            [],
+            id="nor what it had no room for until a moment ago",
+        ),
+        pytest.param(
+            state(5, *(machine(f"a{n}", NEW, **{**LATE, **BROKEN}) for n in range(5))),
+            [("terminate", "a0", "ReadinessTimeout")],
+            id="where all are late, one is replaced",
+        ),
+        pytest.param(
+            state(
+                5,
+                *(machine(f"a{n}", NEW, **{**LATE, **BROKEN}) for n in range(5)),
+                failures=Failures(5, "", "", ago(-9)),
+            ),
+            [],
+            id="and the next one after a pause",
+        ),
+        pytest.param(
+            state(1, machine("a", Warm.STANDING_BY, standby="Stopped", since=ago(901))),
+            [("move", "a", "Unhealthy")],
+            id="what can't be stopped is unhealthy",
+        ),
+        pytest.param(
+            state(1, machine("a", claim_uid="c")),
+            [("terminate", "a", "Contradiction")],
+            id="Ready with a claim is impossible",
+        ),
+        pytest.param(
+            state(0, machine("a", Warm.IN_USE, owner=a_pool().owner)),
+            [],
+            id="whoever writes owner references takes nobody's machine",
+        ),
+        pytest.param(
+            state(1, machine("a", owner=NOBODY)), [("orphan", "a", "Disowned")], id="a machine that was taken from us"
+        ),
+        pytest.param(
+            state(0, machine("a", Warm.TERMINATING)), [("terminate", "a", "Marked")], id="what was marked goes"
+        ),
+        pytest.param(
+            state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)), [], id="what is claimed is not touched"
+        ),
+        pytest.param(
+            state(1, machine("a"), health={"a": Vital()}), [], id="what a process that has just begun has not asked yet"
+        ),
+    ],
+)
+def test_healing(observed: State, expected: list[Any]) -> None:
+    assert [each for each in doings(observed) if each != MAKE or MAKE in expected] == expected
+
+
+NO_QUOTA = {"reason": "CapacityExhausted", "message": "exceeded quota"}
+HELD_BACK = machine("n", NEW, **ABROAD)
+GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="the only one that may be goes",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), machine("a", Warm.UNHEALTHY, check_failures=5), health=WORN),
+            [("count", "a", 6)],
+            id="not before it has been waited for",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=4), tired("a"), tired("b", since=ago(90)), tired("c"), machine("r"), health=WORN),
+            [("terminate", "b", "NoRoom")],
+            id="of many one, the longest unhealthy",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("a", deleting=True), health=WORN),
+            [],
+            id="the next one not while that goes",
+        ),
+        pytest.param(state(a_pool(3, maxTotal=3), *map(tired, "bc"), health=WORN), [MAKE], id="nor when it has gone"),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n", NEW, guest=None), health=WORN),
+            [],
+            id="nor before another in its place shows what that is worth",
+        ),
+        pytest.param(
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n"), health=WORN),
+            [("terminate", "b", "NoRoom")],
+            id="but then",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health=WORN, settled=False),
+            [],
+            id="what was removed is seen first",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), tired("a"), machine("u", Warm.UNKNOWN, node=SILENT), health=WORN),
+            [],
+            id="none while one can't be checked",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1), tired("a"), health={"a": Vital(UNABLE, UNABLE)}),
+            [],
+            id="and none that can't be checked any more",
+        ),
+        pytest.param(
+            state(a_pool(1, maxTotal=1, paused=True), tired("a"), health=WORN), [], id="a paused pool keeps it"
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, replace(HELD_BACK, uid="o"), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="one goes where the cluster has no room for others",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, failures=Failures(1, "NoRoom", "", ago(-5)), health=WORN),
+            [],
+            id="the next one after a pause",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), HELD_BACK, machine("m", NEW, guest=None), health=WORN),
+            [],
+            id="nor while there is room for one",
+        ),
+        pytest.param(
+            state(1, *map(tired, "ab"), replace(HELD_BACK, guest=GATED), health=WORN),
+            [],
+            id="not for one that somebody gates",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), failures=Failures(2, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            [("terminate", "a", "NoRoom")],
+            id="or where the quota is used up",
+        ),
+        pytest.param(
+            state(2, *map(tired, "ab"), failures=Failures(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            [MAKE] * 2,
+            id="which is asked twice",
+        ),
+        pytest.param(
+            state(2, tired("b"), failures=Failures(2, "NoRoom", "a was deleted", ago(1)), health=WORN),
+            [MAKE] * 2,
+            id="which is then tried again",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), machine("a", node=CORDONED), machine("b", node=CORDONED)),
+            [("terminate", "a", "NoRoom")],
+            id="so does one on a cordoned node",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=2), machine("b", node=CORDONED), machine("n", NEW, guest=None)),
+            [],
+            id="and the next when there is another",
+        ),
+        pytest.param(
+            state(a_pool(2, maxTotal=3), machine("a", node=CORDONED), machine("b")),
+            [MAKE],
+            id="none where there is room for one more",
+        ),
+        pytest.param(
+            state(2, machine("a", node=CORDONED), HELD_BACK, machine("b")),
+            [],
+            id="a cordoned node has no room for others",
+        ),
+    ],
+)
+def test_making_room(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(1, machine("a", born=ago(9)), machine("b", born=ago(5))), ["b"], id="the youngest goes"),
+        pytest.param(
+            state(1, machine("a", NEW, guest=None), machine("b", born=ago(1))),
+            ["a"],
+            id="after those that are not ready",
+        ),
+        pytest.param(
+            state(1, machine("a", node=CORDONED), machine("b")), ["a"], id="and those that can't be given away"
+        ),
+        pytest.param(
+            state(1, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")), ["b"], id="what is unknown stays"
+        ),
+        pytest.param(
+            state(1, machine("a"), machine("b"), settled=False), [], id="what was removed must be seen before more is"
+        ),
+        pytest.param(state(a_pool(1, paused=True), *ready(3)), [], id="a paused pool removes nothing"),
+        pytest.param(state(1, *ready(2), demand=1), [], id="what queued claims wait for stays"),
+        pytest.param(
+            state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)),
+            [],
+            id="what is claimed is nobody's to remove",
+        ),
+    ],
+)
+def test_trimming(observed: State, expected: list[str]) -> None:
+    assert [each[1] for each in doings(observed) if each[0] == "terminate"] == expected
+
+
+FOUR_OLD = [old(f"o{n}", born=ago(100 - n)) for n in range(4)]
+ONE_AWAY = {"rollingUpdate": {"maxUnavailable": 1}}
+OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(4, *FOUR_OLD), [("terminate", "o0", "Outdated")], id="a quarter at a time, the oldest first"
+        ),
+        pytest.param(
+            state(4, *FOUR_OLD[1:], machine("n", NEW, guest=None)), [], id="the next when the first is replaced"
+        ),
+        pytest.param(state(4, *FOUR_OLD[1:], machine("n")), [("terminate", "o1", "Outdated")], id="namely then"),
+        pytest.param(
+            state(4, *FOUR_OLD[:3], old("p", NEW, guest=None)),
+            [("terminate", "p", "Outdated")],
+            id="one that serves nobody goes at once",
+        ),
+        pytest.param(
+            state(4, *FOUR_OLD[:3], old("p", Warm.UNKNOWN, node=SILENT)), [], id="but not one that could not be checked"
+        ),
+        pytest.param(state(1, old("o")), [("terminate", "o", "Outdated")], id="of one, one may be missing"),
+        pytest.param(
+            state(a_pool(1, updateStrategy={"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 1}}), old("o")),
+            [MAKE],
+            id="unless there may be one more",
+        ),
+        pytest.param(
+            state(
+                a_pool(1, updateStrategy={"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 1}}),
+                old("o"),
+                machine("n"),
+            ),
+            [("terminate", "o", "Outdated")],
+            id="then the old one goes last",
+        ),
+        pytest.param(
+            state(a_pool(4, updateStrategy={"type": "Recreate"}), *FOUR_OLD),
+            [("terminate", f"o{n}", "Outdated") for n in range(4)],
+            id="Recreate takes all",
+        ),
+        pytest.param(
+            state(a_pool(4, updateStrategy={"type": "OnReplenish"}), *FOUR_OLD), [], id="OnReplenish takes none"
+        ),
+        pytest.param(
+            state(a_pool(4, updateStrategy={"type": "OnReplenish"}), *FOUR_OLD[:3]),
+            [MAKE],
+            id="and makes new ones of the new",
+        ),
+        pytest.param(
+            state(a_pool(4, incompatiblePolicy="Orphan"), *FOUR_OLD),
+            [("orphan", "o0", "TemplateChanged")],
+            id="or leaves them to themselves",
+        ),
+        pytest.param(
+            state(a_pool(4, status=OVERDUE), *FOUR_OLD[1:], machine("n"), machine("m", NEW, guest=None)),
+            [("terminate", "m", "Excess")],
+            id="what is too many goes before anything is replaced",
+        ),
+        pytest.param(
+            state(
+                a_pool(
+                    4,
+                    status=OVERDUE,
+                    updateStrategy={"rollingUpdate": {"maxUnavailable": 3}, "progressDeadlineSeconds": 600},
+                ),
+                *FOUR_OLD[:3],
+                machine("m", NEW, guest=None),
+            ),
+            [],
+            id="a rollout that does not get on is stopped, and the old go on serving",
+        ),
+        pytest.param(
+            state(a_pool(4, expiry={"maxAgeSeconds": 500}), *(machine(f"e{n}", born=ago(600 - n)) for n in range(4))),
+            [("terminate", "e0", "Expired")],
+            id="what is too old is replaced likewise",
+        ),
+        pytest.param(
+            state(a_pool(2, expiry={"maxAgeSeconds": 500}), machine("a", born=ago(400)), machine("b", born=ago(1))),
+            [],
+            id="not before its time",
+        ),
+        pytest.param(
+            state(2, machine("a", node=CORDONED), machine("b")),
+            [MAKE],
+            id="what is on a cordoned node is replaced first",
+        ),
+        pytest.param(
+            state(2, machine("a", node=CORDONED), machine("b"), machine("c")),
+            [("terminate", "a", "NodeLeaving")],
+            id="and goes then",
+        ),
+        pytest.param(
+            state(
+                2, machine("a", NEW, node=CORDONED, guest=a_guest(phase="Scheduled", holds=frozenset())), machine("b")
+            ),
+            [("terminate", "a", "NodeLeaving"), MAKE],
+            id="one that is not ready yet goes at once",
+        ),
+    ],
+)
+def test_rolling(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+def test_a_template_that_comes_back_finds_its_machines_again() -> None:
+    there, back = a_pool(2, template=OTHER_TEMPLATE), a_pool(2)
+    machines = [machine("a"), machine("b")]
+    assert doings(state(there, *machines))[0] == ("terminate", "a", "Outdated")
+    assert doings(state(back, *machines)) == []
+
+
+MIXED = a_pool(3, standby={"mode": "Paused", "hotReplicas": 1})
+COLD = {"standby": "Paused"}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            state(MIXED),
+            [("create", "Running"), ("create", "Paused"), ("create", "Paused")],
+            id="some are hot from the beginning",
+        ),
+        pytest.param(state(MIXED, machine("h"), machine("a", **COLD), machine("b", **COLD)), [], id="and stay so"),
+        pytest.param(
+            state(
+                MIXED, machine("h", Warm.IN_USE), machine("a", born=ago(9), **COLD), machine("b", born=ago(5), **COLD)
+            ),
+            [("create", "Paused"), ("move", "a", "PENDING_STANDBY", "Running")],
+            id="one that is claimed is followed by one that is woken",
+        ),
+        pytest.param(
+            state(
+                MIXED, machine("w", Warm.STANDING_BY, guest=None), machine("a", **COLD), machine("n", NEW, guest=None)
+            ),
+            [("rest", "w", "Running"), ("move", "n", "PENDING_WARMPOOL_PROVISIONING", "Paused")],
+            id="who comes too late to be hot learns where to go",
+        ),
+        pytest.param(
+            state(a_pool(2, standby={"mode": "Stopped"}), machine("a"), machine("b", **COLD)),
+            [("move", "a", "PENDING_STANDBY", "Stopped")],
+            id="another mode moves no more at a time than may be missing",
+        ),
+        pytest.param(
+            state(a_pool(8, standby={"mode": "Paused"}), *ready(8)),
+            [("move", f"r{n}", "PENDING_STANDBY", "Paused") for n in range(2)],
+            id="of many a quarter",
+        ),
+        pytest.param(
+            state(
+                a_pool(8, standby={"mode": "Paused"}),
+                *ready(6),
+                *(machine(f"s{n}", Warm.STANDING_BY, **COLD) for n in range(2)),
+            ),
+            [("rest", "s0", "Paused"), ("rest", "s1", "Paused")],
+            id="and the next when these are back",
+        ),
+        pytest.param(
+            state(a_pool(2), machine("a"), machine("b", **COLD)),
+            [("move", "b", "PENDING_STANDBY", "Running")],
+            id="also back",
+        ),
+    ],
+)
+def test_tiers(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+ORPHANING = {"deletionPolicy": "Orphan"}
+GOING = {**ORPHANING, "deletionTimestamp": ago(1), "finalizers": [FINALIZER]}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(state(a_pool(0, **ORPHANING)), [("hold", True)], id="a pool that orphans is held"),
+        pytest.param(state(a_pool(0, **ORPHANING, finalizers=["x", FINALIZER])), [], id="once"),
+        pytest.param(
+            state(a_pool(0, finalizers=[FINALIZER])), [("hold", False)], id="and let go when it changes its mind"
+        ),
+        pytest.param(
+            state(a_pool(1, **GOING), machine("a"), machine("b", Warm.IN_USE)),
+            [("orphan", "a", "PoolDeleted")],
+            id="its machines are orphaned, claimed ones are not its",
+        ),
+        pytest.param(state(a_pool(1, **GOING), machine("b", Warm.IN_USE)), [("hold", False)], id="then it may go"),
+        pytest.param(
+            state(a_pool(1, deletionTimestamp=ago(1)), machine("a")), [], id="others leave it to the garbage collector"
+        ),
+    ],
+)
+def test_leaving(observed: State, expected: list[Any]) -> None:
+    assert doings(observed) == expected
+
+
+def test_one_machine_gets_one_action() -> None:
+    """Each is made of the machine as it was seen: the second would only fail."""
+    pool = a_pool(2, standby={"mode": "Paused"}, template=OTHER_TEMPLATE)
+    machines = [machine("a"), machine("b", NEW), machine("c", node=SILENT), machine("d", Warm.UNHEALTHY)]
+    acted = [each[1] for each in doings(state(pool, *machines)) if each[0] not in ("create", "hold")]
+    assert len(acted) == len(set(acted))
+
+
+def test_unable_and_failed_are_told_apart() -> None:
+    m = machine("a")
+    assert doings(state(1, m, health={"a": Vital(UNABLE, UNABLE)})) == [("move", "a", "Unknown")]
+    assert doings(state(1, m, health={"a": Vital(FAILED, FAILED, failing=3)})) == [("move", "a", "Unhealthy")]
+    assert replace(m, deleting=True) not in state(1, replace(m, deleting=True)).members

@@ -1,0 +1,60 @@
+"""How fast a pool is filled, and how patient it is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controllers.warmpool.rate_limit import NO_FAILURES, Bucket, Failures
+from kinds.warmpool import PoolFailures, Refill, WarmPoolStatus
+from tests.controllers.warmpool.builders import NOW, ago
+
+REFILL = Refill(backoff_seconds=10, max_backoff_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "rate", "expected"),
+    [
+        pytest.param(0, 0.5, 50, 25, id="it fills with time"),
+        pytest.param(40, 5, 50, 50, id="and holds what a second gives"),
+        pytest.param(0, 1, 0.5, 0.5, id="slowly where little is allowed"),
+        pytest.param(0, 9, 0.5, 1, id="but always one in the end"),
+        pytest.param(3, -100, 50, 3, id="a clock that goes back takes nothing"),
+    ],
+)
+def test_the_bucket(tokens: float, seconds: float, rate: float, expected: float) -> None:
+    assert Bucket(tokens, 1000).filled(rate, 1000 + seconds).tokens == expected
+
+
+def test_what_was_made_is_taken_from_it() -> None:
+    assert Bucket.full(50, 0).spent(20).tokens == 30
+    assert Bucket.full(50, 0).spent(80).tokens == 0
+
+
+def test_pauses_grow_up_to_the_longest() -> None:
+    failures, pauses = NO_FAILURES, []
+    for _ in range(6):
+        failures = failures.failed("FailedCreate", "no", NOW, REFILL, "uid")
+        pauses.append(failures.seconds_until_due(NOW) or 0)
+    assert failures.consecutive == 6
+    assert all(7 <= pauses[0] <= 10 for _ in pauses)
+    assert pauses[1] > pauses[0]
+    assert max(pauses) <= 60
+
+
+def test_it_is_due_when_the_pause_is_over() -> None:
+    failed = NO_FAILURES.failed("FailedCreate", "no", NOW, REFILL, "uid")
+    assert not failed.due(NOW)
+    assert failed.due(NOW + timedelta(seconds=10))
+    assert NO_FAILURES.due(NOW)
+
+
+def test_a_restart_reads_what_was_said() -> None:
+    said = PoolFailures(consecutive=3, last_reason="FailedCreate", last_message="no", next_retry_at=ago(-5))
+    assert Failures.read(WarmPoolStatus(failures=said)) == Failures(3, "FailedCreate", "no", ago(-5))
+    assert Failures.read(WarmPoolStatus()) == NO_FAILURES
+
+
+def test_an_endless_message_is_cut() -> None:
+    assert len(NO_FAILURES.failed("x", "m" * 100_000, NOW, REFILL, "uid").message) == 1000

@@ -1,0 +1,126 @@
+"""What is read from a VM's labels, and who may be given away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.warmpool.node import node
+from controllers.warmpool.vmi import guest
+from controllers.warmpool.warm_vm import Machine, seconds_since, unfit
+from controllers.warmpool.warm_vm import machine as view
+from kinds import meta
+from kinds.warm import Warm
+from tests.controllers.warmpool.builders import CORDONED, NOW, SILENT, a_guest, ago, machine
+
+LABELS = {
+    meta.WARM_STATE: "Ready",
+    meta.WARM_POOL: "web",
+    meta.POOL_UID: "p",
+    meta.TEMPLATE_HASH: "v1.abc",
+    meta.PLACEMENT: "east",
+    meta.STANDBY: "Paused",
+}
+
+
+def document(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": "ns", "name": "web-a", "uid": "u", "resourceVersion": "7", **metadata}}
+
+
+def test_everything_is_read_from_the_machine_itself() -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "x"},
+        {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "VirtualMachineWarmPool", "name": "web", "uid": "p"}
+        | {"controller": True},
+    ]
+    annotations = {meta.STATE_SINCE: "2026-11-21T12:00:00Z", meta.CHECK_FAILURES: "4", meta.ACTIVATED_AT: "x"}
+    found = view(document(labels=LABELS, annotations=annotations, ownerReferences=owners))
+    assert (found.state, found.pool, found.pool_uid, found.standby) == (Warm.READY, "web", "p", "Paused")
+    assert (found.template_hash, found.placement, found.resource_version) == ("v1.abc", "east", "7")
+    assert (found.since, found.check_failures, found.activated) == ("2026-11-21T12:00:00Z", 4, True)
+    assert found.owned_by("p")
+    assert [each.kind for each in found.others] == ["ConfigMap"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        pytest.param({meta.WARM_STATE: "Redy"}, {}, id="a word that is no state"),
+        pytest.param({meta.WARM_STATE: "Ready", meta.STANDBY: "Asleep"}, {meta.CHECK_FAILURES: "many"}, id="nonsense"),
+        pytest.param({}, {meta.CHECK_FAILURES: "9" * 5000}, id="a number of which Python makes none"),
+        pytest.param(None, None, id="nothing"),
+    ],
+)
+def test_whatever_is_wrong_in_it_counts_as_nothing(labels: Any, annotations: Any) -> None:
+    found = view(document(labels=labels, annotations=annotations))
+    assert found.state in (None, Warm.READY)
+    assert (found.standby, found.check_failures, found.owner.uid) == ("Running", 0, "")
+
+
+@pytest.mark.parametrize("since", ["yesterday", "", "2026-11-21T12:00:00", "2026-13-41T12:00:00Z", "²"])
+def test_an_annotation_that_is_no_time_ages_the_machine_from_its_birth(since: str) -> None:
+    found = view(document(annotations={meta.STATE_SINCE: since}, creationTimestamp=ago(60)))
+    assert seconds_since(found.since, NOW) == 60
+
+
+PAUSED = machine("a", standby="Paused")
+STOPPED = machine("a", standby="Stopped")
+
+
+@pytest.mark.parametrize(
+    ("m", "why"),
+    [
+        pytest.param(machine("a"), "", id="a healthy one that runs is given away"),
+        pytest.param(PAUSED, "", id="so is one that is paused"),
+        pytest.param(STOPPED, "", id="and one that is stopped"),
+        pytest.param(machine("a", Warm.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"),
+        pytest.param(machine("a", Warm.UNKNOWN), "Unknown", id="not one that could not be checked"),
+        pytest.param(machine("a", claim_uid="c"), "has a claim", id="not one with a claim"),
+        pytest.param(machine("a", deleting=True), "being deleted", id="not one that goes"),
+        pytest.param(machine("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
+        pytest.param(machine("a", guest=None), "does not run", id="not one whose run has gone"),
+        pytest.param(machine("a", guest=a_guest(deleting=True)), "ending", id="not one that is shutting down"),
+        pytest.param(machine("a", guest=a_guest(migrating=True)), "migrated", id="not one that is being moved"),
+        pytest.param(machine("a", guest=a_guest(holds=frozenset())), "not Ready", id="not one that is not ready"),
+        pytest.param(machine("a", guest=a_guest(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
+        pytest.param(machine("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
+        pytest.param(machine("a", node=SILENT), "does not answer", id="not one on a node that is silent"),
+        pytest.param(replace(PAUSED, guest=a_guest()), "not paused", id="one that should be paused and runs"),
+        pytest.param(replace(PAUSED, guest=a_guest(paused="PausedIOError")), "PausedIOError", id="or has an error"),
+        pytest.param(replace(STOPPED, guest=a_guest()), "not stopped", id="one that should be stopped and runs"),
+    ],
+)
+def test_who_may_be_given_away(m: Machine, why: str) -> None:
+    assert (why in unfit(m)) if why else unfit(m) == ""
+
+
+def test_an_instance_is_read_in_its_own_words() -> None:
+    conditions = [
+        {"type": "Ready", "status": "False"},
+        {"type": "Paused", "status": "True", "reason": "PausedByUser"},
+        {"type": "AgentConnected", "status": "True"},
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"},
+    ]
+    status = {"phase": "Running", "nodeName": "n", "conditions": conditions, "migrationState": {"completed": False}}
+    status["interfaces"] = [{"name": "a"}, {"ipAddress": "10.0.0.7"}]
+    found = guest({"metadata": {"name": "vm"}, "status": status})
+    assert (found.paused, found.agent, found.ready) == ("PausedByUser", True, False)
+    assert (found.trouble, found.message, found.node) == ("Unschedulable", "0/2 nodes", "n")
+    assert (found.addresses, found.migrating) == (("10.0.0.7",), True)
+    assert guest({"metadata": {"name": "vm"}}).phase == ""
+
+
+@pytest.mark.parametrize(
+    ("document", "ready", "leaving"),
+    [
+        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, True, False, id="well"),
+        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False, False, id="silent"),
+        pytest.param({"spec": {"unschedulable": True}}, True, True, id="cordoned"),
+        pytest.param({"spec": {"taints": [{"key": "kubevirt.io/drain"}]}}, True, True, id="being drained"),
+    ],
+)
+def test_a_node(document: dict[str, Any], ready: bool, leaving: bool) -> None:
+    found = node({"metadata": {"name": "n"}, **document})
+    assert (found.ready, found.leaving) == (ready, leaving)

@@ -26,7 +26,7 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 
 from tests.webhook.builders import review
-from tests.webhook.stand_in import filled
+from tests.webhook.fake_defaulter import filled
 
 Json = dict[str, Any]
 
@@ -92,16 +92,16 @@ def mutate() -> Any:
     from defaulter.contract import Defaulter
     from runtime.breaker import Breaker
     from webhook.admission import Admission
-    from webhook.app import Service, app
-    from webhook.ask import Ask
+    from webhook.app import WebhookParts, app
+    from webhook.ask import DefaultingHandler
     from webhook.metrics import Metrics
 
     connector = aiohttp.TCPConnector(limit=64)
     defaulter = Defaulter(os.environ["DEFAULTER"], 2.0, aiohttp.ClientSession(connector=connector))
-    ask = Ask(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
+    ask = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
     metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
     nobody: Any = None
-    return app(Service(Admission(ask=ask, judges=()), nobody, nobody, metrics))
+    return app(WebhookParts(Admission(ask=ask, judges=()), nobody, nobody, metrics))
 
 
 class Canned(asyncio.Protocol):

@@ -54,7 +54,7 @@ def explain(
     cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
 ) -> None:
     """Say which policy VM (vmi/NAME, vm/NAME or NAME) obeys, who came after it and why, and each setting that holds."""
-    from webhook.explain import Explain, Unanswerable, question
+    from webhook.explain import InvalidQuestion, PolicyExplainer, parse_question
 
     kind, name = meant(vm, "VirtualMachineInstance", "VirtualMachine")
     asked = {
@@ -64,9 +64,9 @@ def explain(
         "withPolicies": [each.document for each in _policies(sources)],
     }
     try:
-        checked = question(asked)
-        told = cluster.run(lambda api: Explain(api).told(checked))
-    except Unanswerable as wrong:
+        checked = parse_question(asked)
+        told = cluster.run(lambda api: PolicyExplainer(api).told(checked))
+    except InvalidQuestion as wrong:
         if wrong.status == NOT_FOUND:
             paths = {each.path for each in wrong.problems}
             raise Failed(_not_found(kind, name, cluster.namespace, paths)) from None
@@ -114,9 +114,10 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from kinds.policy import POLICY
     from kinds.policy_checks import contender, rivals, ties
     from kinds.precedence import lives
-    from webhook.explain import INSTANCES, NAMESPACES, Explain
+    from runtime.resource import VMIS
+    from webhook.explain import NAMESPACES, PolicyExplainer
 
-    before = await Explain(api).surroundings()
+    before = await PolicyExplainer(api).surroundings()
     after = before.having(documents).without(*gone)
     unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
     if unknown:
@@ -128,7 +129,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     namespaces, _ = await api.list(NAMESPACES)
     instances = [
         (each["metadata"]["namespace"], each["metadata"]["name"], each["metadata"].get("labels") or {})
-        async for page, _ in api.pages(INSTANCES, page=PAGE)
+        async for page, _ in api.pages(VMIS, page=PAGE)
         for each in page
         if lives(each)
     ]

@@ -61,6 +61,10 @@ class Resource:
         return "/" + "/".join(quote(part, safe=":") for part in parts)
 
 
+VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+
+
 def key_of(document: dict[str, object]) -> Key:
     metadata = document["metadata"]
     assert isinstance(metadata, dict)

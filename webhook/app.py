@@ -21,18 +21,18 @@ from service.server import health
 from webhook.admission import Admission
 from webhook.body import Unreadable
 from webhook.dryrun import Answer, DryRun, Operation
-from webhook.explain import Explain
+from webhook.explain import PolicyExplainer
 from webhook.intake import Intake
-from webhook.limits import Callers
 from webhook.metrics import Metrics
-from webhook.review import Request, Verdict, answer, read
+from webhook.rate_limit import RateLimiter
+from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review, to_admission_review
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
 
-class Telling(Protocol):
+class QueryAnswer(Protocol):
     """An answer to a person's question, as `dryrun.Answer`."""
 
     @property
@@ -43,36 +43,36 @@ class Telling(Protocol):
     def retry_after_seconds(self) -> float | None: ...
 
 
-Question = Callable[[Http, Json, str], Awaitable[Telling]]
+Question = Callable[[Http, Json, str], Awaitable[QueryAnswer]]
 """(request, its document, the caller's token)"""
-Review = Callable[[Request], Awaitable[Verdict]]
+Review = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
 
 @dataclass
-class Service:
+class WebhookParts:
     """Everything that the routes need."""
 
     admission: Admission
     dry_run: DryRun
-    explain: Explain
+    explain: PolicyExplainer
     metrics: Metrics
     intake: Intake = field(default_factory=Intake)
-    callers: Callers = field(default_factory=lambda: Callers(per_second=20, burst=60))
+    callers: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
     questions_at_once: int = 32
     """whoever makes up a token for each request is never the same caller: together they cost so much and no more"""
 
 
-def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
+def app(service: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
     api = FastAPI(title="Poolhouse admission", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     routes = Routes(service)
 
-    async def validate(request: Request) -> Verdict:
+    async def validate(request: AdmissionRequest) -> AdmissionResponse:
         return service.admission.validate(request)
 
     async def dry_run(http: Http, document: Json, token: str) -> Answer:
         return await service.dry_run.answer(document, token, _operation(http))
 
-    async def explain(http: Http, document: Json, token: str) -> Telling:
+    async def explain(http: Http, document: Json, token: str) -> QueryAnswer:
         return await service.explain.answer(document, token)
 
     # Plain routes: what a request is, we know better than a signature can say, and each one saved is a VM sooner.
@@ -93,7 +93,7 @@ def app(service: Service, ready: Callable[[], Mapping[str, str] | None] = lambda
 
 
 class Routes:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: WebhookParts) -> None:
         self._service = service
         self._under_way = 0
 
@@ -104,9 +104,9 @@ class Routes:
             began = perf_counter()
             try:
                 async with self._service.intake.document(http) as document:
-                    request = read(document)
+                    request = from_admission_review(document)
                     verdict = await decide(request)
-                    response = JSONResponse(answer(request, verdict))
+                    response = JSONResponse(to_admission_review(request, verdict))
             except Unreadable as error:
                 return self._unreadable(http, error)
             metrics.reviewed(entry, request, verdict, perf_counter() - began)
@@ -150,7 +150,7 @@ class Routes:
         return _told(Answer(error.status, (Problem("", error.message),), retry_after_seconds=error.retry_after_seconds))
 
 
-def _told(told: Telling) -> Response:
+def _told(told: QueryAnswer) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if told.status == 401 else {}
     if told.retry_after_seconds is not None:
         headers["Retry-After"] = str(max(1, math.ceil(told.retry_after_seconds)))

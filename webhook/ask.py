@@ -11,14 +11,14 @@ from apimachinery.problem import Problem
 from defaulter.contract import Away, DefaultingResponse, Macs, Overreached, Refused
 from runtime.breaker import Breaker
 from webhook import defaulting
-from webhook.review import SKIPPED, Request, Verdict, judged
+from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
 
-class Completes(Protocol):
+class DefaulterClient(Protocol):
     """`defaulter.contract.Defaulter`: each call ends within its deadline, and its answer changed only what it may."""
 
     async def complete(
@@ -26,12 +26,12 @@ class Completes(Protocol):
     ) -> DefaultingResponse: ...
 
 
-class Ask:
+class DefaultingHandler:
     """`budget_seconds` is for the whole of a request, and well inside the webhook's own timeout."""
 
     def __init__(
         self,
-        defaulter: Completes,
+        defaulter: DefaulterClient,
         *,
         seed: str,
         budget_seconds: float,
@@ -46,10 +46,10 @@ class Ask:
         self._macs = macs
         self.breaker = breaker
 
-    async def verdict(self, request: Request) -> Verdict:
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """On a VirtualMachine or VirtualMachineInstance that is created or whose spec changes. Never raises."""
         if defaulting.waits_for_stop(request, self._macs) or defaulting.comes_decided(request, self._macs):
-            return Verdict(news=SKIPPED)
+            return AdmissionResponse(reason=SKIPPED)
         self.breaker, may = self.breaker.asked(self._now())
         if not may:
             return defaulting.passed(request, defaulting.RESTING, self._macs)
@@ -68,11 +68,11 @@ class Ask:
         except Refused as refusal:
             self.breaker = self.breaker.succeeded()
             before = await self._stored(request, deadline - self._now()) if request.old is not None else ()
-            return judged(_problems(refusal), before)
+            return denied_or_tolerated(_problems(refusal), before)
         self.breaker = self.breaker.succeeded()
         return defaulting.completed(answer.object, answer.warnings)
 
-    async def _stored(self, request: Request, seconds: float) -> tuple[Problem, ...]:
+    async def _stored(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
         """Problems of the object as it is stored; none known when there is no answer."""
         try:
             async with asyncio.timeout(seconds):
@@ -83,18 +83,18 @@ class Ask:
             return ()
         return ()
 
-    async def _complete(self, request: Request, document: Json, old: Json | None) -> DefaultingResponse:
+    async def _complete(self, request: AdmissionRequest, document: Json, old: Json | None) -> DefaultingResponse:
         # An object made with generateName has no name yet. Its MAC addresses come from the request's uid, or all
         # objects of one prefix would get the same ones; a request that is sent twice still gets the same twice.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
         return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
 
 
-class Nobody:
+class NoDefaulter:
     """Where there is no defaulter by intention: VMs are stored as they come, and nothing is promised about them."""
 
-    async def verdict(self, request: Request) -> Verdict:
-        return Verdict(news=SKIPPED)
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        return AdmissionResponse(reason=SKIPPED)
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None

@@ -12,15 +12,15 @@ from typing import Any
 
 from kinds.claim_checks import told
 from kinds.meta import REQUESTER
-from webhook.review import Request, Verdict
-from webhook.scope import notes
+from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.scope import annotations_of
 
 Json = dict[str, Any]
 
 _WARNING = f"metadata.annotations[{REQUESTER}] says who made the claim, as the API server knows it; it stays as it was"
 
 
-def completed(request: Request, verdict: Verdict) -> Verdict:
+def complete_claim(request: AdmissionRequest, verdict: AdmissionResponse) -> AdmissionResponse:
     """The verdict on a right claim, as it is stored."""
     document = verdict.object or request.object or {}
     if request.old is None:
@@ -28,9 +28,9 @@ def completed(request: Request, verdict: Verdict) -> Verdict:
     return _signed(request, replace(verdict, object=document), document)
 
 
-def _signed(request: Request, verdict: Verdict, document: Json) -> Verdict:
-    given = notes(document)
-    name = request.user.get("username") if request.old is None else notes(request.old).get(REQUESTER)
+def _signed(request: AdmissionRequest, verdict: AdmissionResponse, document: Json) -> AdmissionResponse:
+    given = annotations_of(document)
+    name = request.user.get("username") if request.old is None else annotations_of(request.old).get(REQUESTER)
     kept = {key: value for key, value in given.items() if key != REQUESTER}
     wanted = {**kept, REQUESTER: name} if isinstance(name, str) and name else kept
     if wanted == given:

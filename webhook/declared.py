@@ -7,15 +7,17 @@ refuse as well as what only we can know.
 from __future__ import annotations
 
 from kinds.kind import Kind
-from webhook.review import Request, Verdict, judged
+from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
 
-def examined(request: Request, kind: Kind) -> Verdict:
+def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
     document = kind.normalize(request.object or {})
     # A rule that became stricter must not lock up what was stored before it: see `judged`.
     before = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
-    verdict = judged(kind.problems(document), before)
+    verdict = denied_or_tolerated(kind.problems(document), before)
     misdeeds = kind.misdeeds(request.old, document)
     if verdict.problems or misdeeds:
-        return Verdict(problems=(*verdict.problems, *misdeeds))
-    return Verdict(object=document, warnings=(*verdict.warnings, *kind.warnings(document)), news=verdict.news)
+        return AdmissionResponse(problems=(*verdict.problems, *misdeeds))
+    return AdmissionResponse(
+        object=document, warnings=(*verdict.warnings, *kind.warnings(document)), reason=verdict.reason
+    )

@@ -14,8 +14,8 @@ from apimachinery.unstructured import at
 from defaulter.contract import Macs, kept, undefaulted
 from kinds.meta import UNDEFAULTED
 from kinds.started import may_have_run, with_identity
-from webhook.review import Request, Verdict
-from webhook.scope import metadata, notes
+from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.scope import annotations_of, metadata_of
 
 Json = dict[str, Any]
 
@@ -33,14 +33,14 @@ FAIL_OPEN: Mapping[str, str] = {
 KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
-def waits_for_stop(request: Request, macs: Macs) -> bool:
+def waits_for_stop(request: AdmissionRequest, macs: Macs) -> bool:
     """A VM that runs undecided stays so until it stops: hardware that is written under it would only say that it must
     be restarted."""
     runs = at(request.object, "status", "created") is True
     return runs and request.old is not None and bool(undefaulted(request.old, macs=macs))
 
 
-def comes_decided(request: Request, macs: Macs) -> bool:
+def comes_decided(request: AdmissionRequest, macs: Macs) -> bool:
     """An instance that a VirtualMachine starts, as complete as that VM: it was judged when the VM was stored, and every
     start of every VM would cost libvirt a second time."""
     owners = at(request.object, "metadata", "ownerReferences")
@@ -51,7 +51,7 @@ def comes_decided(request: Request, macs: Macs) -> bool:
     return started and request.operation == "CREATE" and not undefaulted(request.object or {}, macs=macs)
 
 
-def known(request: Request) -> Json:
+def known(request: AdmissionRequest) -> Json:
     """The object to be completed. A VM that may have run undecided keeps the UUID that it had then: `virtctl start` of
     one that is older than we are is a change of its spec."""
     document, old = request.object or {}, request.old
@@ -60,14 +60,14 @@ def known(request: Request) -> Json:
     return with_identity(document) if undecided and may_have_run(old or {}) else document
 
 
-def completed(answer: Json, warnings: Iterable[str]) -> Verdict:
+def completed(answer: Json, warnings: Iterable[str]) -> AdmissionResponse:
     """The defaulter answered. What it left open now, its settings leave open."""
-    if UNDEFAULTED in notes(answer):
+    if UNDEFAULTED in annotations_of(answer):
         answer = _annotated(answer, None)
-    return Verdict(object=answer, warnings=tuple(warnings))
+    return AdmissionResponse(object=answer, warnings=tuple(warnings))
 
 
-def passed(request: Request, reason: str, macs: Macs) -> Verdict:
+def passed(request: AdmissionRequest, reason: str, macs: Macs) -> AdmissionResponse:
     """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it. On
     UPDATE with what the stored object had decided: a bare manifest applied again must not cost a VM its addresses."""
     asked = request.object or {}
@@ -75,12 +75,12 @@ def passed(request: Request, reason: str, macs: Macs) -> Verdict:
         asked = kept(asked, request.old)
     paths = undefaulted(asked, macs=macs)
     if not paths:
-        return Verdict(object=asked, news=reason)
+        return AdmissionResponse(object=asked, reason=reason)
     warning = f"{FAIL_OPEN[reason]}: {len(paths)} hardware fields are undecided and will be before the next start"
-    return Verdict(object=_annotated(asked, reason), warnings=(warning,), news=reason)
+    return AdmissionResponse(object=_annotated(asked, reason), warnings=(warning,), reason=reason)
 
 
 def _annotated(document: Json, reason: str | None) -> Json:
-    kept = {key: value for key, value in notes(document).items() if key != UNDEFAULTED}
+    kept = {key: value for key, value in annotations_of(document).items() if key != UNDEFAULTED}
     added = {} if reason is None else {UNDEFAULTED: reason}
-    return {**document, "metadata": {**metadata(document), "annotations": {**kept, **added}}}
+    return {**document, "metadata": {**metadata_of(document), "annotations": {**kept, **added}}}

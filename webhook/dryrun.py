@@ -19,11 +19,11 @@ from kinds.names import is_label, is_subdomain
 from runtime import access
 from runtime.api import Api, ApiError, Resource
 from runtime.errors import Forbidden, Throttled
-from webhook.ask import Completes
+from runtime.resource import VMIS, VMS
+from webhook.api_errors import problems_of
+from webhook.ask import DefaulterClient
 from webhook.body import Unreadable
-from webhook.objections import objections
-from webhook.plans import PATHS, Plans
-from webhook.template import INSTANCES, MACHINES
+from webhook.plans import PATHS, PlanClient
 
 Json = dict[str, Any]
 Operation = Literal["create", "update"]
@@ -34,7 +34,7 @@ VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": (
 LIBVIRT_SHAPED = ("kubevirt.io/v1alpha1", "VM")
 """of the document "Ahead of Time libvirt Defaulting": it lives in this API only, no API server has it"""
 
-KUBEVIRT = {(resource.api_version, resource.kind): resource for resource in (MACHINES, INSTANCES)}
+KUBEVIRT = {(resource.api_version, resource.kind): resource for resource in (VMS, VMIS)}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def target(document: Json) -> Target | None:
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise Unreadable(400, "the body must be an object of Kubernetes, with apiVersion and kind")
     if (api_version, kind) == LIBVIRT_SHAPED:
-        return Target(document, MACHINES, None)
+        return Target(document, VMS, None)
     if resource := KUBEVIRT.get((api_version, kind)):
         return Target(document, resource, None)
     ours = by_gvk(api_version, kind)
@@ -107,9 +107,9 @@ def local_problems(asked: Target, operation: Operation) -> tuple[Problem, ...]:
 @dataclass
 class DryRun:
     api: Api
-    defaulter: Completes
+    defaulter: DefaulterClient
     seed: str
-    plans: Plans | None = None
+    plans: PlanClient | None = None
 
     async def answer(self, document: Json, token: str, operation: Operation = "create") -> Answer:
         """Raises `Unreadable` only."""
@@ -152,7 +152,7 @@ class DryRun:
         try:
             stored = await self._sent(asked, token, operation, warnings)
         except ApiError as error:
-            problems = objections(error)
+            problems = problems_of(error)
             if not problems:
                 raise
             return Answer(problems=problems, warnings=tuple(warnings))

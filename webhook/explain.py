@@ -28,11 +28,10 @@ from kinds.precedence import lives
 from kinds.shape import joined, shown
 from runtime.api import Api, ApiError, Resource
 from runtime.errors import Forbidden, NotFound, Throttled
+from runtime.resource import VMIS, VMS
 
 Json = dict[str, Any]
 
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 POLICIES = Resource(POLICY.group, POLICY.versions[0], POLICY.plural, POLICY.kind, POLICY.namespaced)
 UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
@@ -59,7 +58,7 @@ class Answer:
     retry_after_seconds: float | None = None
 
 
-class Unanswerable(Exception):
+class InvalidQuestion(Exception):
     """What is wrong with the question, or with what it is about."""
 
     def __init__(self, *problems: Problem, status: int = 400) -> None:
@@ -68,7 +67,7 @@ class Unanswerable(Exception):
         self.status = status
 
 
-def question(document: Json) -> Question:
+def parse_question(document: Json) -> Question:
     """Raises `Unanswerable`."""
     match document.get("kind"):
         case "VirtualMachineInstance":
@@ -79,19 +78,19 @@ def question(document: Json) -> Question:
             found = _asked(document)
     problems = tuple(_problems(found))
     if problems:
-        raise Unanswerable(*problems)
+        raise InvalidQuestion(*problems)
     return found
 
 
-class Explain:
+class PolicyExplainer:
     def __init__(self, api: Api) -> None:
         self._api = api
 
     async def answer(self, document: Json, token: str) -> Answer:
         """What the webhook says to whoever has this token."""
         try:
-            return Answer(200, await self.told(question(document), token))
-        except Unanswerable as wrong:
+            return Answer(200, await self.told(parse_question(document), token))
+        except InvalidQuestion as wrong:
             return _refused(wrong.status, *wrong.problems)
         except Forbidden as error:
             sentence = "the API server does not know this token" if error.status == 401 else error.message
@@ -142,18 +141,18 @@ class Explain:
             return {}, False
         ended: Json | None = None
         try:
-            found = await self._get(INSTANCES.path(asked.namespace, asked.name), token)
+            found = await self._get(VMIS.path(asked.namespace, asked.name), token)
             if lives(found):
                 return found, False
             ended = found
         except NotFound:
             pass
         try:
-            machine = await self._get(MACHINES.path(asked.namespace, asked.name), token)
+            machine = await self._get(VMS.path(asked.namespace, asked.name), token)
         except NotFound:
             if ended is not None:
                 return ended, True
-            raise Unanswerable(
+            raise InvalidQuestion(
                 Problem("name", f"there is no VM and no VMI {asked.name} in namespace {asked.namespace}"), status=404
             ) from None
         labels = at(machine, "spec", "template", "metadata", "labels")
@@ -163,7 +162,7 @@ class Explain:
         try:
             return dict(at(await self._get(NAMESPACES.path(None, name), token), "metadata", "labels") or {})
         except NotFound:
-            raise Unanswerable(Problem("namespace", f"there is no namespace {name}"), status=404) from None
+            raise InvalidQuestion(Problem("namespace", f"there is no namespace {name}"), status=404) from None
 
     async def _get(self, path: str, token: str | None) -> Json:
         return await self._api.request("GET", path, token=token)
@@ -202,12 +201,12 @@ def _asked(document: Json) -> Question:
     known = ", ".join(sorted(_FIELDS))
     unknown = [Problem(joined("", key), f"is not a field here; there are {known}") for key in document.keys() - _FIELDS]
     if unknown:
-        raise Unanswerable(*sorted(unknown))
+        raise InvalidQuestion(*sorted(unknown))
     policies = document.get("withPolicies") or []
     if not isinstance(policies, list) or len(policies) > POLICIES_LIMIT:
-        raise Unanswerable(Problem("withPolicies", f"must be a list of at most {POLICIES_LIMIT} policies"))
+        raise InvalidQuestion(Problem("withPolicies", f"must be a list of at most {POLICIES_LIMIT} policies"))
     if document.get("name") is None:
-        raise Unanswerable(Problem("name", "is missing; give the name of a VMI"))
+        raise InvalidQuestion(Problem("name", "is missing; give the name of a VMI"))
     return Question(
         namespace=document.get("namespace") or "default",
         name=document["name"],

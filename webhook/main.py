@@ -26,18 +26,18 @@ from runtime.trust import Trust
 from service import lifecycle, logs, settings
 from service.server import serve
 from webhook import defaulting
-from webhook.admission import Admission, Judge
-from webhook.app import Service, app
-from webhook.ask import Ask, Completes, Nobody
-from webhook.author import Author
+from webhook.admission import Admission, AdmissionHandler
+from webhook.app import WebhookParts, app
+from webhook.ask import DefaulterClient, DefaultingHandler, NoDefaulter
+from webhook.author import TemplateReview
+from webhook.default_pool import DefaultPoolConflicts
+from webhook.disk_conflicts import DiskConflicts
 from webhook.dryrun import DryRun
-from webhook.elected import Elected
-from webhook.explain import Explain
-from webhook.late import Late
+from webhook.explain import PolicyExplainer
+from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
-from webhook.neighbours import Neighbours
-from webhook.plans import Plans
-from webhook.rivals import Rivals
+from webhook.plans import PlanClient
+from webhook.policy_conflicts import PolicyConflicts
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Settings:
     """where plans are asked for; empty: nowhere, and dry runs have none"""
     defaulter_seconds: float = 2.0
     """for one VM; the API server waits 3"""
-    author_seconds: float = 6.0
+    template_review_seconds: float = 6.0
     """for a template, which a VM's whole admission is a part of; the API server waits 10"""
     defaulter_connections: int = 64
     tls_secret: str = ""
@@ -103,12 +103,12 @@ async def run(settings: Settings) -> None:
         nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
         offers = Offers()
         nodes.subscribe(offers.changed)
-        defaulter: Completes = Nobody()
-        judge: Judge = Nobody()
-        late: Late | None = None
+        defaulter: DefaulterClient = NoDefaulter()
+        judge: AdmissionHandler = NoDefaulter()
+        late: HardwareDrift | None = None
         if settings.defaulter_url:
             defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session, offer=offers.now)
-            judge = ask = Ask(
+            judge = ask = DefaultingHandler(
                 defaulter,
                 seed=settings.identity_seed,
                 budget_seconds=settings.defaulter_seconds,
@@ -117,16 +117,16 @@ async def run(settings: Settings) -> None:
                 macs=settings.macs,
             )
             metrics.breaker(lambda: ask.breaker.state)
-            late = Late(now=monotonic, macs=settings.macs)
-        plans = Plans(settings.controllers_url, session) if settings.controllers_url else None
-        author = Author(api, budget_seconds=settings.author_seconds)
-        rivals = Rivals(api, budget_seconds=settings.author_seconds)
-        neighbours = Neighbours(api, budget_seconds=settings.author_seconds)
-        elected = Elected(api, budget_seconds=settings.author_seconds)
-        service = Service(
+            late = HardwareDrift(now=monotonic, macs=settings.macs)
+        plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
+        author = TemplateReview(api, budget_seconds=settings.template_review_seconds)
+        rivals = PolicyConflicts(api, budget_seconds=settings.template_review_seconds)
+        neighbours = DiskConflicts(api, budget_seconds=settings.template_review_seconds)
+        elected = DefaultPoolConflicts(api, budget_seconds=settings.template_review_seconds)
+        service = WebhookParts(
             admission=Admission(ask=judge, judges=(elected, author, rivals, neighbours), late=late),
             dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
-            explain=Explain(api),
+            explain=PolicyExplainer(api),
             metrics=metrics,
         )
         async with asyncio.TaskGroup() as group:

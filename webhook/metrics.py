@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.breaker import State
 from webhook.defaulting import FAIL_OPEN
-from webhook.late import NEWS
-from webhook.review import SKIPPED, Request, Verdict
+from webhook.hardware_drift import NEWS
+from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse
 
 PREFIX = "kubevirt_poolhouse_admission_"
 # The webhook's own timeout is 3 s; what matters lies between a few milliseconds and that.
@@ -70,18 +70,18 @@ class Metrics:
         )
         gauge.set_function(lambda: STATES[state()])
 
-    def reviewed(self, entry: str, request: Request, verdict: Verdict, seconds: float) -> None:
-        if verdict.news in FAIL_OPEN:
-            self.fail_open.labels(verdict.news).inc()
-        if verdict.news in NEWS:
-            self.late.labels(verdict.news).inc()
+    def reviewed(self, entry: str, request: AdmissionRequest, verdict: AdmissionResponse, seconds: float) -> None:
+        if verdict.reason in FAIL_OPEN:
+            self.fail_open.labels(verdict.reason).inc()
+        if verdict.reason in NEWS:
+            self.late.labels(verdict.reason).inc()
         kind = request.kind if request.kind in self._kinds else "other"
         self.seconds.labels(entry, kind, result(verdict)).observe(seconds)
 
 
-def result(verdict: Verdict) -> str:
+def result(verdict: AdmissionResponse) -> str:
     if verdict.problems:
         return "denied"
-    if verdict.news in FAIL_OPEN:
+    if verdict.reason in FAIL_OPEN:
         return "fail_open"
-    return "skipped" if verdict.news == SKIPPED else "allowed"
+    return "skipped" if verdict.reason == SKIPPED else "allowed"

@@ -28,13 +28,13 @@ UNKNOWN = "what would be done then is not known:"
 
 
 @dataclass(frozen=True)
-class Told:
+class PlanAnswer:
     plan: list[Json] | None = None
     """each step with `action`, `vm` and `reason`; None when it is not known"""
     warnings: tuple[str, ...] = ()
 
 
-class Plans:
+class PlanClient:
     def __init__(self, url: str, session: aiohttp.ClientSession, *, seconds: float = 2.0) -> None:
         self._url = url.rstrip("/")
         self._session = session
@@ -42,9 +42,11 @@ class Plans:
         asked = urlsplit(url)
         self._private = asked.scheme == "https" or asked.hostname in LOOPBACK
 
-    async def of(self, document: Json, token: str) -> Told:
+    async def of(self, document: Json, token: str) -> PlanAnswer:
         if not self._private:
-            return Told(warnings=(f"{UNKNOWN} POOLHOUSE_CONTROLLERS_URL is not https, and a token must not go there",))
+            return PlanAnswer(
+                warnings=(f"{UNKNOWN} POOLHOUSE_CONTROLLERS_URL is not https, and a token must not go there",)
+            )
         url = self._url + PATHS[document["kind"]]
         headers = {"Authorization": f"Bearer {token}"}
         try:
@@ -55,10 +57,10 @@ class Plans:
                 told = await answer.json(content_type=None)
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
             log.info("no plan from %s: %s", url, error or "no answer in time")
-            return Told(warnings=(f"{UNKNOWN} the controllers are away",))
+            return PlanAnswer(warnings=(f"{UNKNOWN} the controllers are away",))
         if answer.status == 403:
-            return Told(warnings=(f"{UNKNOWN} you may not see the VMs that there are",))
+            return PlanAnswer(warnings=(f"{UNKNOWN} you may not see the VMs that there are",))
         plan = told.get("plan") if answer.status == 200 and isinstance(told, dict) else None
         if not isinstance(plan, list):
-            return Told(warnings=(f"{UNKNOWN} the controllers answered {answer.status}",))
-        return Told(plan, tuple(str(told[why]) for why in ("refused", "blocked") if told.get(why)))
+            return PlanAnswer(warnings=(f"{UNKNOWN} the controllers answered {answer.status}",))
+        return PlanAnswer(plan, tuple(str(told[why]) for why in ("refused", "blocked") if told.get(why)))

@@ -30,7 +30,7 @@ TOLERATED = "Tolerated"
 
 
 @dataclass(frozen=True)
-class Request:
+class AdmissionRequest:
     uid: str
     operation: str
     api_version: str
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AdmissionResponse:
     """Without problems the object is allowed; `object` is how it should be stored, None as it came."""
 
     problems: tuple[Problem, ...] = ()
@@ -54,20 +54,24 @@ class Verdict:
     warnings: tuple[str, ...] = ()
     forbidden: bool = False
     """denied for who asks (403), not for what is asked (422)"""
-    news: str = ""
+    reason: str = ""
     """for the metrics: a word on how it came to this, such as `skipped`; empty for the usual way"""
 
 
-def judged(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> Verdict:
+def denied_or_tolerated(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> AdmissionResponse:
     """Denied for its problems; but those that the stored object has as well (`before`) are warnings, or an object that
     was good enough once could never be edited again."""
     known = set(before)
     found = tuple(problems)
     new = tuple(problem for problem in found if problem not in known)
-    return Verdict(problems=new) if new else Verdict(warnings=tuple(map(str, found)), news=TOLERATED if found else "")
+    return (
+        AdmissionResponse(problems=new)
+        if new
+        else AdmissionResponse(warnings=tuple(map(str, found)), reason=TOLERATED if found else "")
+    )
 
 
-def read(document: Json) -> Request:
+def from_admission_review(document: Json) -> AdmissionRequest:
     """The request in an AdmissionReview. Raises `Unreadable` for what no API server sends."""
     if document.get("kind") != "AdmissionReview" or document.get("apiVersion") != API_VERSION:
         raise Unreadable(400, f"the body must be an AdmissionReview of {API_VERSION}")
@@ -80,7 +84,7 @@ def read(document: Json) -> Request:
     # What was sent for this rule, after matchPolicy Equivalent converted it, is `kind`, not `requestKind`.
     kind = _mapping(request, "kind")
     group, version = _text(kind, "group", at="kind."), _text(kind, "version", at="kind.")
-    read = Request(
+    found = AdmissionRequest(
         uid=_text(request, "uid"),
         operation=operation,
         api_version=f"{group}/{version}" if group else version,
@@ -93,16 +97,16 @@ def read(document: Json) -> Request:
         user=_mapping(request, "userInfo"),
         dry_run=request.get("dryRun") is True,
     )
-    if not read.uid:
+    if not found.uid:
         raise Unreadable(400, "request.uid: must be given, it names the answer")
-    if not read.kind:
+    if not found.kind:
         raise Unreadable(400, "request.kind.kind: must be given")
-    if operation in ("CREATE", "UPDATE") and read.object is None:
+    if operation in ("CREATE", "UPDATE") and found.object is None:
         raise Unreadable(400, f"request.object: must be an object for {operation}")
-    return read
+    return found
 
 
-def answer(request: Request, verdict: Verdict) -> Json:
+def to_admission_review(request: AdmissionRequest, verdict: AdmissionResponse) -> Json:
     """The AdmissionReview that says so. The same verdict on the same request is the same answer, to the byte."""
     response: Json = {"uid": request.uid, "allowed": not verdict.problems}
     if verdict.problems:
@@ -117,7 +121,7 @@ def answer(request: Request, verdict: Verdict) -> Json:
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
 
 
-def status(request: Request, verdict: Verdict) -> Json:
+def status(request: AdmissionRequest, verdict: AdmissionResponse) -> Json:
     """A denial as the Status that kubectl prints, one line a problem."""
     told = verdict.problems[:CAUSES_LIMIT]
     more = len(verdict.problems) - len(told)

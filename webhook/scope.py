@@ -11,17 +11,17 @@ from typing import Any
 
 from kinds import by_gvk
 from webhook.patch import same
-from webhook.review import Request
+from webhook.review import AdmissionRequest
 
 
-def left_alone(request: Request) -> str | None:
+def skip_reason(request: AdmissionRequest) -> str | None:
     """Why nothing is to be examined or changed; None when it is."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"{request.operation.lower()} changes no spec"
     if request.subresource:
         return f"the subresource {request.subresource} is not the spec"
     document = request.object or {}
-    if metadata(document).get("deletionTimestamp"):
+    if metadata_of(document).get("deletionTimestamp"):
         return "it is being deleted"
     if (
         request.operation == "UPDATE"
@@ -33,18 +33,18 @@ def left_alone(request: Request) -> str | None:
     return None
 
 
-def _noted(request: Request, old: Mapping[str, Any]) -> bool:
+def _noted(request: AdmissionRequest, old: Mapping[str, Any]) -> bool:
     """Is something new written in annotations that are as good as the spec?"""
     kind = by_gvk(request.api_version, request.kind)
-    before, after = notes(old), notes(request.object or {})
+    before, after = annotations_of(old), annotations_of(request.object or {})
     return any(before.get(each) != after.get(each) for each in (kind.told_in_annotations if kind else ()))
 
 
-def metadata(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def metadata_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     found = document.get("metadata")
     return found if isinstance(found, dict) else {}
 
 
-def notes(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = metadata(document).get("annotations")
+def annotations_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = metadata_of(document).get("annotations")
     return found if isinstance(found, dict) else {}

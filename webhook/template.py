@@ -13,14 +13,11 @@ from typing import Any
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at
 from kinds.warmpool import WARM_POOL
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 from webhook.patch import same
-from webhook.review import Request
+from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
-
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 
 
 EC2_INSTANCES = Resource(WARM_POOL.group, WARM_POOL.versions[0], "ec2instances", "EC2Instance")
@@ -40,16 +37,16 @@ class Template:
 
 
 TEMPLATES: Mapping[str, tuple[Template, ...]] = {
-    "VirtualMachinePool": (Template(("spec", "template"), MACHINES),),
+    "VirtualMachinePool": (Template(("spec", "template"), VMS),),
     "VirtualMachineWarmPool": (
-        Template(("spec", "template"), MACHINES, {"runStrategy": "Always"}),
+        Template(("spec", "template"), VMS, {"runStrategy": "Always"}),
         Template(("spec", "ec2"), EC2_INSTANCES),
     ),
-    "VirtualMachineInstanceReplicaSet": (Template(("spec", "template"), INSTANCES),),
+    "VirtualMachineInstanceReplicaSet": (Template(("spec", "template"), VMIS),),
 }
 
 
-def to_try(request: Request) -> Template | None:
+def changed_template(request: AdmissionRequest) -> Template | None:
     """The template, where this request brings a new one."""
     for template in TEMPLATES.get(request.kind, ()):
         given = at(request.object, *template.path)
@@ -58,7 +55,7 @@ def to_try(request: Request) -> Template | None:
     return None
 
 
-def made(request: Request, template: Template) -> Json:
+def vm_of(request: AdmissionRequest, template: Template) -> Json:
     """The VM, under a name that is free."""
     given = at(request.object, *template.path)
     metadata = {key: value for key in ("labels", "annotations") if (value := at(given, "metadata", key))}
@@ -71,6 +68,6 @@ def made(request: Request, template: Template) -> Json:
     }
 
 
-def within(template: Template, problem: Problem) -> Problem:
+def at_template(template: Template, problem: Problem) -> Problem:
     """The same problem, told to the one who wrote the template."""
     return Problem(".".join((*template.path, problem.path) if problem.path else template.path), problem.message)

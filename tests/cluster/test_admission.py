@@ -41,8 +41,8 @@ from tests.cluster.heard import heard
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
 from tests.ports import free_port
 from tests.waiting import eventually
-from tests.webhook import stand_in
-from tests.webhook.stand_in import StandIn
+from tests.webhook import fake_defaulter
+from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook import defaulting
 from webhook.main import Settings, run
 
@@ -100,7 +100,7 @@ class Admission:
     """The webhook in this process, a defaulter behind it, and the API server's configurations that lead to it."""
 
     api: Api
-    defaulter: StandIn
+    defaulter: FakeDefaulter
     port: int
     defaulter_port: int
     tls: Path
@@ -129,7 +129,7 @@ class Admission:
         started = asyncio.Event()
         self.defaulting = asyncio.create_task(
             serve(
-                stand_in.app(self.defaulter),
+                fake_defaulter.app(self.defaulter),
                 "127.0.0.1",
                 self.defaulter_port,
                 drain_seconds=1,
@@ -203,9 +203,9 @@ async def admission(
     api: Api, namespace: str, control_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Admission]:
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    found = Admission(api, StandIn(), free_port(), free_port(), certified(tmp_path))
+    found = Admission(api, FakeDefaulter(), free_port(), free_port(), certified(tmp_path))
     settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
-    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, author_seconds=BUDGET_SECONDS)
+    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, template_review_seconds=BUDGET_SECONDS)
     await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings))
     try:

@@ -13,7 +13,7 @@ from kinds.crd import crd
 from runtime.api import Forbidden, Invalid, NotFound, Resource
 from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
-from tests.webhook.stand_in import StandIn
+from tests.webhook.fake_defaulter import FakeDefaulter
 
 Json = dict[str, Any]
 
@@ -246,9 +246,9 @@ async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: An
         await until(lambda: condition(place, "ReplicaFailure"), ("False", "NoFailure"))
 
 
-@pytest.mark.parametrize("defaulter", [None, StandIn()], ids=["alone", "beside a defaulter"])
+@pytest.mark.parametrize("defaulter", [None, FakeDefaulter()], ids=["alone", "beside a defaulter"])
 async def test_one_vm_that_is_refused_holds_up_no_others(
-    control_plane: Any, place: Place, defaulter: StandIn | None
+    control_plane: Any, place: Place, defaulter: FakeDefaulter | None
 ) -> None:
     await forbid(place, "request.name != (request.operation == 'DELETE' ? 'web-3' : 'web-1')", "web-1")
     try:

@@ -12,15 +12,15 @@ from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import meta
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import NAMESPACES, condition, said, web
-from tests.webhook.stand_in import StandIn
+from tests.webhook.fake_defaulter import FakeDefaulter
 
 
 @pytest.fixture
-def defaulter() -> StandIn:
-    return StandIn()
+def defaulter() -> FakeDefaulter:
+    return FakeDefaulter()
 
 
-async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter: StandIn) -> None:
+async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter: FakeDefaulter) -> None:
     await place.pool(prepare.AT_ONCE + 2)
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
         await until(place.names, web(*range(1, prepare.AT_ONCE + 3)))
@@ -31,7 +31,7 @@ async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter
 
 
 async def test_a_defaulter_that_is_away_holds_nobody_up_and_is_told_of(
-    control_plane: Any, place: Place, defaulter: StandIn
+    control_plane: Any, place: Place, defaulter: FakeDefaulter
 ) -> None:
     defaulter.away = "no route to host"
     await place.pool(1)
@@ -42,7 +42,7 @@ async def test_a_defaulter_that_is_away_holds_nobody_up_and_is_told_of(
 
 
 async def test_a_template_that_the_defaulter_refuses_is_told_of(
-    control_plane: Any, place: Place, defaulter: StandIn
+    control_plane: Any, place: Place, defaulter: FakeDefaulter
 ) -> None:
     defaulter.refuses = lambda document: [Problem(path="spec.template.spec.domain.cpu", message="no such model")]
     await place.pool(1)
@@ -53,7 +53,9 @@ async def test_a_template_that_the_defaulter_refuses_is_told_of(
         await until(place.names, web(1))
 
 
-async def test_a_namespace_that_opted_out_is_left_alone(control_plane: Any, place: Place, defaulter: StandIn) -> None:
+async def test_a_namespace_that_opted_out_is_left_alone(
+    control_plane: Any, place: Place, defaulter: FakeDefaulter
+) -> None:
     labels = {"labels": {meta.DEFAULTING: meta.DISABLED}}
     await place.api.patch(NAMESPACES, None, place.namespace, {"metadata": labels})
     await place.pool(1)
@@ -64,7 +66,7 @@ async def test_a_namespace_that_opted_out_is_left_alone(control_plane: Any, plac
 
 
 async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecided(
-    place: Place, defaulter: StandIn
+    place: Place, defaulter: FakeDefaulter
 ) -> None:
     preparing = prepare.Prepare(place.api, MACHINES, cast(Defaulter, defaulter), "", lambda: 0.0)
 

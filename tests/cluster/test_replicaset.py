@@ -25,7 +25,7 @@ from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, names
 from tests.cluster.resting import rests
 from tests.kinds.documents import changed
 from tests.waiting import eventually
-from tests.webhook.stand_in import StandIn
+from tests.webhook.fake_defaulter import FakeDefaulter
 
 Json = dict[str, Any]
 
@@ -251,7 +251,7 @@ async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any
 
 
 async def test_instances_are_made_complete_while_no_webhook_completes_them(control_plane: Any, place: Place) -> None:
-    async with controller(control_plane.kubeconfig, defaulter=StandIn()):
+    async with controller(control_plane.kubeconfig, defaulter=FakeDefaulter()):
         await place.make(3)
         await until(place.count, 3)
     made = (await place.instances()).values()

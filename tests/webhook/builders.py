@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.review import Request
+from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ def disk(name: str = "root", **target: Any) -> Json:
     return {"name": name, "disk": target}
 
 
-def request(document: Json | None, old: Json | None = None, **changed: Any) -> Request:
+def request(document: Json | None, old: Json | None = None, **changed: Any) -> AdmissionRequest:
     document_or_old = document or old or {}
     metadata = document_or_old.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -43,7 +43,7 @@ def request(document: Json | None, old: Json | None = None, **changed: Any) -> R
         "old": old,
         "user": {"username": "jane"},
     }
-    return Request(**{**given, **changed})
+    return AdmissionRequest(**{**given, **changed})
 
 
 def review(document: Json | None, old: Json | None = None, **changed: Any) -> Json:

@@ -16,27 +16,27 @@ from runtime.breaker import Breaker
 from service.server import serve
 from tests.runtime.misbehaving import Server
 from tests.waiting import PATIENCE_SECONDS
-from tests.webhook.stand_in import StandIn
+from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.admission import Admission
-from webhook.app import Service, app
-from webhook.ask import Ask
-from webhook.author import Author
+from webhook.app import WebhookParts, app
+from webhook.ask import DefaultingHandler
+from webhook.author import TemplateReview
+from webhook.default_pool import DefaultPoolConflicts
 from webhook.dryrun import DryRun
-from webhook.elected import Elected
-from webhook.explain import Explain
+from webhook.explain import PolicyExplainer
+from webhook.hardware_drift import HardwareDrift
 from webhook.intake import Intake
-from webhook.late import Late
-from webhook.limits import Callers
 from webhook.metrics import Metrics
-from webhook.rivals import Rivals
+from webhook.policy_conflicts import PolicyConflicts
+from webhook.rate_limit import RateLimiter
 
 
 @dataclass
 class Running:
     """The webhook on a socket of its own, with a defaulter and an API server that do what a test says."""
 
-    service: Service
-    defaulter: StandIn
+    service: WebhookParts
+    defaulter: FakeDefaulter
     api_server: Server
     client: httpx.AsyncClient
     port: int
@@ -53,22 +53,25 @@ class Running:
 
 @pytest.fixture
 async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
-        ask = Ask(defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=Breaker())
+        ask = DefaultingHandler(defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=Breaker())
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
-        service = Service(
+        service = WebhookParts(
             admission=Admission(
                 ask=ask,
-                judges=tuple(judge(api, budget_seconds=PATIENCE_SECONDS) for judge in (Elected, Author, Rivals)),
-                late=Late(now=monotonic),
+                judges=tuple(
+                    judge(api, budget_seconds=PATIENCE_SECONDS)
+                    for judge in (DefaultPoolConflicts, TemplateReview, PolicyConflicts)
+                ),
+                late=HardwareDrift(now=monotonic),
             ),
-            explain=Explain(api),
+            explain=PolicyExplainer(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
             intake=Intake(seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),
-            callers=Callers(per_second=1, burst=20),
+            callers=RateLimiter(per_second=1, burst=20),
             questions_at_once=4,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ from tests.runtime.misbehaving import Request, Script
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import disk, review, vm
 from tests.webhook.conftest import Running
-from tests.webhook.stand_in import filled
+from tests.webhook.fake_defaulter import filled
 from webhook.body import BODY_LIMIT_BYTES
 from webhook.intake import Intake
 from webhook.patch import apply

@@ -15,10 +15,10 @@ from kinds.meta import UNDEFAULTED
 from kinds.started import with_identity
 from runtime.breaker import Breaker
 from tests.webhook.builders import disk, request, vm
-from tests.webhook.stand_in import StandIn, filled
+from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook import defaulting
-from webhook.ask import Ask, Nobody
-from webhook.review import SKIPPED, TOLERATED, Verdict, answer
+from webhook.ask import DefaultingHandler, NoDefaulter
+from webhook.review import SKIPPED, TOLERATED, AdmissionResponse, to_admission_review
 
 VM = vm(disk("root"), disk("data", bus="virtio"))
 
@@ -30,62 +30,64 @@ class Clock:
         return self.now
 
 
-def ask(defaulter: StandIn, clock: Clock | None = None, budget_seconds: float = 2.0) -> Ask:
-    return Ask(
+def ask(defaulter: FakeDefaulter, clock: Clock | None = None, budget_seconds: float = 2.0) -> DefaultingHandler:
+    return DefaultingHandler(
         defaulter, seed="s", budget_seconds=budget_seconds, now=clock or Clock(), breaker=Breaker(failures_to_open=3)
     )
 
 
-def notes(verdict: Verdict) -> Any:
+def notes(verdict: AdmissionResponse) -> Any:
     assert verdict.object is not None
     return verdict.object["metadata"].get("annotations")
 
 
 async def test_empty_fields_are_filled() -> None:
-    verdict = await ask(StandIn()).verdict(request(VM))
-    assert verdict == Verdict(object=filled(VM, "s"))
+    verdict = await ask(FakeDefaulter()).handle(request(VM))
+    assert verdict == AdmissionResponse(object=filled(VM, "s"))
     assert undefaulted(verdict.object or {}) == []
 
 
 async def test_a_second_call_changes_nothing() -> None:
-    once = await ask(StandIn()).verdict(request(VM))
+    once = await ask(FakeDefaulter()).handle(request(VM))
     asked = request(once.object)
-    assert "patch" not in answer(asked, await ask(StandIn()).verdict(asked))["response"]
+    assert "patch" not in to_admission_review(asked, await ask(FakeDefaulter()).handle(asked))["response"]
 
 
 async def test_a_replayed_request_gets_the_same_bytes() -> None:
     asked = request(VM)
-    told = [json.dumps(answer(asked, await ask(StandIn()).verdict(asked))) for _ in range(2)]
+    told = [json.dumps(to_admission_review(asked, await ask(FakeDefaulter()).handle(asked))) for _ in range(2)]
     assert told[0] == told[1]
 
 
 async def test_an_update_gives_the_old_object_along() -> None:
-    defaulter = StandIn()
-    await ask(defaulter).verdict(request(VM, vm()))
+    defaulter = FakeDefaulter()
+    await ask(defaulter).handle(request(VM, vm()))
     assert defaulter.asked == [(VM, vm(), "shop", "s")]
 
 
 async def test_a_vm_that_is_older_than_we_are_keeps_its_uuid_when_it_is_started() -> None:
     started = vm(disk("root"))
     stopped = started | {"spec": started["spec"] | {"running": False}, "status": {"printableStatus": "Stopped"}}
-    verdict = await ask(StandIn()).verdict(request(started, stopped))
+    verdict = await ask(FakeDefaulter()).handle(request(started, stopped))
     uuid = at(verdict.object, "spec", "template", "spec", "domain", "firmware", "uuid")
     assert uuid == at(with_identity(stopped), "spec", "template", "spec", "domain", "firmware", "uuid")
-    new = await ask(StandIn()).verdict(request(started))
+    new = await ask(FakeDefaulter()).handle(request(started))
     assert at(new.object, "spec", "template", "spec", "domain", "firmware", "uuid") != uuid
 
 
 async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:
     nameless = vm(disk(), meta={"name": "", "generateName": "web-"})
-    one, other = [(await ask(StandIn()).verdict(request(nameless, uid=uid))).object or {} for uid in ("uid-1", "uid-2")]
+    one, other = [
+        (await ask(FakeDefaulter()).handle(request(nameless, uid=uid))).object or {} for uid in ("uid-1", "uid-2")
+    ]
     uuids = [each["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"] for each in (one, other)]
     assert uuids[0] != uuids[1]
 
 
 async def test_who_is_away_does_not_stop_a_vm() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.away = "no answer within 2 s"
-    verdict = await ask(defaulter).verdict(request(VM))
+    verdict = await ask(defaulter).handle(request(VM))
     assert not verdict.problems
     assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
     assert verdict.warnings == (
@@ -95,17 +97,17 @@ async def test_who_is_away_does_not_stop_a_vm() -> None:
 
 
 async def test_a_complete_vm_needs_nobody() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.away = "gone"
-    verdict = await ask(defaulter).verdict(request(filled(VM, "s")))
+    verdict = await ask(defaulter).handle(request(filled(VM, "s")))
     assert (verdict.object, verdict.warnings) == (filled(VM, "s"), ())
 
 
 async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.away = "gone"
     stored = filled(VM, "s")
-    verdict = await ask(defaulter).verdict(request(vm(disk("data", bus="virtio"), disk("root"), disk("new")), stored))
+    verdict = await ask(defaulter).handle(request(vm(disk("data", bus="virtio"), disk("root"), disk("new")), stored))
     assert verdict.object is not None
     before, after = (each["spec"]["template"]["spec"]["domain"] for each in (stored, verdict.object))
     assert after["firmware"] == before["firmware"]
@@ -114,20 +116,20 @@ async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() ->
 
 
 async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.goes_on.clear()
-    verdict = await ask(defaulter, budget_seconds=0.01).verdict(request(VM))
+    verdict = await ask(defaulter, budget_seconds=0.01).handle(request(VM))
     assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
 
 
 async def test_what_the_defaulter_refuses_is_denied_with_every_problem() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.refuses = lambda document: [
         Problem(path="spec.a", message="bad"),
         Problem(path="spec.b", message="worse"),
     ]
-    verdict = await ask(defaulter).verdict(request(VM))
-    assert verdict == Verdict(problems=(Told("spec.a", "bad"), Told("spec.b", "worse")))
+    verdict = await ask(defaulter).handle(request(VM))
+    assert verdict == AdmissionResponse(problems=(Told("spec.a", "bad"), Told("spec.b", "worse")))
 
 
 def unknown_buses(document: dict[str, Any]) -> list[Problem]:
@@ -140,19 +142,19 @@ def unknown_buses(document: dict[str, Any]) -> list[Problem]:
 
 
 async def test_problems_that_are_stored_already_are_warnings() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.refuses = unknown_buses
     old = vm(disk("old", bus="floppy"))
-    verdict = await ask(defaulter).verdict(request(vm(disk("old", bus="floppy"), disk("new")), old))
-    assert (verdict.problems, verdict.news) == ((), TOLERATED)
+    verdict = await ask(defaulter).handle(request(vm(disk("old", bus="floppy"), disk("new")), old))
+    assert (verdict.problems, verdict.reason) == ((), TOLERATED)
     assert verdict.warnings == ("disks[0].bus: unknown",)
 
 
 async def test_new_problems_beside_stored_ones_are_denied() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.refuses = unknown_buses
     old = vm(disk("old", bus="floppy"))
-    verdict = await ask(defaulter).verdict(request(vm(disk("old", bus="floppy"), disk("new", bus="floppy")), old))
+    verdict = await ask(defaulter).handle(request(vm(disk("old", bus="floppy"), disk("new", bus="floppy")), old))
     assert verdict.problems == (Told("disks[1].bus", "unknown"),)
 
 
@@ -162,9 +164,9 @@ async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
         answer["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": "evil"}}]
         return answer
 
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.spoils = running_elsewhere
-    verdict = await ask(defaulter).verdict(request(VM))
+    verdict = await ask(defaulter).handle(request(VM))
     assert notes(verdict) == {UNDEFAULTED: defaulting.OVERREACH}
     assert verdict.object is not None
     assert verdict.object["spec"] == VM["spec"]
@@ -173,41 +175,41 @@ async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
 
 async def test_once_complete_it_says_so() -> None:
     noted = vm(disk(), annotations={UNDEFAULTED: defaulting.AWAY, "owner": "jane"})
-    assert notes(await ask(StandIn()).verdict(request(noted))) == {"owner": "jane"}
+    assert notes(await ask(FakeDefaulter()).handle(request(noted))) == {"owner": "jane"}
 
 
 async def test_an_ill_defaulter_is_not_asked_by_everyone() -> None:
-    defaulter, clock = StandIn(), Clock()
+    defaulter, clock = FakeDefaulter(), Clock()
     defaulter.away = "ill"
     asking = ask(defaulter, clock)
-    reasons = [notes(await asking.verdict(request(VM)))[UNDEFAULTED] for _ in range(5)]
+    reasons = [notes(await asking.handle(request(VM)))[UNDEFAULTED] for _ in range(5)]
     assert reasons == [defaulting.AWAY] * 3 + [defaulting.RESTING] * 2
     assert len(defaulter.asked) == 3
     defaulter.away = None
     clock.now += 0.5
-    assert (await asking.verdict(request(VM))).object == filled(VM, "s")
+    assert (await asking.handle(request(VM))).object == filled(VM, "s")
     assert asking.breaker.state == "closed"
 
 
 async def test_a_refusal_is_an_answer_and_no_illness() -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.refuses = lambda document: [Problem(path="", message="bad")]
     asking = ask(defaulter)
     for _ in range(5):
-        await asking.verdict(request(VM))
+        await asking.handle(request(VM))
     assert asking.breaker.state == "closed"
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"owner": "jane"}])
 async def test_the_note_leaves_other_annotations_alone(annotations: dict[str, str] | None) -> None:
-    defaulter = StandIn()
+    defaulter = FakeDefaulter()
     defaulter.away = "gone"
-    verdict = await ask(defaulter).verdict(request(vm(disk(), annotations=annotations)))
+    verdict = await ask(defaulter).handle(request(vm(disk(), annotations=annotations)))
     assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: defaulting.AWAY}
 
 
 async def test_without_any_defaulter_vms_are_stored_as_they_come() -> None:
-    assert await Nobody().verdict(request(VM)) == Verdict(news=SKIPPED)
+    assert await NoDefaulter().handle(request(VM)) == AdmissionResponse(reason=SKIPPED)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +221,8 @@ async def test_without_any_defaulter_vms_are_stored_as_they_come() -> None:
     ],
 )
 async def test_a_vm_that_runs_undecided_waits_for_its_stop(created: bool, old: dict[str, Any], asked: bool) -> None:
-    defaulter = StandIn()
-    await ask(defaulter).verdict(request({**VM, "status": {"created": created}}, old))
+    defaulter = FakeDefaulter()
+    await ask(defaulter).handle(request({**VM, "status": {"created": created}}, old))
     assert bool(defaulter.asked) == asked
 
 
@@ -244,6 +246,6 @@ async def test_an_instance_is_judged_once(metadata: dict[str, Any], complete: bo
         "metadata": {"name": "web", "namespace": "shop", **metadata},
         "spec": template["spec"],
     }
-    defaulter = StandIn()
-    await ask(defaulter).verdict(request(instance))
+    defaulter = FakeDefaulter()
+    await ask(defaulter).handle(request(instance))
     assert bool(defaulter.asked) == asked

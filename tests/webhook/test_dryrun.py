@@ -12,8 +12,8 @@ from runtime.api import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, N
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import disk, vm
 from tests.webhook.conftest import Running
-from webhook.limits import Callers
-from webhook.objections import objections
+from webhook.api_errors import problems_of
+from webhook.rate_limit import RateLimiter
 
 VM = vm(disk("root"))
 LIBVIRT_SHAPED = {
@@ -174,7 +174,7 @@ async def test_who_gets_no_answer(webhook: Running, script: Script, code: int, s
 
 async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
     webhook.api_server.script = api_server()
-    webhook.service.callers = Callers(per_second=0.001, burst=20)
+    webhook.service.callers = RateLimiter(per_second=0.001, burst=20)
     codes = [(await webhook.dry_run(VM)).status_code for _ in range(25)]
     assert codes[:20] == [200] * 20
     last = await webhook.dry_run(VM)
@@ -218,4 +218,4 @@ CAUSES = {"causes": [{"field": "spec.a", "message": "bad"}, {"field": "<nil>", "
     ],
 )
 def test_refusals_become_problems_of_the_document(error: ApiError, problems: tuple[Told, ...]) -> None:
-    assert objections(error) == problems
+    assert problems_of(error) == problems

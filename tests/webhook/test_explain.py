@@ -10,7 +10,7 @@ from tests.kinds.policies import policy, upstream
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import review
 from tests.webhook.conftest import Running
-from webhook.explain import Unanswerable, question
+from webhook.explain import InvalidQuestion, parse_question
 
 Json = dict[str, Any]
 
@@ -169,10 +169,10 @@ async def test_what_would_be(webhook: Running, document: Json, winner: str | Non
 )
 def test_a_question_that_is_none_is_refused_at_its_path(document: Json, path: str | None) -> None:
     if path is None:
-        question(document)
+        parse_question(document)
         return
-    with pytest.raises(Unanswerable) as refused:
-        question(document)
+    with pytest.raises(InvalidQuestion) as refused:
+        parse_question(document)
     assert [problem.path for problem in refused.value.problems] == [path]
 
 

@@ -40,4 +40,4 @@ def test_a_bad_setting_is_named(name: str, value: str) -> None:
 def test_the_defaulter_answers_well_before_the_webhook_times_out() -> None:
     settings = Settings.read({})
     assert settings.defaulter_seconds < 3
-    assert settings.author_seconds < 10
+    assert settings.template_review_seconds < 10

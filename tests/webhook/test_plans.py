@@ -10,7 +10,7 @@ import pytest
 
 from tests.runtime.misbehaving import Request, Server
 from tests.waiting import PATIENCE_SECONDS
-from webhook.plans import Plans, Told
+from webhook.plans import PlanAnswer, PlanClient
 
 POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web"}}
 STEPS = [{"action": "Create", "vm": "web-1", "reason": "0 of 1 VMs exist"}]
@@ -23,29 +23,31 @@ async def controllers() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def plans(controllers: Server) -> AsyncIterator[Plans]:
+async def plans(controllers: Server) -> AsyncIterator[PlanClient]:
     async with aiohttp.ClientSession() as session:
-        yield Plans(controllers.url, session, seconds=PATIENCE_SECONDS)
+        yield PlanClient(controllers.url, session, seconds=PATIENCE_SECONDS)
 
 
-async def test_the_controllers_are_asked_about_the_object_as_it_would_be(controllers: Server, plans: Plans) -> None:
+async def test_the_controllers_are_asked_about_the_object_as_it_would_be(
+    controllers: Server, plans: PlanClient
+) -> None:
     async def script(request: Request) -> None:
         assert (request.method, request.path, request.document) == ("POST", "/apis/pools/plan", POOL)
         assert request.headers["authorization"] == "Bearer token"
         await request.answer(200, {"plan": STEPS, "refused": "another pool has the disks"})
 
     controllers.script = script
-    assert await plans.of(POOL, "token") == Told(STEPS, ("another pool has the disks",))
+    assert await plans.of(POOL, "token") == PlanAnswer(STEPS, ("another pool has the disks",))
 
 
 async def test_a_token_does_not_travel_in_the_clear() -> None:
     async with aiohttp.ClientSession() as session:
-        told = await Plans("http://controllers.example.com", session).of(POOL, "token")
+        told = await PlanClient("http://controllers.example.com", session).of(POOL, "token")
     assert told.plan is None
     assert "not https" in told.warnings[0]
 
 
-async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Plans) -> None:
+async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: PlanClient) -> None:
     async def script(request: Request) -> None:
         await request.answer(403, {"problems": []})
 
@@ -56,7 +58,7 @@ async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Pl
 @pytest.mark.parametrize(
     ("code", "body"), [(503, {"plan": STEPS}), (200, {"plan": "no"}), (200, []), (200, b"<html>"), (404, {})]
 )
-async def test_any_other_answer_is_none(controllers: Server, plans: Plans, code: int, body: Any) -> None:
+async def test_any_other_answer_is_none(controllers: Server, plans: PlanClient, code: int, body: Any) -> None:
     async def script(request: Request) -> None:
         await request.answer(code, body)
 
@@ -66,10 +68,10 @@ async def test_any_other_answer_is_none(controllers: Server, plans: Plans, code:
 
 async def test_controllers_that_hang_are_not_waited_for(controllers: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        assert (await Plans(controllers.url, session, seconds=0.2).of(POOL, "token")).plan is None
+        assert (await PlanClient(controllers.url, session, seconds=0.2).of(POOL, "token")).plan is None
 
 
-async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Plans) -> None:
+async def test_controllers_that_hang_up_are_away(controllers: Server, plans: PlanClient) -> None:
     async def script(request: Request) -> None:
         request.reset()
 

@@ -12,22 +12,22 @@ from apimachinery.problem import Problem
 from tests.webhook.builders import disk, request, review, vm
 from webhook.body import Unreadable
 from webhook.patch import apply
-from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, Verdict, answer, read
+from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review
 
 VM = vm(disk())
 
 
 def test_a_request_is_read() -> None:
-    assert read(review(VM)) == request(VM)
+    assert from_admission_review(review(VM)) == request(VM)
 
 
 def test_an_update_carries_both_objects() -> None:
-    asked = read(review(VM, vm()))
+    asked = from_admission_review(review(VM, vm()))
     assert (asked.operation, asked.object, asked.old) == ("UPDATE", VM, vm())
 
 
 def test_a_deletion_has_no_object() -> None:
-    assert read(review(None, VM, operation="DELETE", object=None)).object is None
+    assert from_admission_review(review(None, VM, operation="DELETE", object=None)).object is None
 
 
 @pytest.mark.parametrize(
@@ -54,34 +54,34 @@ def test_a_deletion_has_no_object() -> None:
 )
 def test_what_no_api_server_sends_gets_a_sentence(document: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Unreadable) as refusal:
-        read(document)
+        from_admission_review(document)
     assert refusal.value.status == 400
     assert sentence in refusal.value.message
 
 
-def response(verdict: Verdict) -> dict[str, Any]:
-    return answer(request(VM), verdict)["response"]  # type: ignore[no-any-return]
+def response(verdict: AdmissionResponse) -> dict[str, Any]:
+    return to_admission_review(request(VM), verdict)["response"]  # type: ignore[no-any-return]
 
 
 def test_the_answer_names_the_request_and_its_version() -> None:
-    told = answer(request(VM), Verdict())
+    told = to_admission_review(request(VM), AdmissionResponse())
     assert (told["apiVersion"], told["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert told["response"] == {"uid": "1b0d", "allowed": True}
 
 
 def test_a_changed_object_travels_as_a_patch() -> None:
     after = vm(disk(bus="sata"))
-    told = response(Verdict(object=after))
+    told = response(AdmissionResponse(object=after))
     assert told["patchType"] == "JSONPatch"
     assert apply(VM, json.loads(base64.b64decode(told["patch"]))) == after
 
 
 def test_an_object_that_stays_as_it_is_has_no_patch() -> None:
-    assert response(Verdict(object=VM)) == {"uid": "1b0d", "allowed": True}
+    assert response(AdmissionResponse(object=VM)) == {"uid": "1b0d", "allowed": True}
 
 
 def test_a_denial_tells_every_problem_with_its_path() -> None:
-    told = response(Verdict(problems=(Problem("spec.a", "is bad"), Problem("spec.b[0]", "is worse"))))
+    told = response(AdmissionResponse(problems=(Problem("spec.a", "is bad"), Problem("spec.b[0]", "is worse"))))
     assert not told["allowed"]
     assert told["status"]["code"] == 422
     assert told["status"]["message"] == "spec.a: is bad; spec.b[0]: is worse"
@@ -97,22 +97,22 @@ def test_a_denial_tells_every_problem_with_its_path() -> None:
 
 
 def test_a_denial_never_carries_a_patch() -> None:
-    assert "patch" not in response(Verdict(problems=(Problem("", "no"),), object=vm()))
+    assert "patch" not in response(AdmissionResponse(problems=(Problem("", "no"),), object=vm()))
 
 
 def test_ten_thousand_problems_are_told_in_part() -> None:
-    status = response(Verdict(problems=tuple(Problem(f"spec[{i}]", "bad") for i in range(10_000))))["status"]
+    status = response(AdmissionResponse(problems=tuple(Problem(f"spec[{i}]", "bad") for i in range(10_000))))["status"]
     assert len(status["details"]["causes"]) == CAUSES_LIMIT
     assert status["message"].endswith("and 9000 more")
 
 
 def test_warnings_fit_into_a_header() -> None:
-    (told,) = response(Verdict(warnings=("line\nbreak\x1b[31m" + "x" * 400,)))["warnings"]
+    (told,) = response(AdmissionResponse(warnings=("line\nbreak\x1b[31m" + "x" * 400,)))["warnings"]
     assert len(told) == WARNING_LIMIT
     assert told.isprintable()
     assert told.startswith("line break [31mx")
 
 
 def test_who_may_not_is_forbidden_not_invalid() -> None:
-    status = response(Verdict(problems=(Problem("", "you may not"),), forbidden=True))["status"]
+    status = response(AdmissionResponse(problems=(Problem("", "you may not"),), forbidden=True))["status"]
     assert (status["code"], status["reason"]) == (403, "Forbidden")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.webhook.builders import disk, request, vm
-from webhook.scope import left_alone
+from webhook.scope import skip_reason
 
 VM = vm(disk())
 MORE = vm(disk(), disk("data"))
@@ -37,5 +37,5 @@ MORE = vm(disk(), disk("data"))
     ],
 )
 def test_what_changes_no_spec_is_left_alone(asked: Any, why: str | None) -> None:
-    found = left_alone(asked)
+    found = skip_reason(asked)
     assert found is None if why is None else (found is not None and why in found)

@@ -14,17 +14,17 @@ from tests.webhook.builders import request, review
 from tests.webhook.conftest import Running
 from tests.webhook.test_app import granting, patched
 from webhook import claims
-from webhook.declared import examined
-from webhook.review import Verdict
-from webhook.scope import left_alone
-from webhook.template import made, to_try
+from webhook.declared import validate_kind
+from webhook.review import AdmissionResponse
+from webhook.scope import skip_reason
+from webhook.template import changed_template, vm_of
 
 Json = dict[str, Any]
 JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
 
 
-def stored(document: Json, old: Json | None = None, user: str = "jane") -> Verdict:
-    return claims.completed(request(document, old, user={"username": user}), Verdict())
+def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
+    return claims.complete_claim(request(document, old, user={"username": user}), AdmissionResponse())
 
 
 @pytest.mark.parametrize(
@@ -62,23 +62,23 @@ def test_annotations_become_fields_at_creation_only() -> None:
     ],
 )
 def test_annotations_that_are_as_good_as_the_spec_are_looked_at(document: Json, old: Json, looked_at: bool) -> None:
-    assert (left_alone(request(document, old)) is None) == looked_at
+    assert (skip_reason(request(document, old)) is None) == looked_at
 
 
 def test_a_changed_wish_is_denied_and_a_changed_time_is_not() -> None:
     kind = by_gvk("poolhouse.dev/v1alpha1", "VirtualMachineClaim")
     assert kind is not None
     before = claim(poolName="web")
-    assert examined(request(claim(poolName="web", ttlSeconds=5), before), kind).problems == ()
-    (problem,) = examined(request(claim(poolName="db"), before), kind).problems
+    assert validate_kind(request(claim(poolName="web", ttlSeconds=5), before), kind).problems == ()
+    (problem,) = validate_kind(request(claim(poolName="db"), before), kind).problems
     assert problem.path == "spec.poolName"
 
 
 def test_a_warm_template_is_tried_as_the_vm_that_it_becomes() -> None:
     asked = request(warm_pool())
-    template = to_try(asked)
+    template = changed_template(asked)
     assert template is not None
-    machine = made(asked, template)
+    machine = vm_of(asked, template)
     assert machine["kind"] == "VirtualMachine"
     assert machine["spec"] == {**warm_pool()["spec"]["template"]["spec"], "runStrategy": "Always"}
 

@@ -14,7 +14,7 @@ from kinds.started import with_identity
 from runtime.api import Api
 from runtime.events import Events
 from tests.webhook.builders import disk, vm
-from tests.webhook.stand_in import StandIn, filled
+from tests.webhook.fake_defaulter import FakeDefaulter, filled
 
 Json = dict[str, Any]
 
@@ -32,8 +32,8 @@ class Heard:
         self.reasons.append(reason)
 
 
-def refusing() -> StandIn:
-    defaulter = StandIn()
+def refusing() -> FakeDefaulter:
+    defaulter = FakeDefaulter()
     defaulter.refuses = lambda document: [Problem(path="spec", message="no")]
     return defaulter
 
@@ -41,21 +41,23 @@ def refusing() -> StandIn:
 @pytest.mark.parametrize(
     ("defaulter", "stored", "asked", "written", "said"),
     [
-        pytest.param(StandIn(), EMPTY, EMPTY, without_note(DECIDED), [], id="what was empty is filled"),
+        pytest.param(FakeDefaulter(), EMPTY, EMPTY, without_note(DECIDED), [], id="what was empty is filled"),
         pytest.param(
-            StandIn(),
+            FakeDefaulter(),
             NAMELESS,
             with_identity(NAMELESS),
             without_note(with_identity(NAMELESS)),
             [],
             id="a UUID alone too",
         ),
-        pytest.param(StandIn(), DECIDED, DECIDED, None, ["HardwareUndecided"], id="nothing is left to be decided"),
+        pytest.param(
+            FakeDefaulter(), DECIDED, DECIDED, None, ["HardwareUndecided"], id="nothing is left to be decided"
+        ),
         pytest.param(refusing(), EMPTY, EMPTY, None, ["HardwareUndecided"], id="it is refused"),
     ],
 )
 async def test_what_is_to_be_written(
-    defaulter: StandIn, stored: Json, asked: Json, written: Json | None, said: list[str]
+    defaulter: FakeDefaulter, stored: Json, asked: Json, written: Json | None, said: list[str]
 ) -> None:
     heard = Heard()
     apply = Apply(cast(Api, None), defaulter, cast(Events, heard), seed="s")

@@ -13,8 +13,8 @@ from apimachinery.unstructured import Json, at, entries
 from kinds import meta
 from kinds.pool import POOL
 from runtime.api import Api, ApiError, Resource
-from webhook.review import Request, Verdict
-from webhook.template import MACHINES
+from runtime.resource import VMS
+from webhook.review import AdmissionRequest, AdmissionResponse
 
 POOLS = Resource(POOL.group, POOL.versions[0], POOL.plural, POOL.kind, POOL.namespaced)
 MOST = 500
@@ -23,27 +23,27 @@ NAMED = 3
 WHERE = "spec.template.spec.dataVolumeTemplates"
 
 
-class Neighbours:
+class DiskConflicts:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
         self._api = api
         self._budget_seconds = budget_seconds
 
-    async def verdict(self, request: Request) -> Verdict:
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """On a pool whose disks have new names."""
         if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
-            return Verdict()
+            return AdmissionResponse()
         names = disks(request.object) - disks(request.old)
         if not names:
-            return Verdict()
+            return AdmissionResponse()
         try:
             async with asyncio.timeout(self._budget_seconds):
                 pools, _ = await self._api.list(POOLS, request.namespace)
                 query = {"labelSelector": f"!{meta.POOL}", "limit": str(MOST)}
-                machines = await self._api.request("GET", MACHINES.path(request.namespace), query=query)
+                machines = await self._api.request("GET", VMS.path(request.namespace), query=query)
         except (ApiError, TimeoutError):
-            return Verdict()  # a warning that nobody waits for; the controller will say it
+            return AdmissionResponse()  # a warning that nobody waits for; the controller will say it
         others = [each for each in pools if at(each, "metadata", "name") != request.name]
-        return Verdict(warnings=(*shared(names, others), *passed_over(names, machines.get("items") or ())))
+        return AdmissionResponse(warnings=(*shared(names, others), *passed_over(names, machines.get("items") or ())))
 
 
 def disks(pool: Json | None) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from webhook.neighbours import disks, passed_over, shared
+from webhook.disk_conflicts import disks, passed_over, shared
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _DENIED = re.compile(r'^admission webhook "[^"]+" denied the request: ')
 
 
-def objections(error: ApiError) -> tuple[Problem, ...]:
+def problems_of(error: ApiError) -> tuple[Problem, ...]:
     """Problems of the document for which it was refused. Empty: the API server could not or would not look at it."""
     match error:
         case AlreadyExists():

@@ -15,8 +15,8 @@ from typing import Any
 from defaulter.contract import Macs, decided, undefaulted
 from kinds.meta import UNDEFAULTED
 from webhook.defaulting import waits_for_stop
-from webhook.review import Request, Verdict
-from webhook.scope import metadata, notes
+from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.scope import annotations_of, metadata_of
 
 OPENED = "OpenedLater"
 CHANGED = "ChangedLater"
@@ -35,7 +35,7 @@ Key = tuple[str, str, str]
 Fields = dict[str, Any]
 
 
-class Late:
+class HardwareDrift:
     """Remembers what was answered lately, in this process: where there are several webhooks, each sees a part of what
     another changes, which is enough to find the one that does."""
 
@@ -44,7 +44,7 @@ class Late:
         self._macs = macs
         self._answers: OrderedDict[Key, list[tuple[float, Fields]]] = OrderedDict()
 
-    def answered(self, request: Request, document: dict[str, Any]) -> None:
+    def remember(self, request: AdmissionRequest, document: dict[str, Any]) -> None:
         """What we made of an object, to be compared with what arrives at the end."""
         until, key = self._now() + REMEMBERED_SECONDS, _key(request)
         self._answers[key] = [*self._fresh(key), (until, decided(document))]
@@ -52,27 +52,27 @@ class Late:
         while len(self._answers) > _MOST:
             self._answers.popitem(last=False)
 
-    def verdict(self, request: Request) -> Verdict:
+    def check(self, request: AdmissionRequest) -> AdmissionResponse:
         document = request.object or {}
-        if UNDEFAULTED in notes(document) or waits_for_stop(request, self._macs):
-            return Verdict()
+        if UNDEFAULTED in annotations_of(document) or waits_for_stop(request, self._macs):
+            return AdmissionResponse()
         if paths := undefaulted(document, macs=self._macs):
             sentence = f"{_shown(paths)} left open after hardware was decided; is another webhook asked later?"
-            return Verdict(warnings=(sentence,), news=OPENED)
+            return AdmissionResponse(warnings=(sentence,), reason=OPENED)
         now = decided(document)
         # Two requests for one object may be on their way at once; whichever answer this is, is as good as the other.
         found = [_changed(before, now) for _, before in self._fresh(_key(request))]
         if found and all(found):
             sentence = f"{_shown(found[-1])} changed after hardware was decided; is another webhook asked later?"
-            return Verdict(warnings=(sentence,), news=CHANGED)
-        return Verdict()
+            return AdmissionResponse(warnings=(sentence,), reason=CHANGED)
+        return AdmissionResponse()
 
     def _fresh(self, key: Key) -> list[tuple[float, Fields]]:
         return [(until, fields) for until, fields in self._answers.get(key, []) if until > self._now()]
 
 
-def _key(request: Request) -> Key:
-    name = request.name or metadata(request.object or {}).get("name") or ""
+def _key(request: AdmissionRequest) -> Key:
+    name = request.name or metadata_of(request.object or {}).get("name") or ""
     return request.kind, request.namespace, str(name)
 
 

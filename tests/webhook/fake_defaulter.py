@@ -33,7 +33,7 @@ from defaulter.contract import (
 Json = dict[str, Any]
 
 
-class StandIn:
+class FakeDefaulter:
     """The contract's client and, as `app`, its server."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class StandIn:
         return DefaultingResponse(object=answer)
 
 
-def app(stand_in: StandIn) -> Starlette:
+def app(stand_in: FakeDefaulter) -> Starlette:
     """The service over HTTP. It hangs, is away and refuses as the object says."""
 
     async def defaults(http: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Callers:
+class RateLimiter:
     """Each caller may ask `burst` times at once and `per_second` times a second in the long run."""
 
     def __init__(self, *, per_second: float, burst: int, remembered: int = 10_000) -> None:

@@ -13,31 +13,31 @@ from kinds.policy import POLICY
 from kinds.policy_checks import contender, rivals, ties
 from kinds.precedence import Contender
 from runtime.api import Api, ApiError, Resource
-from webhook.review import Request, Verdict
+from webhook.review import AdmissionRequest, AdmissionResponse
 
 POLICIES = Resource(POLICY.group, POLICY.versions[0], POLICY.plural, POLICY.kind, POLICY.namespaced)
 
 
-class Rivals:
+class PolicyConflicts:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
         self._api = api
         self._budget_seconds = budget_seconds
 
-    async def verdict(self, request: Request) -> Verdict:
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """On the selectors that a policy's request brings, if they are new."""
         if (request.api_version, request.kind) != (POLICY.api_version, POLICY.kind):
-            return Verdict()
+            return AdmissionResponse()
         asked = contender(request.object)
         asked = Contender(asked.name or request.name, asked.selectors)
         # What is there already is the controller's to judge: its author must still be able to change the rest of it.
         if not asked.selectors or (request.old is not None and contender(request.old).selectors == asked.selectors):
-            return Verdict()
+            return AdmissionResponse()
         try:
             async with asyncio.timeout(self._budget_seconds):
                 others, _ = await self._api.list(POLICIES)
         except (ApiError, TimeoutError) as error:
             why = error.message if isinstance(error, ApiError) else "no answer in time"
-            return Verdict(
+            return AdmissionResponse(
                 warnings=(
                     f"spec.selectors: could not be compared with those of other policies ({why}); if another one has "
                     "the same, this one is never applied, and says so in its condition Active",
@@ -45,4 +45,6 @@ class Rivals:
             )
         there = [contender(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
         problems = tuple(rivals(asked, there))
-        return Verdict(problems=problems) if problems else Verdict(warnings=tuple(ties(asked, there)))
+        return (
+            AdmissionResponse(problems=problems) if problems else AdmissionResponse(warnings=tuple(ties(asked, there)))
+        )

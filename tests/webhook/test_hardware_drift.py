@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from defaulter.contract import decided
 from kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
-from tests.webhook.stand_in import filled
-from webhook.late import CHANGED, OPENED, REMEMBERED_SECONDS, Late
+from tests.webhook.fake_defaulter import filled
+from webhook.hardware_drift import CHANGED, OPENED, REMEMBERED_SECONDS, HardwareDrift
 from webhook.metrics import Metrics
-from webhook.review import Request
+from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
 
@@ -29,10 +29,10 @@ class Clock:
         return self.now
 
 
-def late(*answers: Json, clock: Clock | None = None) -> Late:
-    found = Late(now=clock or Clock())
+def late(*answers: Json, clock: Clock | None = None) -> HardwareDrift:
+    found = HardwareDrift(now=clock or Clock())
     for document in answers:
-        found.answered(request(VM), document)
+        found.remember(request(VM), document)
     return found
 
 
@@ -48,68 +48,68 @@ def changed(**fields: Any) -> Json:
 
 
 def test_nobody_came_after_us() -> None:
-    assert late(DONE).verdict(request(DONE)).warnings == ()
+    assert late(DONE).check(request(DONE)).warnings == ()
 
 
 def test_a_disk_put_in_later_was_left_open() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].insert(0, disk("injected", bus="virtio"))
-    verdict = late(DONE).verdict(request(document))
-    assert verdict.news == OPENED
+    verdict = late(DONE).check(request(document))
+    assert verdict.reason == OPENED
     (warning,) = verdict.warnings
     assert warning.startswith("spec.template.spec.domain.devices.disks[0].disk.pciAddress was left open after hardware")
     assert not verdict.problems
 
 
 def test_an_address_that_is_another_now_is_named_by_its_device() -> None:
-    verdict = late(DONE).verdict(request(changed(pciAddress="0000:1f:00.0")))
-    assert verdict.news == CHANGED
+    verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
+    assert verdict.reason == CHANGED
     assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after hardware")
 
 
 def test_the_order_of_devices_is_nobody_s_change() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].reverse()
-    assert late(DONE).verdict(request(document)).warnings == ()
+    assert late(DONE).check(request(document)).warnings == ()
 
 
 def test_what_is_not_ours_to_decide_may_change() -> None:
     document = copy.deepcopy(DONE)
     document["spec"]["template"]["spec"]["evictionStrategy"] = "LiveMigrate"
     domain(document)["devices"]["disks"][0]["cache"] = "none"
-    assert late(DONE).verdict(request(document)).warnings == ()
+    assert late(DONE).check(request(document)).warnings == ()
 
 
 def test_many_changes_are_one_short_sentence() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["cpu"] |= {"sockets": 9, "cores": 9, "threads": 9, "model": "Penryn"}
-    (warning,) = late(DONE).verdict(request(document)).warnings
+    (warning,) = late(DONE).check(request(document)).warnings
     assert " and 1 more were changed" in warning
 
 
 def test_of_two_requests_at_once_neither_is_the_other_s_change() -> None:
     other = changed(pciAddress="0000:1f:00.0")
     both = late(DONE, other)
-    assert both.verdict(request(DONE)).warnings == ()
-    assert both.verdict(request(other)).warnings == ()
-    assert both.verdict(request(changed(pciAddress="0000:1e:00.0"))).news == CHANGED
+    assert both.check(request(DONE)).warnings == ()
+    assert both.check(request(other)).warnings == ()
+    assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == CHANGED
 
 
 def test_what_another_replica_answered_is_not_known_here() -> None:
-    assert late().verdict(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
+    assert late().check(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
 
 
 def test_an_answer_is_forgotten_after_the_request_s_life() -> None:
     clock = Clock()
     found = late(DONE, clock=clock)
     clock.now = REMEMBERED_SECONDS + 1
-    assert found.verdict(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
+    assert found.check(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
 
 
 def test_a_thousand_answers_are_not_all_remembered() -> None:
-    found = Late(now=Clock())
+    found = HardwareDrift(now=Clock())
     for number in range(1000):
-        found.answered(request(VM, name=f"vm-{number}"), DONE)
+        found.remember(request(VM, name=f"vm-{number}"), DONE)
     assert len(found._answers) <= 512
 
 
@@ -123,8 +123,8 @@ def test_a_thousand_answers_are_not_all_remembered() -> None:
         ),
     ],
 )
-def test_nothing_is_said_of_what_was_not_decided_on_purpose(asked: Request) -> None:
-    assert late().verdict(asked).warnings == ()
+def test_nothing_is_said_of_what_was_not_decided_on_purpose(asked: AdmissionRequest) -> None:
+    assert late().check(asked).warnings == ()
 
 
 def test_both_are_counted() -> None:
@@ -132,7 +132,7 @@ def test_both_are_counted() -> None:
     metrics = Metrics(registry, [])
     for document in (VM, changed(pciAddress="0000:1f:00.0")):
         asked = request(document)
-        metrics.reviewed("validate", asked, late(DONE).verdict(asked), 0.0)
+        metrics.reviewed("validate", asked, late(DONE).check(asked), 0.0)
     counts = {
         reason: registry.get_sample_value(
             "kubevirt_poolhouse_admission_hardware_changed_later_total", {"reason": reason}

@@ -30,13 +30,13 @@ import aiohttp
 
 from controllers.main import CONNECTIONS
 from controllers.pool import template
-from controllers.pool.guest import Guest
-from controllers.pool.machine import machine
+from controllers.pool.guest import VMI
+from controllers.pool.machine import parse_vm
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.revisions import content, current
-from controllers.pool.state import Pool, State, pool
-from controllers.pool.stores import MACHINES, POOLS, Stores
+from controllers.pool.revisions import content, current_revision
+from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.pool.stores import POOLS, VMS, Stores
 from kinds import crds, kubevirt
 from runtime.api import AlreadyExists, Api, NotFound, Resource
 
@@ -109,7 +109,7 @@ async def prepare(api: Api) -> None:
             await api.create(CRDS, crd)
     with suppress(AlreadyExists):
         await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    for resource in (MACHINES, POOLS):
+    for resource in (VMS, POOLS):
         async with asyncio.timeout(30):
             await served(api, resource)
 
@@ -129,7 +129,7 @@ async def count(api: Api, resource: Resource) -> int:
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
-async def until(api: Api, wanted: int, resource: Resource = MACHINES) -> float:
+async def until(api: Api, wanted: int, resource: Resource = VMS) -> float:
     """Seconds until there are so many, and never one more."""
     begun = time.perf_counter()
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -145,18 +145,18 @@ async def until(api: Api, wanted: int, resource: Resource = MACHINES) -> float:
 
 async def bare(api: Api, vms: int) -> tuple[float, float]:
     """Seconds to make so many VMs and to delete them."""
-    view = pool({**manifest("bare", vms), "metadata": {"namespace": NAMESPACE, "name": "bare", "uid": "none"}})
+    view = parse_pool({**manifest("bare", vms), "metadata": {"namespace": NAMESPACE, "name": "bare", "uid": "none"}})
     assert isinstance(view, Pool)
-    revision, _ = current("bare", "none", content(view.spec), ())
-    documents = [template.vm(view, ordinal, revision) for ordinal in range(1, vms + 1)]
+    revision, _ = current_revision("bare", "none", content(view.spec), ())
+    documents = [template.build_vm(view, ordinal, revision) for ordinal in range(1, vms + 1)]
     for document in documents:  # an owner that is not there would have them collected
         del document["metadata"]["ownerReferences"]
 
     async def create(document: Json) -> None:
-        await api.create(MACHINES, document)
+        await api.create(VMS, document)
 
     async def delete(document: Json) -> None:
-        await api.delete(MACHINES, NAMESPACE, document["metadata"]["name"])
+        await api.delete(VMS, NAMESPACE, document["metadata"]["name"])
 
     return await all_of(create, documents), await all_of(delete, documents)
 
@@ -273,7 +273,7 @@ def planning(sizes: list[int]) -> None:
         for _ in range(7):
             begun = time.process_time()
             state = observe(stores, key, settled=True, failure=None, burst=250)
-            assert isinstance(state, State)
+            assert isinstance(state, PoolSnapshot)
             decided = plan(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
             assert len(state.machines) == size
@@ -285,18 +285,18 @@ def _stores(size: int) -> Stores:
     found = Stores()
     for name in ("bench", "other"):
         metadata = {"namespace": NAMESPACE, "name": name, "uid": name, "generation": 1}
-        view = pool({**manifest(name, size), "metadata": metadata})
+        view = parse_pool({**manifest(name, size), "metadata": metadata})
         assert isinstance(view, Pool)
         found.pools.put(view.key, view)
-        revision, _ = current(name, name, content(view.spec), ())
+        revision, _ = current_revision(name, name, content(view.spec), ())
         found.revisions.put((NAMESPACE, revision.name), revision)
         for ordinal in range(1, size + 1):
-            document = template.vm(view, ordinal, revision)
+            document = template.build_vm(view, ordinal, revision)
             document["metadata"].update(uid=f"{name}-{ordinal}", resourceVersion="1")
             document["status"] = {"ready": True, "created": True}
-            m = machine(document)
+            m = parse_vm(document)
             found.machines.put(m.key, m)
-            found.guests.put(m.key, Guest(NAMESPACE, m.name, f"run-{m.uid}", m.uid, m.revision))
+            found.guests.put(m.key, VMI(NAMESPACE, m.name, f"run-{m.uid}", m.uid, m.revision))
     return found
 
 

@@ -20,13 +20,13 @@ from typing import Any
 from bench.pool import NAMESPACE, all_of, cluster, controllers, prepare, resident, served, until
 from controllers.main import CONNECTIONS
 from controllers.replicaset.actions import Create
-from controllers.replicaset.instance import instance
-from controllers.replicaset.naming import free
+from controllers.replicaset.instance import parse_vmi
+from controllers.replicaset.naming import free_names
 from controllers.replicaset.observe import observe
 from controllers.replicaset.plan import plan
-from controllers.replicaset.state import ReplicaSet, State, replica_set
-from controllers.replicaset.stores import INSTANCES, SETS, Stores
-from controllers.replicaset.template import vmi
+from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.replicaset.stores import REPLICA_SETS, VMIS, Stores
+from controllers.replicaset.template import build_vmi
 from runtime.api import Api, NotFound
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ def manifest(name: str, replicas: int) -> Json:
     labels = {"set": name}
     return {
         "apiVersion": "kubevirt.io/v1",
-        "kind": SETS.kind,
+        "kind": REPLICA_SETS.kind,
         "metadata": {"namespace": NAMESPACE, "name": name},
         "spec": {
             "replicas": replicas,
@@ -62,9 +62,9 @@ def manifest(name: str, replicas: int) -> Json:
 def members(name: str, size: int) -> tuple[ReplicaSet, list[Json]]:
     """A set and the VMIs that it makes."""
     document = manifest(name, size)
-    view = replica_set({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
+    view = parse_replica_set({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
     assert isinstance(view, ReplicaSet)
-    return view, [vmi(view, Create(each, "")) for each in free(view.uid, view.stem, (), size)]
+    return view, [build_vmi(view, Create(each, "")) for each in free_names(view.uid, view.stem, (), size)]
 
 
 # Scaling
@@ -77,10 +77,10 @@ async def bare(api: Api, vmis: int) -> tuple[float, float]:
         del document["metadata"]["ownerReferences"]
 
     async def create(document: Json) -> None:
-        await api.create(INSTANCES, document)
+        await api.create(VMIS, document)
 
     async def delete(document: Json) -> None:
-        await api.delete(INSTANCES, NAMESPACE, document["metadata"]["name"])
+        await api.delete(VMIS, NAMESPACE, document["metadata"]["name"])
 
     return await all_of(create, documents), await all_of(delete, documents)
 
@@ -88,23 +88,23 @@ async def bare(api: Api, vmis: int) -> tuple[float, float]:
 async def replicated(api: Api, vmis: int) -> tuple[float, float]:
     """Seconds that a set takes from 0 to so many VMIs, and back."""
     with suppress(NotFound):
-        await api.delete(SETS, NAMESPACE, "bench")
-    await api.create(SETS, manifest("bench", 0))
+        await api.delete(REPLICA_SETS, NAMESPACE, "bench")
+    await api.create(REPLICA_SETS, manifest("bench", 0))
     await asyncio.sleep(1)
-    await api.patch(SETS, NAMESPACE, "bench", {"spec": {"replicas": vmis}})
-    grown = await until(api, vmis, INSTANCES)
+    await api.patch(REPLICA_SETS, NAMESPACE, "bench", {"spec": {"replicas": vmis}})
+    grown = await until(api, vmis, VMIS)
     # At rest before it shrinks: its status has been said.
     await asyncio.sleep(2)
-    await api.patch(SETS, NAMESPACE, "bench", {"spec": {"replicas": 0}})
-    shrunk = await until(api, 0, INSTANCES)
-    await api.delete(SETS, NAMESPACE, "bench")
+    await api.patch(REPLICA_SETS, NAMESPACE, "bench", {"spec": {"replicas": 0}})
+    shrunk = await until(api, 0, VMIS)
+    await api.delete(REPLICA_SETS, NAMESPACE, "bench")
     return grown, shrunk
 
 
 async def scaling(kubeconfig: Path, vmis: int, rounds: int) -> None:
     async with await Api.connect(kubeconfig, user_agent="bench", max_connections=CONNECTIONS + 1) as api:
         await prepare(api)
-        for resource in (INSTANCES, SETS):
+        for resource in (VMIS, REPLICA_SETS):
             await served(api, resource)
         async with controllers(kubeconfig) as pid:
             found: dict[str, list[float]] = {"bare up": [], "bare down": [], "set up": [], "set down": []}
@@ -133,7 +133,7 @@ def planning(sizes: list[int]) -> None:
         for _ in range(7):
             begun = time.process_time()
             state = observe(stores, (NAMESPACE, "bench"), settled=True, failure=None, burst=250)
-            assert isinstance(state, State)
+            assert isinstance(state, ReplicaSetSnapshot)
             decided = plan(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
             assert len(state.live) == size
@@ -149,7 +149,7 @@ def _stores(size: int) -> Stores:
         for document in documents:
             document["metadata"].update(uid=document["metadata"]["name"], resourceVersion="1")
             document["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            found = instance(document)
+            found = parse_vmi(document)
             stores.instances.put(found.key, found)
     return stores
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.pool import NAMESPACE, all_of, cluster, controllers, manifest, prepare
 from controllers.main import CONNECTIONS
-from controllers.pool.stores import GUESTS, MACHINES, POOLS
+from controllers.pool.stores import POOLS, VMIS, VMS
 from runtime.api import Api, Resource
 from tests.cluster.pooling import engine
 
@@ -62,15 +62,15 @@ async def updated(api: Api, vms: int) -> tuple[float, int]:
 
 async def bare(api: Api, wave: int) -> float:
     """Seconds to change and restart every VM, so many at a time."""
-    machines = await listed(api, MACHINES)
+    machines = await listed(api, VMS)
     begun = time.perf_counter()
     for start in range(0, len(machines), wave):
         taken = machines[start : start + wave]
 
         async def restart(vm: Json) -> None:
             name = vm["metadata"]["name"]
-            await api.patch(MACHINES, NAMESPACE, name, {"spec": sized("256Mi")["spec"]})
-            await api.delete(GUESTS, NAMESPACE, name)
+            await api.patch(VMS, NAMESPACE, name, {"spec": sized("256Mi")["spec"]})
+            await api.delete(VMIS, NAMESPACE, name)
 
         await all_of(restart, taken)
         names = {vm["metadata"]["name"] for vm in taken}
@@ -81,7 +81,7 @@ async def bare(api: Api, wave: int) -> float:
 
 async def ready(api: Api) -> set[str]:
     """VMs whose new run is up."""
-    runs = await listed(api, GUESTS)
+    runs = await listed(api, VMIS)
     up = (run for run in runs if run.get("status", {}).get("phase") == "Running")
     return {run["metadata"]["name"] for run in up if run["spec"]["domain"]["memory"]["guest"] == "256Mi"}
 

@@ -23,7 +23,7 @@ import aiohttp
 
 from bench.pool import NAMESPACE, all_of, bare, cluster, controllers, manifest, prepare, resident
 from controllers.main import CONNECTIONS
-from controllers.pool.stores import GUESTS, MACHINES, POOLS
+from controllers.pool.stores import POOLS, VMIS, VMS
 from runtime.api import Api, NotFound
 
 EVENTS = 300
@@ -80,14 +80,14 @@ async def _create(api: Api, document: dict[str, object]) -> None:
 
 
 async def _count(api: Api) -> int:
-    answer = await api.request("GET", MACHINES.path(NAMESPACE), query={"limit": "1"})
+    answer = await api.request("GET", VMS.path(NAMESPACE), query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
 async def guests(api: Api) -> None:
     """A run for every VM, as KubeVirt makes them."""
     documents = []
-    async for items, _ in api.pages(MACHINES, NAMESPACE):
+    async for items, _ in api.pages(VMS, NAMESPACE):
         for vm in items:
             owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "controller": True}
             owner |= {key: vm["metadata"][key] for key in ("name", "uid")}
@@ -97,7 +97,7 @@ async def guests(api: Api) -> None:
             documents.append({**kind, "spec": vm["spec"]["template"]["spec"]})
 
     async def create(document: dict[str, object]) -> None:
-        await api.create(GUESTS, document)
+        await api.create(VMIS, document)
 
     await all_of(create, documents)
 
@@ -112,7 +112,7 @@ async def event_cost(api: Api, pid: int) -> float:
     before, begun = cpu(pid), time.perf_counter()
     for number in range(EVENTS):
         change = {"metadata": {"labels": {"seen": str(number)}}}
-        await api.patch(MACHINES, NAMESPACE, f"p{number % 10}-{number % 40 + 1}", change)
+        await api.patch(VMS, NAMESPACE, f"p{number % 10}-{number % 40 + 1}", change)
         await asyncio.sleep(0.01)
     await asyncio.sleep(1)
     spent = cpu(pid) - before - per_second * (time.perf_counter() - begun)

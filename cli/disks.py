@@ -44,10 +44,10 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
-    from controllers.pool.stores import CLAIMS, POOLS
+    from controllers.pool.stores import POOLS, PVCS
     from kinds import meta
 
-    claims, _ = await api.list(CLAIMS, namespace, label_selector=meta.KEPT_BY)
+    claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)
     pools, _ = await api.list(POOLS, namespace)
     names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pools}
     found = []

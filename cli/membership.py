@@ -112,9 +112,9 @@ async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
 
 
 async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
-    from controllers.pool.stores import MACHINES
+    from controllers.pool.stores import VMS
 
     metadata = document["metadata"]
     # With the version that was looked at: a reference that came meanwhile must not be lost.
     change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
-    await api.patch(MACHINES, cluster.namespace, metadata["name"], {"metadata": change})
+    await api.patch(VMS, cluster.namespace, metadata["name"], {"metadata": change})

@@ -86,9 +86,9 @@ async def _named(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
         from cli.pooled import pool_named
 
         return await pool_named(api, cluster, name)
-    from controllers.replicaset.stores import SETS
+    from controllers.replicaset.stores import REPLICA_SETS
 
-    return await api.get(SETS, cluster.namespace, name)
+    return await api.get(REPLICA_SETS, cluster.namespace, name)
 
 
 def _checked(manifest: Manifest, namespace: str) -> Json:
@@ -111,19 +111,19 @@ async def _foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
-    from controllers.replicaset.ask import imagined, look
-    from controllers.replicaset.foresee import foresee
+    from controllers.replicaset.ask import hypothetical_snapshot, list_stores
     from controllers.replicaset.plan import plan as decide
-    from controllers.replicaset.state import Misfit
+    from controllers.replicaset.simulate import simulate
+    from controllers.replicaset.snapshot import InvalidSpec
 
     metadata, now = document["metadata"], datetime.now(UTC)
-    state = imagined(await look(api, metadata["namespace"]), document, burst)
-    if isinstance(state, Misfit):
+    state = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
+    if isinstance(state, InvalidSpec):
         raise Failed(f"{metadata['name']}: {state.problem}")
     waits = [{"vm": each.instance.name, "reason": each.why} for each in decide(state, now).waits]
     return {
         "replicaSet": metadata["name"],
-        "plan": list(foresee(state, now)),
+        "plan": list(simulate(state, now)),
         "waits": waits,
         "blocked": "spec.paused is true" if state.replica_set.spec.paused else "",
         "refused": "",
@@ -132,16 +132,16 @@ async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _pool_foreseen(api: Api, document: Json, burst: int) -> Json:
-    from controllers.pool.ask import imagined
-    from controllers.pool.foresee import foresee, rows
-    from controllers.pool.look import look
-    from controllers.pool.state import Misfit
+    from controllers.pool.ask import hypothetical_snapshot
+    from controllers.pool.look import list_stores
+    from controllers.pool.simulate import rows, simulate
+    from controllers.pool.snapshot import InvalidSpec
 
     metadata = document["metadata"]
-    state = imagined(await look(api, metadata["namespace"]), document, burst)
-    if isinstance(state, Misfit):
+    state = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
+    if isinstance(state, InvalidSpec):
         raise Failed(f"{metadata['name']}: {state.problem}")
-    found = foresee(state, datetime.now(UTC), MOST_STEPS)
+    found = simulate(state, datetime.now(UTC), MOST_STEPS)
     waits = [{"vm": each.name, "reason": each.reason} for each in found.waits]
     return {
         "pool": metadata["name"],

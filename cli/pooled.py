@@ -31,18 +31,18 @@ async def pool_named(api: Api, cluster: Cluster, name: str) -> Json:
 
 
 async def machine_named(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.stores import MACHINES
+    from controllers.pool.stores import VMS
 
-    return await api.get(MACHINES, cluster.namespace, name)
+    return await api.get(VMS, cluster.namespace, name)
 
 
 async def machines_of(api: Api, pool: Json) -> list[Json]:
     """All VMs that the pool owns."""
-    from controllers.pool.stores import MACHINES
+    from controllers.pool.stores import VMS
 
     metadata = pool["metadata"]
     found: list[Json] = []
-    async for items, _ in api.pages(MACHINES, metadata["namespace"]):
+    async for items, _ in api.pages(VMS, metadata["namespace"]):
         found += [each for each in items if belongs(each, metadata["uid"])]
     return found
 
@@ -59,8 +59,8 @@ async def revisions_of(api: Api, pool: Json) -> list[Json]:
 def present_revision(pool: Json, revisions: list[Json]) -> str:
     """The name of the revision that the pool's spec says now, which its status may not say yet; empty when it was not
     written down yet."""
-    from controllers.pool.revisions import content, meaning, revision
+    from controllers.pool.revisions import content, meaning, parse_revision
     from kinds.pool import PoolSpec
 
     wanted = meaning(content(PoolSpec.model_validate(pool["spec"])))
-    return next((each["metadata"]["name"] for each in revisions if revision(each).meaning == wanted), "")
+    return next((each["metadata"]["name"] for each in revisions if parse_revision(each).meaning == wanted), "")

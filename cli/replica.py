@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cli.pooled import controller_of
 
 if TYPE_CHECKING:
-    from controllers.replicaset.state import State
+    from controllers.replicaset.snapshot import ReplicaSetSnapshot
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -19,11 +19,11 @@ KIND = "VirtualMachineInstanceReplicaSet"
 
 async def instance(api: Api, namespace: str, name: str) -> Json | None:
     """The VMI of this name, if there is one."""
-    from controllers.replicaset.stores import INSTANCES
+    from controllers.replicaset.stores import VMIS
     from runtime.api import NotFound
 
     try:
-        return await api.get(INSTANCES, namespace, name)
+        return await api.get(VMIS, namespace, name)
     except NotFound:
         return None
 
@@ -35,28 +35,28 @@ def stands_alone(document: Json) -> bool:
 
 def set_of(document: Json | None, name: str) -> str:
     """The set that has it, or by the looks of its name had it."""
-    from controllers.replicaset.naming import stem_of
+    from controllers.replicaset.naming import base_name
 
     owner = controller_of(document) if document is not None else None
-    return str(owner["name"]) if owner is not None and owner["kind"] == KIND else stem_of(name)
+    return str(owner["name"]) if owner is not None and owner["kind"] == KIND else base_name(name)
 
 
 async def present(api: Api, namespace: str, name: str, replica_set: str) -> tuple[list[str], list[Json]]:
     """What is so now, and what would be done next."""
-    from controllers.replicaset.ask import look
-    from controllers.replicaset.foresee import foresee
+    from controllers.replicaset.ask import list_stores
     from controllers.replicaset.observe import observe
-    from controllers.replicaset.state import State
+    from controllers.replicaset.simulate import simulate
+    from controllers.replicaset.snapshot import ReplicaSetSnapshot
 
-    state = observe(await look(api, namespace), (namespace, replica_set), settled=True, failure=None, burst=250)
-    if not isinstance(state, State):
+    state = observe(await list_stores(api, namespace), (namespace, replica_set), settled=True, failure=None, burst=250)
+    if not isinstance(state, ReplicaSetSnapshot):
         return ["its set is gone" if state is None else f"its set cannot be read: {state.problem}"], []
-    return list(_facts(state, name)), [row for row in foresee(state, datetime.now(UTC)) if row["vm"] == name]
+    return list(_facts(state, name)), [row for row in simulate(state, datetime.now(UTC)) if row["vm"] == name]
 
 
-def _facts(state: State, name: str) -> Iterator[str]:
-    from controllers.replicaset.early import ending
+def _facts(state: ReplicaSetSnapshot, name: str) -> Iterator[str]:
     from controllers.replicaset.plan import plan
+    from controllers.replicaset.replacement_backoff import describe_end
 
     i = next((each for each in state.owned if each.name == name), None)
     if i is None:
@@ -64,7 +64,7 @@ def _facts(state: State, name: str) -> Iterator[str]:
     if i.deleting:
         yield "it is being deleted, and does not count any more"
     if i.final:
-        yield f"it has ended ({ending(i)})"
+        yield f"it has ended ({describe_end(i)})"
     elif i.unknown:
         yield "its node does not answer, so it is replaced; it may come back"
     else:

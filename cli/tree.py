@@ -164,12 +164,12 @@ def _named(document: Json) -> str:
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
     """What may be in a tree, and the kinds that whoever asks may not list. A list's items do not say their kind; what
     the cluster does not have is not there."""
-    from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
+    from controllers.pool.stores import DATA_VOLUMES, PVCS, VMIS, VMS
     from kinds import KINDS
     from runtime.resource import Resource
 
     ours = [Resource.of(kind) for kind in KINDS if kind.namespaced]
-    asked = (*ours, MACHINES, GUESTS, DATA_VOLUMES, CLAIMS)
+    asked = (*ours, VMS, VMIS, DATA_VOLUMES, PVCS)
     answers = await asyncio.gather(*(visible(api, each, namespace) for each in asked))
     every = [*zip((each.kind for each in asked), answers, strict=True)]
     hidden = [kind for kind, found in every if found is None]

@@ -16,7 +16,7 @@ from cli.output import Failed, counted, output_option, print_as, structured
 from cli.pooled import KIND, controller_of
 
 if TYPE_CHECKING:
-    from controllers.pool.state import State
+    from controllers.pool.snapshot import PoolSnapshot
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
     from runtime.api import NotFound
 
     try:
-        document: Json | None = await api.get(stores.MACHINES, namespace, vm)
+        document: Json | None = await api.get(stores.VMS, namespace, vm)
     except NotFound:
         document = None
     instance = await replica.instance(api, namespace, vm) if document is None else None
@@ -138,11 +138,11 @@ def _left(document: Json | None, pool: str) -> Iterator[str]:
 
 def _pool(document: Json | None, vm: str) -> str:
     """Its pool's name, or that of the pool which it was in by the looks of its name."""
-    from controllers.pool.naming import split
+    from controllers.pool.naming import parent_and_ordinal
     from kinds import meta
 
     if document is None:
-        return split(vm)[0]
+        return parent_and_ordinal(vm)[0]
     owner = controller_of(document)
     if owner is not None and owner["kind"] == KIND:
         return str(owner["name"])
@@ -178,19 +178,19 @@ def _told(event: Json) -> Json:
 
 
 async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:
-    from controllers.pool.foresee import foresee, rows
-    from controllers.pool.look import look
+    from controllers.pool.look import list_stores
     from controllers.pool.observe import observe
-    from controllers.pool.state import State
+    from controllers.pool.simulate import rows, simulate
+    from controllers.pool.snapshot import PoolSnapshot
 
-    state = observe(await look(api, namespace), (namespace, pool), settled=True, failure=None, burst=250)
-    if not isinstance(state, State):
+    state = observe(await list_stores(api, namespace), (namespace, pool), settled=True, failure=None, burst=250)
+    if not isinstance(state, PoolSnapshot):
         return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
-    found = foresee(state, datetime.now(UTC), STEPS_SEEN)
+    found = simulate(state, datetime.now(UTC), STEPS_SEEN)
     return list(facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
 
 
-def facts(state: State, vm: str) -> Iterator[str]:
+def facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
     from controllers.pool.plan import plan
     from kinds import meta
 

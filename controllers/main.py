@@ -20,10 +20,10 @@ from controllers.certificates.build import build as certificates
 from controllers.certificates.build import terms
 from controllers.certificates.state import Terms
 from controllers.completion.build import build as completion
-from controllers.part import Part
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
+from controllers.shared.component import Component
 from controllers.warmpool.ec2 import build as ec2
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
@@ -124,7 +124,7 @@ async def run(settings: Settings) -> None:
             defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url, offer=offers.now))
         events = Events(api, f"{meta.DOMAIN}/controllers")
         burst, seed = settings.burst, settings.identity_seed
-        makers: list[tuple[tuple[Kind, ...], Callable[[], Part]]] = [
+        makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
             ((POLICY,), lambda: policy(api, events, registry)),

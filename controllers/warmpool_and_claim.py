@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from controllers.claim.build import Claims
 from controllers.claim.metrics import ClaimMetrics
-from controllers.part import Part
-from controllers.prepare import Prepare
+from controllers.shared.component import Component
+from controllers.shared.creation import DefaultingCreator
 from controllers.warmpool import cache, node, vmi, warm_pool, warm_vm
 from controllers.warmpool.backends import Machines
 from controllers.warmpool.build import Pools
@@ -36,7 +36,7 @@ def build(
     registry: CollectorRegistry,
     seed: str,
     ec2_terms: ec2.Terms | None = None,
-) -> Part:
+) -> Component:
     pool_informer: Informer[Pool | Misfit] = Informer(
         api, warm_pool.POOLS, warm_pool.pool, indexes={"namespace": warm_pool.by_namespace, "uid": warm_pool.by_uid}
     )
@@ -50,7 +50,7 @@ def build(
     everything, demand = joined(of_vms, of_instances), Demand()
 
     def by(api: Api) -> Virtual:
-        return Virtual(api, Prepare(api, MACHINES, defaulter, seed, monotonic), api.now)
+        return Virtual(api, DefaultingCreator(api, MACHINES, defaulter, seed, monotonic), api.now)
 
     fleet = virtual(of_vms, by(api), informers)
     instance_fleet = virtual(of_instances, instances.machines, (pool_informer, *instances.sights))
@@ -98,4 +98,4 @@ def build(
             group.create_task(claims.run(), name="claims")
             group.create_task(instances.run(filling.look_at_all), name="ec2")
 
-    return Part("warm", (*informers, claims.informer), work)
+    return Component("warm", (*informers, claims.informer), work)

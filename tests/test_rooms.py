@@ -37,7 +37,7 @@ DECIDING = {
     "status",
     "patch",
     "review",
-    "select",
+    "selection",
     "naming",
     "precedence",
     "template",

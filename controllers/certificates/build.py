@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from controllers.certificates.controller import Certificates
 from controllers.certificates.state import Terms
-from controllers.part import Part
+from controllers.shared.component import Component
 from runtime.api import Api
 
 HOSTS = "POOLHOUSE_CERTIFICATE_HOSTS"
@@ -15,8 +15,8 @@ LEAF_HOURS = "POOLHOUSE_CERTIFICATE_HOURS"
 AUTHORITY_HOURS = "POOLHOUSE_AUTHORITY_HOURS"
 
 
-def build(api: Api, namespace: str, terms: Terms) -> Part:
-    return Part("certificates", (), Certificates(api, namespace, terms, api.now).run)
+def build(api: Api, namespace: str, terms: Terms) -> Component:
+    return Component("certificates", (), Certificates(api, namespace, terms, api.now).run)
 
 
 def terms(environment: Mapping[str, str]) -> Terms | None:

@@ -6,12 +6,12 @@ from time import monotonic
 
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
-from controllers.part import Part
+from controllers.shared.component import Component
 from defaulter.contract import Defaulter, Macs
 from runtime.api import Api
 from runtime.events import Events
 
 
-def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: Macs = "deterministic") -> Part:
+def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: Macs = "deterministic") -> Component:
     completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic, macs=macs)
-    return Part("completion", completion.informers, completion.controller.run)
+    return Component("completion", completion.informers, completion.controller.run)

@@ -6,23 +6,23 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.part import Part
 from controllers.policy import observe, state
 from controllers.policy.apply import Apply
 from controllers.policy.controller import PolicyController
 from controllers.policy.metrics import PolicyMetrics
-from controllers.policy.optional import LOOK_SECONDS, Optional
+from controllers.shared.component import Component
+from controllers.shared.crd_presence import LOOK_SECONDS, OptionalInformer
 from runtime.api import Api
 from runtime.events import Events
 from runtime.informer import Informer
 
 
-def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS) -> Part:
+def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS) -> Component:
     policies = Informer(api, observe.POLICIES, state.policy)
     namespaces = Informer(api, observe.NAMESPACES, state.namespace)
     instances = Informer(api, observe.INSTANCES, state.instance)
-    upstream = Optional(api, observe.UPSTREAM, state.enforcer, look_seconds=look_seconds)
-    kubevirts = Optional(api, observe.KUBEVIRTS, observe.kubevirt, look_seconds=look_seconds)
+    upstream = OptionalInformer(api, observe.UPSTREAM, state.enforcer, look_seconds=look_seconds)
+    kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.kubevirt, look_seconds=look_seconds)
     controller = PolicyController(
         observe.Stores(policies.store, namespaces.store, instances.store, upstream, kubevirts),
         Apply(api, events),
@@ -37,4 +37,4 @@ def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds
     # Somebody's policy may outrank any of ours, and its absence may end that.
     upstream.subscribe(controller.everything)
     kubevirts.subscribe(controller.everything)
-    return Part("policy", (policies, namespaces, instances), controller.work)
+    return Component("policy", (policies, namespaces, instances), controller.work)

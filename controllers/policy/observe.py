@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
 from controllers.policy.board import Board
-from controllers.policy.optional import Optional
 from controllers.policy.state import Enforcer, Instance, Namespace, Policy, State
+from controllers.shared.crd_presence import OptionalInformer
 from kinds.effective import configuration
 from runtime.informer import Store
 from runtime.resource import Resource
@@ -38,8 +38,8 @@ class Stores:
     policies: Store[Policy]
     namespaces: Store[Namespace]
     instances: Store[Instance]
-    upstream: Optional[Enforcer]
-    kubevirts: Optional[KubeVirt]
+    upstream: OptionalInformer[Enforcer]
+    kubevirts: OptionalInformer[KubeVirt]
 
     @property
     def known(self) -> bool:

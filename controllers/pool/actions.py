@@ -59,14 +59,14 @@ class ReleaseDisks:
 
 
 @dataclass(frozen=True)
-class Unmark:
+class RemoveFinalizer:
     """Takes our finalizer off a VM that is not being deleted after all: whoever deletes it later means all of it."""
 
     name: str
     uid: str
     resource_version: str
     reason: str
-    verb: ClassVar[str] = "Unmark"
+    verb: ClassVar[str] = "RemoveFinalizer"
     past: ClassVar[str] = "no longer keeps the disks of VM"
 
 
@@ -129,4 +129,15 @@ class PruneRevision:
     past: ClassVar[str] = "forgot revision"
 
 
-Action = SaveRevision | Create | Delete | ReleaseDisks | Unmark | ReturnDisk | Update | Restart | Heal | PruneRevision
+Action = (
+    SaveRevision
+    | Create
+    | Delete
+    | ReleaseDisks
+    | RemoveFinalizer
+    | ReturnDisk
+    | Update
+    | Restart
+    | Heal
+    | PruneRevision
+)

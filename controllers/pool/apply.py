@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from controllers.pool import disks, merge, revisions, template
+from controllers.pool import disk_writes, revisions, template, three_way_merge
 from controllers.pool.actions import (
     Action,
     Create,
@@ -16,18 +16,18 @@ from controllers.pool.actions import (
     Heal,
     PruneRevision,
     ReleaseDisks,
+    RemoveFinalizer,
     Restart,
     ReturnDisk,
     SaveRevision,
-    Unmark,
     Update,
 )
 from controllers.pool.batch import Batches, Outcome
-from controllers.pool.machine import machine
+from controllers.pool.machine import parse_vm
 from controllers.pool.plan import Plan
-from controllers.pool.state import Misfit, Pool, State
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS, REVISIONS
-from controllers.prepare import Prepare
+from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot
+from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, REVISIONS, VMIS, VMS
+from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Refused
 from kinds.pool import PoolStatus
 from runtime.api import Api
@@ -39,12 +39,12 @@ A = TypeVar("A", bound=Action)
 
 
 @dataclass
-class Apply:
+class PoolWriter:
     api: Api
     batches: Batches
-    prepare: Prepare
+    prepare: DefaultingCreator
 
-    async def __call__(self, state: State, plan: Plan) -> Outcome:
+    async def __call__(self, state: PoolSnapshot, plan: Plan) -> Outcome:
         def planned(kind: type[A]) -> list[A]:
             return [action for action in plan.actions if isinstance(action, kind)]
 
@@ -53,8 +53,8 @@ class Apply:
         self.batches.expect(pool, planned(Create))
         outcomes = [
             await self.release(pool.namespace, planned(ReleaseDisks), pool),
-            await self.batches.make(pool, planned(ReturnDisk), partial(disks.give_back, api, pool.namespace)),
-            await self.batches.make(pool, planned(Unmark), partial(disks.unmark, api, pool.namespace)),
+            await self.batches.make(pool, planned(ReturnDisk), partial(disk_writes.give_back, api, pool.namespace)),
+            await self.batches.make(pool, planned(RemoveFinalizer), partial(disk_writes.unmark, api, pool.namespace)),
             await self.batches.make(pool, planned(SaveRevision), partial(self._save, state), quiet=True),
             await self._create(state, planned(Create)),
             await self.batches.make(pool, planned(Delete), partial(self._delete, pool), most=state.burst),
@@ -70,24 +70,24 @@ class Apply:
 
     async def release(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
         """Without a pool for VMs whose pool is gone."""
-        return await self.batches.make(pool, actions, partial(disks.release, self.api, namespace), quiet=True)
+        return await self.batches.make(pool, actions, partial(disk_writes.release, self.api, namespace), quiet=True)
 
     # One kind of action each
 
-    async def _save(self, state: State, action: SaveRevision) -> None:
+    async def _save(self, state: PoolSnapshot, action: SaveRevision) -> None:
         pool = state.pool
         owner = {"namespace": pool.namespace, "name": pool.name, "owner": template.owner(pool)}
         with suppress(AlreadyExists):  # by us, a moment ago: its name is its content
             await self.api.create(REVISIONS, revisions.document(state.revision, owner, revisions.content(pool.spec)))
 
-    async def _create(self, state: State, actions: Sequence[Create]) -> Outcome:
+    async def _create(self, state: PoolSnapshot, actions: Sequence[Create]) -> Outcome:
         if not actions:
             return Outcome()
         pool = state.pool
         # The first is asked about for all of them.
         actions = sorted(actions, key=lambda a: a.name in state.unwanted)
         try:
-            documents = await self.prepare([template.vm(pool, a.ordinal, state.revision) for a in actions])
+            documents = await self.prepare([template.build_vm(pool, a.ordinal, state.revision) for a in actions])
         except (Refused, ApiError) as error:
             return self.batches.not_begun(pool, actions, error)
         prepared = dict(zip(actions, documents, strict=True))
@@ -104,10 +104,10 @@ class Apply:
 
     async def _delete(self, pool: Pool, a: Delete) -> None:
         if a.keep_disks:
-            await disks.delete_keeping(self.api, pool.namespace, pool.uid, a)
+            await disk_writes.delete_keeping(self.api, pool.namespace, pool.uid, a)
         else:
             await self.api.delete(
-                MACHINES,
+                VMS,
                 pool.namespace,
                 a.name,
                 uid=a.uid,
@@ -119,7 +119,7 @@ class Apply:
         """Something of the VM before it that is still there, or nothing."""
         namespace = vm["metadata"]["namespace"]
         for disk in template.disk_names(vm):
-            for resource in (DATA_VOLUMES, CLAIMS):
+            for resource in (DATA_VOLUMES, PVCS):
                 with suppress(NotFound):
                     metadata = (await self.api.get(resource, namespace, disk))["metadata"]
                     # One without an owner is nobody's leftover: it was brought, or kept, for this VM.
@@ -129,12 +129,12 @@ class Apply:
 
     async def _heal(self, pool: Pool, a: Heal) -> None:
         # Each of its failures is written into it, so the version that was planned from is an old one as a rule.
-        live = machine(await self.api.get(MACHINES, pool.namespace, a.name))
+        live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
         if live.uid != a.uid or live.deleting or live.ready or not live.failures:
             raise Conflict(f"{a.name} does not fail any more", status=409)
         # In the foreground: the name is free only when the disks are gone, so the new VM never gets the old ones.
         await self.api.delete(
-            MACHINES,
+            VMS,
             pool.namespace,
             a.name,
             uid=a.uid,
@@ -142,18 +142,20 @@ class Apply:
             propagation="Foreground",
         )
 
-    async def _update(self, state: State, templates: dict[str, Pool | None], a: Update) -> None:
+    async def _update(self, state: PoolSnapshot, templates: dict[str, Pool | None], a: Update) -> None:
         pool = state.pool
-        live = await self.api.get(MACHINES, pool.namespace, a.name)
+        live = await self.api.get(VMS, pool.namespace, a.name)
         if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
             raise Conflict(f"{a.name} is another VM by now", status=409)
         if a.before not in templates:
             templates[a.before] = await self._before(state, a.before)
         before = templates[a.before]
-        base = template.vm(before, a.ordinal, state.known[a.before]) if before is not None else None
-        await self.api.replace(MACHINES, merge.updated(live, base, template.vm(pool, a.ordinal, state.revision)))
+        base = template.build_vm(before, a.ordinal, state.known[a.before]) if before is not None else None
+        await self.api.replace(
+            VMS, three_way_merge.merge_template(live, base, template.build_vm(pool, a.ordinal, state.revision))
+        )
 
-    async def _before(self, state: State, label: str) -> Pool | None:
+    async def _before(self, state: PoolSnapshot, label: str) -> Pool | None:
         """The pool as it was when it had the template of this label."""
         if label not in state.known:
             return None
@@ -165,18 +167,18 @@ class Apply:
 
     async def _restart(self, pool: Pool, a: Restart) -> None:
         if a.asks:
-            path = Resource("subresources.kubevirt.io", "v1", MACHINES.plural, MACHINES.kind).path(
+            path = Resource("subresources.kubevirt.io", "v1", VMS.plural, VMS.kind).path(
                 pool.namespace, a.name, "restart"
             )
             await self.api.request("PUT", path, body={})
         else:
-            await self.api.delete(GUESTS, pool.namespace, a.name, uid=a.guest)
+            await self.api.delete(VMIS, pool.namespace, a.name, uid=a.guest)
 
     async def _prune(self, pool: Pool, a: PruneRevision) -> None:
         with suppress(NotFound):
             await self.api.delete(REVISIONS, pool.namespace, a.name)
 
-    async def write_status(self, pool: Pool | Misfit, status: PoolStatus) -> None:
+    async def write_status(self, pool: Pool | InvalidSpec, status: PoolStatus) -> None:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
         change = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from controllers.pool.foresee import foresee, rows
 from controllers.pool.observe import observe
-from controllers.pool.state import Misfit, Pool, State, pool
-from controllers.pool.stores import MACHINES, POOL_VIEWS, Stores
-from controllers.sight import problem, refusal
+from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot, parse_pool
+from controllers.pool.stores import POOL_SOURCE, VMS, Stores
+from controllers.shared.authorization import authorize_list, problem_body
 from runtime.api import Api
 
 Json = dict[str, Any]
@@ -24,15 +24,15 @@ MOST_STEPS = 50
 """of an answer over HTTP, which others wait for"""
 
 
-def imagined(stores: Stores, document: Json, burst: int) -> State | Misfit:
+def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidSpec:
     """The state of a pool that is as the document says, among the VMs and the other pools that there are."""
     metadata = {"uid": "", "creationTimestamp": YOUNGEST, **document["metadata"]}
     known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
     if known is not None:
         metadata |= {"uid": known.uid, "creationTimestamp": known.born if isinstance(known, Pool) else YOUNGEST}
         document = {**document, "status": known.status.json()}
-    view = pool({**document, "metadata": metadata})
-    beside = POOL_VIEWS.store()
+    view = parse_pool({**document, "metadata": metadata})
+    beside = POOL_SOURCE.store()
     beside.put(view.key, view)
     for _, other in stores.sharing(view) if isinstance(view, Pool) else ():
         beside.put(other.key, other)
@@ -54,13 +54,13 @@ class Ask:
     async def __call__(self, document: Json, token: str) -> tuple[int, Json]:
         metadata = document.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return 422, problem("is missing; give the pool's name", "metadata.name")
-        if no := await refusal(self.api, token, MACHINES, metadata.get("namespace") or ""):
+            return 422, problem_body("is missing; give the pool's name", "metadata.name")
+        if no := await authorize_list(self.api, token, VMS, metadata.get("namespace") or ""):
             return no
-        state = imagined(self.stores, document, self.burst)
-        if isinstance(state, Misfit):
-            return 422, problem(state.problem, "spec")
+        state = hypothetical_snapshot(self.stores, document, self.burst)
+        if isinstance(state, InvalidSpec):
+            return 422, problem_body(state.problem, "spec")
         # In a thread: it may take a second for thousands of VMs, and the controllers have other work.
-        found = await asyncio.to_thread(foresee, state, self.now(), MOST_STEPS)
+        found = await asyncio.to_thread(simulate, state, self.now(), MOST_STEPS)
         plan = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
         return 200, {"plan": plan, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, Update
+from controllers.pool.events import PoolEvents
 from controllers.pool.naming import has_revision
-from controllers.pool.news import News
-from controllers.pool.state import Failure, Pool
+from controllers.pool.snapshot import Failure, Pool
 from runtime.errors import UNSURE, AlreadyExists, Conflict, NotFound, Throttled, Unreachable
 from runtime.expectations import Expectations
 from runtime.writes import MOST, NotSent, Trace, Writes
@@ -40,7 +40,7 @@ knows more."""
 
 
 class Batches:
-    def __init__(self, news: News, expectations: Expectations[str], clock: Callable[[], float]) -> None:
+    def __init__(self, news: PoolEvents, expectations: Expectations[str], clock: Callable[[], float]) -> None:
         self._news = news
         self._writes = Writes(expectations, clock, trace)
 

@@ -7,24 +7,24 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.part import Part
 from controllers.pool import ask
-from controllers.pool.apply import Apply
+from controllers.pool.apply import PoolWriter
 from controllers.pool.batch import Batches
 from controllers.pool.controller import PoolController
+from controllers.pool.events import PoolEvents
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.news import News
 from controllers.pool.orphans import OrphanedDisks
 from controllers.pool.stores import (
-    GUEST_VIEWS,
-    KEPT_VIEWS,
-    MACHINE_VIEWS,
-    MACHINES,
-    POOL_VIEWS,
-    REVISION_VIEWS,
+    DISK_SOURCE,
+    POOL_SOURCE,
+    REVISION_SOURCE,
+    VM_SOURCE,
+    VMI_SOURCE,
+    VMS,
     Stores,
 )
-from controllers.prepare import Prepare
+from controllers.shared.component import Component
+from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Defaulter
 from runtime.api import Api
 from runtime.controller import Controller
@@ -39,16 +39,18 @@ from an old store could do after that; a call that got no answer must not idle a
 
 def build(
     api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
-) -> Part:
-    pools, machines, revisions = POOL_VIEWS.informer(api), MACHINE_VIEWS.informer(api), REVISION_VIEWS.informer(api)
-    guests, kept = GUEST_VIEWS.informer(api), KEPT_VIEWS.informer(api)
+) -> Component:
+    pools, machines, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
+    guests, kept = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     stores = Stores(pools.store, machines.store, revisions.store, guests.store, kept.store)
     registry.register(OrphanedDisks(pools.store, kept.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
-    news = News(events)
+    news = PoolEvents(events)
     pooling = PoolController(
         stores=stores,
-        apply=Apply(api, Batches(news, expectations, monotonic), Prepare(api, MACHINES, defaulter, seed, monotonic)),
+        apply=PoolWriter(
+            api, Batches(news, expectations, monotonic), DefaultingCreator(api, VMS, defaulter, seed, monotonic)
+        ),
         news=news,
         expectations=expectations,
         metrics=PoolMetrics(registry),
@@ -69,4 +71,4 @@ def build(
             pooling.metrics.clear()
 
     informers = (pools, machines, revisions, guests, kept)
-    return Part("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, api.now)})
+    return Component("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, api.now)})

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.pool.actions import Create, Delete, ReleaseDisks
-from controllers.pool.apply import Apply
+from controllers.pool.apply import PoolWriter
 from controllers.pool.batch import Outcome
-from controllers.pool.guest import Guest
+from controllers.pool.events import PoolEvents
+from controllers.pool.guest import VMI
 from controllers.pool.keep import release
-from controllers.pool.kept import Kept
-from controllers.pool.leftovers import Leftovers
-from controllers.pool.machine import Machine
+from controllers.pool.machine import VM
+from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.naming import has_revision, ordinal_of, split
-from controllers.pool.news import News
+from controllers.pool.naming import has_revision, ordinal_of, parent_and_ordinal
 from controllers.pool.observe import observe
 from controllers.pool.plan import Plan, plan
-from controllers.pool.shrink import misread
-from controllers.pool.state import Failure, Misfit, Pool, State
-from controllers.pool.status import healed, misfit_status, status
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.scale_in import with_invalid_scale_in
+from controllers.pool.snapshot import Failure, InvalidSpec, Pool, PoolSnapshot
+from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.stores import Stores
 from kinds.pool import Healing, PoolStatus
 from runtime.controller import Unfinished
@@ -42,8 +42,8 @@ Enqueue = Callable[[Key, float], None]
 @dataclass
 class PoolController:
     stores: Stores
-    apply: Apply
-    news: News
+    apply: PoolWriter
+    news: PoolEvents
     expectations: Expectations[str]
     metrics: PoolMetrics
     burst: int
@@ -55,28 +55,28 @@ class PoolController:
     """wishes about scale-in that are none, and were said to be so, by pool"""
     _moved: dict[str, dict[str, tuple[bool, float]]] = field(default_factory=dict)
     """VMs whose owner reference came back or went, and when, by pool, until that was said"""
-    _leftovers: Leftovers = field(default_factory=Leftovers)
+    _leftovers: DeletedVMs = field(default_factory=DeletedVMs)
     _healing: dict[str, Healing | None] = field(default_factory=dict)
     """what was written before VMs were replaced, which the store may not show yet"""
 
     async def reconcile(self, key: Key) -> float | None:
         state = self._observe(key)
         match state:
-            case State():
+            case PoolSnapshot():
                 return await self._keep_up(state)
-            case Misfit():
+            case InvalidSpec():
                 self._finished(await self.apply.release(key[0], self._left(key)))
-                return await self._say_status(state, misfit_status(state, self.now()))
+                return await self._say_status(state, invalid_spec_status(state, self.now()))
             case None:
                 self._finished(await self.apply.release(key[0], self._left(key)))
                 self.metrics.gone(key)
                 return None
 
-    def _observe(self, key: Key) -> State | Misfit | None:
+    def _observe(self, key: Key) -> PoolSnapshot | InvalidSpec | None:
         uid, *others = self._writers(key)
         settled = all(self.expectations.satisfied(each, self.clock()) for each in (uid, *others))
         state = observe(self.stores, key, settled=settled, failure=self._failures.get(uid), burst=self.burst)
-        return self._with_memory(state) if isinstance(state, State) else state
+        return self._with_memory(state) if isinstance(state, PoolSnapshot) else state
 
     def _writers(self, key: Key) -> list[str]:
         """UIDs of those whose writes a plan must have seen: the pool's, and of pools whose VMs have disks of the same
@@ -85,7 +85,7 @@ class PoolController:
         others = self.stores.sharing(pool) if isinstance(pool, Pool) else ()
         return [pool.uid if pool else "", *{other.uid for _, other in others}]
 
-    def _with_memory(self, state: State) -> State:
+    def _with_memory(self, state: PoolSnapshot) -> PoolSnapshot:
         state = replace(state, unwanted=self.apply.batches.unwanted(state.pool.uid))
         if gone := self._leftovers.suspect(state.pool.uid, self.clock()):
             passed_over = self._leftovers.passed_over(state.pool.uid, self.clock())
@@ -98,12 +98,12 @@ class PoolController:
             return state
         return replace(state, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
-    async def _keep_up(self, state: State) -> float | None:
+    async def _keep_up(self, state: PoolSnapshot) -> float | None:
         pool, now = state.pool, self.now()
         decided = plan(state, now)
         if healed(decided):
             # Remembered before it is done: who forgets would replace the same VM again and again.
-            promised = status(state, decided, now)
+            promised = pool_status(state, decided, now)
             await self.apply.write_status(pool, promised)
             self._healing[pool.uid], self._written[pool.uid] = promised.healing, self.clock()
         self._say_misread(state)
@@ -116,7 +116,7 @@ class PoolController:
         for name in outcome.held:
             self._leftovers.refused(pool.uid, name, self.clock())
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.undone))
-        fresh = status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
+        fresh = pool_status(replace(state, failure=state.shared or self._failures.get(pool.uid)), done, now)
         self.metrics.healed(pool.key, len(healed(done)))
         self.metrics.scaled(pool.key, created=_count(done, Create), deleted=_count(done, Delete))
         if healed(done) != healed(decided):
@@ -130,7 +130,7 @@ class PoolController:
         waits = (wait, decided.again_seconds, *seen)
         return min((w for w in waits if w is not None), default=None)
 
-    async def _say_status(self, pool: Pool | Misfit, fresh: PoolStatus) -> float | None:
+    async def _say_status(self, pool: Pool | InvalidSpec, fresh: PoolStatus) -> float | None:
         """Writes a status that has changed, or returns how long to wait with it."""
         if fresh == pool.status:
             return None
@@ -139,13 +139,13 @@ class PoolController:
             return left
         await self.apply.write_status(pool, fresh)
         self._written[pool.uid] = self.clock()
-        if isinstance(pool, Misfit):
+        if isinstance(pool, InvalidSpec):
             self.news.misfit(pool)
         return None
 
-    def _say_misread(self, state: State) -> None:
+    def _say_misread(self, state: PoolSnapshot) -> None:
         """Once, and again when it is another."""
-        found = {(m.uid, m.scale_in): m for m in misread(state)}
+        found = {(m.uid, m.scale_in): m for m in with_invalid_scale_in(state)}
         said = self._misread.get(state.pool.uid, frozenset())
         for each in found.keys() - said:
             self.news.misread(state.pool, found[each])
@@ -168,7 +168,7 @@ class PoolController:
 
     # What changed, and whose business it is
 
-    def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+    def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidSpec | None, new: Pool | InvalidSpec | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.batches.forget(old.uid)
@@ -186,7 +186,7 @@ class PoolController:
             if each is not None:
                 enqueue(each.key, 0)
 
-    def machine_changed(self, enqueue: Enqueue, old: Machine | None, new: Machine | None) -> None:
+    def machine_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.machine(old, new)
         owners = {m.owner for m in (old, new) if m is not None and m.owner_name}
         waited = self._waiting(owners)
@@ -213,9 +213,9 @@ class PoolController:
             for key in {key for m in (old, new) if m is not None for key in self._near(m)}:
                 enqueue(key, GATHER_SECONDS)
 
-    def _near(self, m: Machine) -> set[Key]:
+    def _near(self, m: VM) -> set[Key]:
         """Other pools that would give their VMs disks of the same names."""
-        stems = {stem for stem, ordinal in map(split, m.disks) if ordinal is not None}
+        stems = {stem for stem, ordinal in map(parent_and_ordinal, m.disks) if ordinal is not None}
         pools = (pool for stem in stems for pool in self.stores.pools.by("disk", (m.namespace, stem)))
         return {pool.key for pool in pools if pool.uid != m.owner}
 
@@ -223,7 +223,7 @@ class PoolController:
         """Those for which something is expected to be seen."""
         return {owner for owner in owners if any(self.expectations.open(owner))}
 
-    def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
+    def guest_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
         machine = self.stores.machines.get(key)
         if machine is None or not machine.owner_name:
@@ -234,17 +234,17 @@ class PoolController:
         self.metrics.guest(pool, old, new)
         enqueue(pool, GATHER_SECONDS)
 
-    def disk_changed(self, enqueue: Enqueue, old: Kept | None, new: Kept | None) -> None:
+    def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
         for each in (old, new):
             if each is not None:
-                enqueue((each.namespace, split(each.kept_for)[0]), GATHER_SECONDS)
+                enqueue((each.namespace, parent_and_ordinal(each.kept_for)[0]), GATHER_SECONDS)
 
 
 def _count(done: Plan, kind: type) -> int:
     return sum(isinstance(each, kind) for each in done.actions)
 
 
-def _concerned(m: Machine) -> set[Key]:
+def _concerned(m: VM) -> set[Key]:
     owner = {(m.namespace, m.owner_name)} if m.owner_name else set()
     # Whoever owns it by now: by this name its disks were kept.
     return owner | {(m.namespace, m.stem)} if m.keeping else owner

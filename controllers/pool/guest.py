@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class VMI:
     namespace: str
     name: str
     uid: str
@@ -54,7 +54,7 @@ class Transition(NamedTuple):
 ENDS = frozenset({"Succeeded", "Failed"})
 
 
-def transitions(old: Guest, new: Guest) -> Iterator[Transition]:
+def transitions(old: VMI, new: VMI) -> Iterator[Transition]:
     """What happened between two looks at one run, phases that were passed through between them included."""
     last, since = old.passed[-1] if old.passed else ("", new.born)
     for phase, at in new.passed[len(old.passed) :]:
@@ -63,10 +63,10 @@ def transitions(old: Guest, new: Guest) -> Iterator[Transition]:
         last, since = phase, at
 
 
-def guest(document: Json) -> Guest:
+def parse_vmi(document: Json) -> VMI:
     metadata, status = document["metadata"], document.get("status") or {}
     owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
-    return Guest(
+    return VMI(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         uid=metadata.get("uid", ""),

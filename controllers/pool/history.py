@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action, PruneRevision
-from controllers.pool.state import State
+from controllers.pool.snapshot import PoolSnapshot
 
 
-def revisions_are_old(state: State, now: datetime) -> Iterator[Action]:
+def prune_revisions(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Those that a VM has or runs are kept, and as many others as the pool wants to be able to go back to."""
     needed = {m.revision for m in state.machines} | {m.guest.revision for m in state.machines if m.guest}
     idle = [each for each in state.revisions if each.label not in needed and each.name != state.revision.name]

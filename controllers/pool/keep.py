@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from controllers.pool.actions import Action, ReleaseDisks, ReturnDisk, Unmark
-from controllers.pool.machine import Machine
-from controllers.pool.state import State
+from controllers.pool.actions import Action, ReleaseDisks, RemoveFinalizer, ReturnDisk
+from controllers.pool.machine import VM
+from controllers.pool.snapshot import PoolSnapshot
 
 
-def disks_wait_to_be_released(state: State) -> Iterator[Action]:
+def release_disks(state: PoolSnapshot) -> Iterator[Action]:
     for m in state.waiting:
         yield release(m, "its disks outlive it")
 
 
-def release(m: Machine, reason: str) -> ReleaseDisks:
+def release(m: VM, reason: str) -> ReleaseDisks:
     return ReleaseDisks(m.name, m.uid, m.disks, m.kept_by or m.owner, reason)
 
 
-def disks_were_kept_for_machines(state: State, now: datetime) -> Iterator[Action]:
+def return_disks(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """The VM is back: its disks are its own again, and go with it when it is deleted for good."""
     back = {m.name: m for m in state.alive}
     for disk in state.kept:
@@ -28,10 +28,10 @@ def disks_were_kept_for_machines(state: State, now: datetime) -> Iterator[Action
             yield ReturnDisk(m.name, m.uid, disk.name, f"{m.name} is back")
 
 
-def deletions_were_begun_in_vain(state: State, now: datetime) -> Iterator[Action]:
+def cancel_deletions(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """We were stopped between marking a VM and deleting it, and by now nobody wants it to go."""
     if len(state.alive) > state.pool.spec.replicas:
         return
     for m in state.alive:
         if m.keeping:
-            yield Unmark(m.name, m.uid, m.resource_version, "it stays")
+            yield RemoveFinalizer(m.name, m.uid, m.resource_version, "it stays")

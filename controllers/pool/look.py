@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from controllers.pool.stores import GUEST_VIEWS, KEPT_VIEWS, MACHINE_VIEWS, POOL_VIEWS, REVISION_VIEWS, Source, Stores
+from controllers.pool.stores import DISK_SOURCE, POOL_SOURCE, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Source, Stores
 from runtime.api import Api
 from runtime.resource import key_of
 from runtime.store import Store
@@ -13,7 +13,7 @@ from runtime.store import Store
 V = TypeVar("V")
 
 
-async def look(api: Api, namespace: str) -> Stores:
+async def list_stores(api: Api, namespace: str) -> Stores:
     """What there is in the namespace now. Raises what the API server refuses."""
 
     async def filled(source: Source[V]) -> Store[V]:
@@ -24,9 +24,9 @@ async def look(api: Api, namespace: str) -> Stores:
         return store
 
     async with asyncio.TaskGroup() as group:
-        pools = group.create_task(filled(POOL_VIEWS))
-        machines = group.create_task(filled(MACHINE_VIEWS))
-        revisions = group.create_task(filled(REVISION_VIEWS))
-        guests = group.create_task(filled(GUEST_VIEWS))
-        kept = group.create_task(filled(KEPT_VIEWS))
+        pools = group.create_task(filled(POOL_SOURCE))
+        machines = group.create_task(filled(VM_SOURCE))
+        revisions = group.create_task(filled(REVISION_SOURCE))
+        guests = group.create_task(filled(VMI_SOURCE))
+        kept = group.create_task(filled(DISK_SOURCE))
     return Stores(pools.result(), machines.result(), revisions.result(), guests.result(), kept.result())

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controllers.pool.guest import Guest
-from controllers.pool.naming import split
+from controllers.pool.guest import VMI
+from controllers.pool.naming import parent_and_ordinal
 from kinds import meta
 from kinds.running import run_strategy
 
@@ -19,7 +19,7 @@ LEFT_ENDED = frozenset({"Once", "Manual"})
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class VM:
     """A VM, as far as a pool is concerned."""
 
     namespace: str
@@ -58,7 +58,7 @@ class Machine:
     """names of the DataVolumes made from its templates, and of their PersistentVolumeClaims"""
     strategy: str = ""
     """runStrategy, or what `running` says in its words"""
-    guest: Guest | None = None
+    guest: VMI | None = None
     """its present run; joined to it from a store of its own"""
 
     @property
@@ -82,7 +82,7 @@ class Machine:
         return self.ready and self.guest is not None and not self.guest.deleting
 
 
-def machine(document: Json) -> Machine:
+def parse_vm(document: Json) -> VM:
     """The view of a VirtualMachine. Whatever is missing in it counts as nothing."""
     metadata = document["metadata"]
     spec = document.get("spec") or {}
@@ -92,10 +92,10 @@ def machine(document: Json) -> Machine:
     ours = owner.get("kind") == "VirtualMachinePool" and owner.get("apiVersion", "").startswith("kubevirt.io/")
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     annotations = metadata.get("annotations") or {}
-    stem, ordinal = split(metadata["name"])
+    stem, ordinal = parent_and_ordinal(metadata["name"])
     strategy, created = run_strategy(spec), bool(status.get("created"))
     ended = _has_ended(strategy, status)
-    return Machine(
+    return VM(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         stem=stem,
@@ -137,7 +137,7 @@ def _has_ended(strategy: str, status: Json) -> bool:
     return strategy in LEFT_ENDED and bool(status.get("created"))
 
 
-def with_run(m: Machine, run: Guest) -> Machine:
+def join_vmi(m: VM, run: VMI) -> VM:
     """The VM with its present run. One whose run has failed is down: the VM says no more of it than that it is stopped,
     as of one that was shut down."""
     if run.phase != "Failed" or run.deleting or m.strategy not in LEFT_ENDED:
@@ -145,20 +145,20 @@ def with_run(m: Machine, run: Guest) -> Machine:
     return replace(m, guest=run, meant_to_run=True, exists=True)
 
 
-def by_owner(m: Machine) -> Iterator[Hashable]:
+def by_owner(m: VM) -> Iterator[Hashable]:
     """Index of a pool's members."""
     if m.owner_name:
         yield m.owner
 
 
-def by_disk(m: Machine) -> Iterator[Hashable]:
+def by_disk(m: VM) -> Iterator[Hashable]:
     """Index of who has disks that a pool could name: (namespace, `root`) for `root-3`."""
-    for stem, ordinal in map(split, m.disks):
+    for stem, ordinal in map(parent_and_ordinal, m.disks):
         if ordinal is not None:
             yield m.namespace, stem
 
 
-def by_stem(m: Machine) -> Iterator[Hashable]:
+def by_stem(m: VM) -> Iterator[Hashable]:
     """Index of the names that a pool could give: (namespace, `web`) for `web-3`, whoever owns it."""
     if m.ordinal is not None:
         yield m.namespace, m.stem

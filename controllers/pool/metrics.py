@@ -9,10 +9,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controllers.pool.guest import Guest, transitions
-from controllers.pool.machine import Machine
+from controllers.pool.guest import VMI, transitions
+from controllers.pool.machine import VM
 from controllers.pool.progress import STALLED
-from controllers.pool.state import Pool
+from controllers.pool.snapshot import Pool
 from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key
@@ -91,7 +91,7 @@ class PoolMetrics:
     def healed(self, key: Key, count: int) -> None:
         self._heals.labels(*key).inc(count)
 
-    def machine(self, old: Machine | None, new: Machine | None) -> None:
+    def machine(self, old: VM | None, new: VM | None) -> None:
         if old is None or (old.namespace, old.owner_name) not in self._known:
             return  # first sight of it, perhaps after a restart of ours: nothing is known to have changed
         labels = (old.namespace, old.owner_name)
@@ -100,7 +100,7 @@ class PoolMetrics:
         if old.exists and (new is None or not new.exists):
             self._stops.labels(*labels).inc()
 
-    def guest(self, key: Key, old: Guest | None, new: Guest | None) -> None:
+    def guest(self, key: Key, old: VMI | None, new: VMI | None) -> None:
         """`key` is that of its pool."""
         measured = self._known.get(key)
         if measured is None or old is None or new is None or old.uid != new.uid or old.phase == new.phase:

@@ -15,14 +15,14 @@ def name_of(pool: str, ordinal: int) -> str:
     return f"{pool}-{ordinal}"
 
 
-def split(name: str) -> tuple[str, int | None]:
+def parent_and_ordinal(name: str) -> tuple[str, int | None]:
     """`web-3` is (`web`, 3). `web-03` is no name that a pool gives, so it has no ordinal."""
     match = _NAME.fullmatch(name)
     return (match[1], int(match[2])) if match else (name, None)
 
 
 def ordinal_of(pool: str, name: str) -> int | None:
-    stem, ordinal = split(name)
+    stem, ordinal = parent_and_ordinal(name)
     return ordinal if stem == pool else None
 
 
@@ -31,6 +31,6 @@ def has_revision(name: str, revision: str) -> str:
     return f"{name}@{revision}"
 
 
-def free(taken: Collection[int], wanted: int) -> tuple[int, ...]:
+def free_ordinals(taken: Collection[int], wanted: int) -> tuple[int, ...]:
     """The lowest ordinals that nobody has."""
     return tuple(islice((n for n in count(FIRST) if n not in taken), max(0, wanted)))

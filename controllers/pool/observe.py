@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.pool.kept import Kept
-from controllers.pool.naming import split
-from controllers.pool.revisions import content, current
-from controllers.pool.state import Failure, Misfit, Pool, State
+from controllers.pool.naming import parent_and_ordinal
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.revisions import content, current_revision
+from controllers.pool.snapshot import Failure, InvalidSpec, Pool, PoolSnapshot
 from controllers.pool.stores import Stores
 from controllers.pool.template import disk_names
 from runtime.resource import Key
 
 
-def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int) -> State | Misfit | None:
+def observe(
+    stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int
+) -> PoolSnapshot | InvalidSpec | None:
     """What is known of the pool at this moment, at the cost of its own size; None where there is no such pool."""
     pool = stores.pools.get(key)
     if not isinstance(pool, Pool):
         return pool
     revisions = stores.revisions.by("owner", pool.uid)
-    revision, saved = current(pool.name, pool.uid, content(pool.spec), revisions)
+    revision, saved = current_revision(pool.name, pool.uid, content(pool.spec), revisions)
     kept = stores.kept.by("namespace", pool.namespace)
     strangers = _strangers_disks(stores, pool, kept)
-    return State(
+    return PoolSnapshot(
         pool=pool,
         machines=tuple(stores.members(pool.uid)),
         taken=_machines_names(stores, key) | _ordinals(pool, strangers),
@@ -51,7 +53,7 @@ def _machines_names(stores: Stores, key: Key) -> frozenset[int]:
     return frozenset(m.ordinal for m in stores.machines.by("stem", key) if m.ordinal is not None)
 
 
-def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> dict[str, str]:
+def _strangers_disks(stores: Stores, pool: Pool, kept: list[RetainedDisk]) -> dict[str, str]:
     """Disks that are somebody else's, among them all whose names this pool could give: those that another pool has
     kept, perhaps one of the same name before this one, and those of VMs that are not in this pool."""
     found = {disk.name: f"kept for VM {disk.kept_for} of another pool" for disk in kept if disk.kept_by != pool.uid}
@@ -65,4 +67,6 @@ def _strangers_disks(stores: Stores, pool: Pool, kept: list[Kept]) -> dict[str, 
 def _ordinals(pool: Pool, disks: Iterable[str]) -> frozenset[int]:
     """Those whose VMs would find one of these under the name of their own."""
     names = disk_names(pool.spec.template)
-    return frozenset(ordinal for stem, ordinal in map(split, disks) if ordinal is not None and stem in names)
+    return frozenset(
+        ordinal for stem, ordinal in map(parent_and_ordinal, disks) if ordinal is not None and stem in names
+    )

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily
 
-from controllers.pool.kept import Kept
-from controllers.pool.state import Misfit, Pool
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.snapshot import InvalidSpec, Pool
 from runtime.metrics import PREFIX
 
 
@@ -21,7 +21,7 @@ class OrphanedDisks:
     Every replica has these stores: take the largest of what they say, not the sum.
     """
 
-    def __init__(self, pools: Iterable[Pool | Misfit] = (), kept: Iterable[Kept] = ()) -> None:
+    def __init__(self, pools: Iterable[Pool | InvalidSpec] = (), kept: Iterable[RetainedDisk] = ()) -> None:
         self._pools, self._kept = pools, kept
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -35,7 +35,7 @@ class OrphanedDisks:
         yield family
 
 
-def orphans(pools: Iterable[Pool | Misfit], kept: Iterable[Kept]) -> Counter[str]:
+def orphans(pools: Iterable[Pool | InvalidSpec], kept: Iterable[RetainedDisk]) -> Counter[str]:
     """How many, by namespace."""
     known = {pool.uid for pool in pools}
     return Counter(disk.namespace for disk in kept if disk.kept_by not in known)

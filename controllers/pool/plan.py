@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
-from controllers.pool.grow import seconds_until_a_name_is_given_up, too_few_machines
-from controllers.pool.heal import holds, machines_keep_failing, seconds_until_healing
-from controllers.pool.history import revisions_are_old
+from controllers.pool.autohealing import heal, held_back, seconds_until_healing
+from controllers.pool.history import prune_revisions
 from controllers.pool.keep import (
-    deletions_were_begun_in_vain,
-    disks_wait_to_be_released,
-    disks_were_kept_for_machines,
+    cancel_deletions,
+    release_disks,
+    return_disks,
 )
-from controllers.pool.progress import seconds_until_stuck
-from controllers.pool.rollout import Wait, machines_are_outdated, waits
-from controllers.pool.shrink import blocked, too_many_machines
-from controllers.pool.state import State
+from controllers.pool.progress import seconds_until_deadline
+from controllers.pool.rollout import Waiting, roll_out, waiting
+from controllers.pool.scale_in import blocked_reason, scale_in
+from controllers.pool.scale_out import scale_out, seconds_until_a_name_is_given_up
+from controllers.pool.snapshot import PoolSnapshot
 
-Step = Callable[[State, datetime], Iterator[Action]]
+Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
-TIDYING: tuple[Step, ...] = (disks_were_kept_for_machines, deletions_were_begun_in_vain, revisions_are_old)
+TIDYING: tuple[Step, ...] = (return_disks, cancel_deletions, prune_revisions)
 """What is done beside anything else."""
-STEPS: tuple[Step, ...] = (too_few_machines, too_many_machines, machines_keep_failing, machines_are_outdated)
+STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
 """The first that finds something to do is all that is done; the next look begins from its result."""
 
 
@@ -37,19 +37,19 @@ class Plan:
     actions: tuple[Action, ...] = ()
     blocked: str = ""
     """why the pool keeps more VMs than it should have"""
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[Waiting, ...] = ()
     """VMs that would be acted on, and why they are not yet"""
     again_seconds: float | None = None
     """when time alone will change the plan"""
 
 
-def plan(state: State, now: datetime) -> Plan:
+def plan(state: PoolSnapshot, now: datetime) -> Plan:
     """The actions in the order in which they are to be done.
 
     Disks are released whatever else holds: a VM that waits for it can't go. For the rest, a pool that is paused or
     being deleted does nothing, and neither does one whose store doesn't show yet what it wrote last.
     """
-    actions, left = list(disks_wait_to_be_released(state)), state
+    actions, left = list(release_disks(state)), state
     if not (state.pool.deleting or state.pool.spec.paused) and state.settled:
         for step in TIDYING:
             actions += step(state, now)
@@ -62,14 +62,14 @@ def plan(state: State, now: datetime) -> Plan:
                 left = _without(found, left, now)
     times = (
         seconds_until_a_name_is_given_up(state, now),
-        seconds_until_stuck(state, now),
+        seconds_until_deadline(state, now),
         seconds_until_healing(state, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    return Plan(tuple(actions), blocked(state), (*holds(state), *waits(left, now)), again)
+    return Plan(tuple(actions), blocked_reason(state), (*held_back(state), *waiting(left, now)), again)
 
 
-def _without(found: tuple[Action, ...], state: State, now: datetime) -> State:
+def _without(found: tuple[Action, ...], state: PoolSnapshot, now: datetime) -> PoolSnapshot:
     """As if those that are to be deleted were on their way out: nobody else has the room that they take."""
     going = {each.uid for each in found if isinstance(each, Delete | Heal)}
     machines = (replace(m, deleted_at=now.isoformat()) if m.uid in going else m for m in state.machines)

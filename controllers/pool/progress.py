@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from controllers.pool.state import State
+from controllers.pool.snapshot import PoolSnapshot
 from kinds.pool import PoolStatus
 from kinds.strategy import UpdateProactive
 
@@ -14,19 +14,19 @@ HELD_BACK = ("FailedUpdate", "FailedRestart")
 NAMES_SAID = 5
 
 
-def behind(state: State) -> int:
+def count_outdated(state: PoolSnapshot) -> int:
     """How many VMs are not up to date though the pool is to see to it."""
     if not _updates(state):
         return 0
     return sum(state.outdated(m) or state.stale(m) for m in state.alive)
 
 
-def under_way(state: State) -> bool:
+def is_progressing(state: PoolSnapshot) -> bool:
     """The pool is on its way to what its spec says: VMs are missing, not up to date, or not available."""
-    return bool(state.missing or behind(state) or not all(m.available for m in state.alive))
+    return bool(state.missing or count_outdated(state) or not all(m.available for m in state.alive))
 
 
-def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
+def last_progress(state: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
     """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal. Where
     all were there and available, when one first was not."""
     before = state.pool.status
@@ -42,7 +42,7 @@ def last_progress(state: State, fresh: PoolStatus, now: str) -> str | None:
     return now if nearer else before.last_progress_time
 
 
-def deadline(state: State) -> datetime | None:
+def deadline(state: PoolSnapshot) -> datetime | None:
     status = state.pool.status
     known = status.update_revision == state.revision.name and status.observed_generation == state.pool.generation
     if state.pool.spec.paused or not known or status.last_progress_time is None or _begins(state):
@@ -51,7 +51,7 @@ def deadline(state: State) -> datetime | None:
     return datetime.fromisoformat(status.last_progress_time) + seconds
 
 
-def stuck(state: State, now: datetime) -> str:
+def deadline_exceeded(state: PoolSnapshot, now: datetime) -> str:
     """Why no more VMs are updated or restarted, or nothing."""
     end = deadline(state)
     down = [m for m in state.alive if m.meant_to_run and not m.available]
@@ -65,14 +65,14 @@ def stuck(state: State, now: datetime) -> str:
     return f"no progress for {state.pool.spec.progress_deadline_seconds} s; {what}"
 
 
-def seconds_until_stuck(state: State, now: datetime) -> float | None:
+def seconds_until_deadline(state: PoolSnapshot, now: datetime) -> float | None:
     end = deadline(state)
-    if end is None or now >= end or not under_way(state):
+    if end is None or now >= end or not is_progressing(state):
         return None
     return (end - now).total_seconds()
 
 
-def _begins(state: State) -> bool:
+def _begins(state: PoolSnapshot) -> bool:
     """If VMs are missing or down now, it is news: none was at the last look, or what held the pool up is over."""
     before = state.pool.status
     return not before.unavailable_replicas or (_was_held(before) and not (state.pool.spec.paused or state.failure))
@@ -84,5 +84,5 @@ def _was_held(status: PoolStatus) -> bool:
     return any(c.type == "Progressing" and c.status == "False" and c.reason not in own for c in status.conditions)
 
 
-def _updates(state: State) -> bool:
+def _updates(state: PoolSnapshot) -> bool:
     return isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive)

@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def revision(document: Json) -> Revision:
+def parse_revision(document: Json) -> Revision:
     """The view of a ControllerRevision."""
     metadata = document["metadata"]
     owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
@@ -72,7 +72,7 @@ def revision(document: Json) -> Revision:
     return Revision(metadata["name"], owner.get("uid", ""), number, meaning(content), _of_guest(content))
 
 
-def current(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
+def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
     """The revision of this content, and whether it's written down already."""
     wanted = meaning(content)
     mine = [each for each in known if each.owner == pool_uid]

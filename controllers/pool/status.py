@@ -6,11 +6,18 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from controllers.pool.actions import Heal
-from controllers.pool.heal import remembered
-from controllers.pool.kept import Kept
+from controllers.pool.autohealing import healing_status
 from controllers.pool.plan import Plan
-from controllers.pool.progress import NAMES_SAID, STALLED, behind, last_progress, stuck, under_way
-from controllers.pool.state import Misfit, Pool, State
+from controllers.pool.progress import (
+    NAMES_SAID,
+    STALLED,
+    count_outdated,
+    deadline_exceeded,
+    is_progressing,
+    last_progress,
+)
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot
 from kinds import meta
 from kinds.condition import Condition, stamped
 from kinds.pool import KeptDisk, PoolStatus
@@ -20,7 +27,7 @@ ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
 """Conditions that are left out while they have never been True."""
 
 
-def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
+def pool_status(state: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
     pool, before = state.pool, state.pool.status
     updated = sum(not state.outdated(m) and not state.stale(m) for m in state.alive)
     available = sum(m.available for m in state.alive)
@@ -39,18 +46,18 @@ def status(state: State, plan: Plan, now: datetime) -> PoolStatus:
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(state.kept),
             "kept": tuple(KeptDisk(name=each.name, vm=each.kept_for) for each in _by_name(state)),
-            "healing": remembered(state, healed(plan), now),
+            "healing": healing_status(state, healed(plan), now),
             "conditions": tuple(_stamped(_conditions(state, plan, now), pool, now)),
         }
     )
     return fresh.model_copy(update={"last_progress_time": last_progress(state, fresh, _text(now))})
 
 
-def _by_name(state: State) -> list[Kept]:
+def _by_name(state: PoolSnapshot) -> list[RetainedDisk]:
     return sorted(state.kept, key=lambda disk: disk.name)[:KEPT_SAID]
 
 
-def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:
+def invalid_spec_status(pool: InvalidSpec, now: datetime) -> PoolStatus:
     """What was known stays; that nothing is done any more is said where people look for it."""
     said = (
         _say("Progressing", False, "InvalidSpec", pool.problem),
@@ -61,12 +68,12 @@ def misfit_status(pool: Misfit, now: datetime) -> PoolStatus:
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
-def _conditions(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
+def _conditions(state: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     pool = state.pool
     running = [m for m in state.alive if m.meant_to_run]
     missing = state.missing
     down = missing + sum(not m.available for m in running)
-    limit = pool.tolerated
+    limit = pool.max_unavailable
     if down <= limit and (not missing or state.alive):
         yield _say("Available", True, "EnoughMachines", f"{down} VMs are unavailable, {limit} may be")
     else:
@@ -96,7 +103,7 @@ def _conditions(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
     yield _progressing(state, now)
 
 
-def _overlapping(state: State) -> str:
+def _overlapping(state: PoolSnapshot) -> str:
     found = sorted(state.overlapping.items())
     named = "; ".join(f"VM {name} has disk {disk}" for name, disk in found[:NAMES_SAID])
     more = f" and {len(found) - NAMES_SAID} more" if len(found) > NAMES_SAID else ""
@@ -107,9 +114,9 @@ def healed(plan: Plan) -> tuple[str, ...]:
     return tuple(each.name for each in plan.actions if isinstance(each, Heal))
 
 
-def _healing(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
+def _healing(state: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     """Left out while there was never anything to heal."""
-    found = remembered(state, healed(plan), now)
+    found = healing_status(state, healed(plan), now)
     if found is None:
         return
     if found.breaker is not None and found.breaker.open:
@@ -121,17 +128,17 @@ def _healing(state: State, plan: Plan, now: datetime) -> Iterator[Condition]:
         yield _say("Healing", False, "NothingToHeal", "")
 
 
-def _progressing(state: State, now: datetime) -> Condition:
+def _progressing(state: PoolSnapshot, now: datetime) -> Condition:
     wanted = state.pool.spec.replicas
     if state.failure:
         return _say("Progressing", False, state.failure.reason, state.failure.message)
     if state.pool.spec.paused:
         return _say("Progressing", False, "Paused", "spec.paused is true")
-    if reason := stuck(state, now):
+    if reason := deadline_exceeded(state, now):
         return _say("Progressing", False, STALLED, reason)
-    if outdated := behind(state):
+    if outdated := count_outdated(state):
         return _say("Progressing", True, "MachinesUpdating", f"{outdated} of {len(state.alive)} VMs are not up to date")
-    if under_way(state) or len(state.alive) > wanted or state.leaving:
+    if is_progressing(state) or len(state.alive) > wanted or state.leaving:
         return _say("Progressing", True, "MachinesChanging", f"{len(state.alive)} of {wanted} VMs exist")
     return _say("Progressing", True, "Complete", "all VMs are as they should be")
 
@@ -140,7 +147,7 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
     return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
 
 
-def _stamped(conditions: Iterable[Condition], pool: Pool | Misfit, now: datetime) -> Iterator[Condition]:
+def _stamped(conditions: Iterable[Condition], pool: Pool | InvalidSpec, now: datetime) -> Iterator[Condition]:
     before, time = pool.status.conditions, _text(now)
     return stamped(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
 

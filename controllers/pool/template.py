@@ -8,7 +8,7 @@ from typing import Any
 
 from controllers.pool.naming import name_of
 from controllers.pool.revisions import Revision
-from controllers.pool.state import Pool
+from controllers.pool.snapshot import Pool
 from kinds import meta
 from kinds.pool import NameGeneration
 
@@ -26,7 +26,7 @@ def owner(pool: Pool) -> Json:
     }
 
 
-def vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
+def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it)."""
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from controllers.prepare import Prepare
 from controllers.replicaset import template
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.plan import Plan
-from controllers.replicaset.state import Failure, Misfit, ReplicaSet, State
-from controllers.replicaset.stores import INSTANCES, SETS
+from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSet, ReplicaSetSnapshot
+from controllers.replicaset.stores import REPLICA_SETS, VMIS
+from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Refused
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
@@ -42,13 +42,13 @@ knows more."""
 
 
 @dataclass
-class Apply:
+class ReplicaSetWriter:
     api: Api
     events: Events
     writes: Writes
-    prepare: Prepare
+    prepare: DefaultingCreator
 
-    async def __call__(self, state: State, plan: Plan) -> dict[type[Action], Outcome]:
+    async def __call__(self, state: ReplicaSetSnapshot, plan: Plan) -> dict[type[Action], Outcome]:
         def planned(kind: type[A]) -> list[A]:
             return [action for action in plan.actions if isinstance(action, kind)]
 
@@ -65,7 +65,7 @@ class Apply:
         """The set is gone."""
         self.writes.forget(uid)
 
-    async def _adopt(self, state: State, actions: Sequence[Adopt]) -> Outcome:
+    async def _adopt(self, state: ReplicaSetSnapshot, actions: Sequence[Adopt]) -> Outcome:
         # Asked once more, and not of the store: a set that is being deleted with its instances to stay must not take in
         # again what it has just let go.
         if not actions or not await self._still_wanted(state.replica_set):
@@ -74,7 +74,7 @@ class Apply:
 
     async def _still_wanted(self, found: ReplicaSet) -> bool:
         try:
-            metadata = (await self.api.get(SETS, found.namespace, found.name))["metadata"]
+            metadata = (await self.api.get(REPLICA_SETS, found.namespace, found.name))["metadata"]
         except NotFound:
             return False
         return bool(metadata["uid"] == found.uid) and "deletionTimestamp" not in metadata
@@ -88,18 +88,18 @@ class Apply:
         await self._own(found, action, [each for each in owners if each.get("uid") != found.uid])
 
     async def _owners(self, found: ReplicaSet, action: Adopt | Release) -> list[Json]:
-        metadata = (await self.api.get(INSTANCES, found.namespace, action.name))["metadata"]
+        metadata = (await self.api.get(VMIS, found.namespace, action.name))["metadata"]
         if (metadata["uid"], metadata["resourceVersion"]) != (action.uid, action.resource_version):
             raise Conflict(f"{action.name} has changed since it was looked at", status=409)
         return list(metadata.get("ownerReferences") or ())
 
     async def _own(self, found: ReplicaSet, action: Adopt | Release, owners: list[Json]) -> None:
         held = {"uid": action.uid, "resourceVersion": action.resource_version, "ownerReferences": owners}
-        await self.api.patch(INSTANCES, found.namespace, action.name, {"metadata": held})
+        await self.api.patch(VMIS, found.namespace, action.name, {"metadata": held})
 
     async def _delete(self, found: ReplicaSet, action: Delete) -> None:
         await self.api.delete(
-            INSTANCES,
+            VMIS,
             found.namespace,
             action.name,
             uid=action.uid,
@@ -107,11 +107,11 @@ class Apply:
             propagation="Background",
         )
 
-    async def _create(self, state: State, actions: Sequence[Create]) -> Outcome:
+    async def _create(self, state: ReplicaSetSnapshot, actions: Sequence[Create]) -> Outcome:
         if not actions:
             return Outcome()
         try:
-            documents = await self.prepare([template.vmi(state.replica_set, action) for action in actions])
+            documents = await self.prepare([template.build_vmi(state.replica_set, action) for action in actions])
         except PASSING:
             return Outcome(again=True)
         except (Refused, ApiError) as error:
@@ -123,7 +123,9 @@ class Apply:
 
         return await self._all(state, actions, create)
 
-    async def _all(self, state: State, actions: Sequence[A], call: Callable[[A], Awaitable[None]]) -> Outcome:
+    async def _all(
+        self, state: ReplicaSetSnapshot, actions: Sequence[A], call: Callable[[A], Awaitable[None]]
+    ) -> Outcome:
         """Makes the calls, says what was done, and remembers what is still to be seen in the store."""
         if not actions:
             return Outcome()
@@ -145,14 +147,14 @@ class Apply:
 
     # The set itself
 
-    async def write_status(self, found: ReplicaSet | Misfit, status: ReplicaSetStatus) -> None:
+    async def write_status(self, found: ReplicaSet | InvalidSpec, status: ReplicaSetStatus) -> None:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another set.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
         change = {"metadata": {"uid": found.uid}, "status": {**nothing, **status.json()}}
         with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
-            await self.api.patch(SETS, found.namespace, found.name, change, subresource="status")
+            await self.api.patch(REPLICA_SETS, found.namespace, found.name, change, subresource="status")
 
-    def say_misfit(self, found: Misfit) -> None:
+    def say_misfit(self, found: InvalidSpec) -> None:
         self._say(found, "Warning", "InvalidSpec", found.problem, "Read")
 
     def say_paused(self, found: ReplicaSet) -> None:
@@ -162,9 +164,9 @@ class Apply:
             self._say(found, "Normal", "SuccessfulResumed", "it is kept in number again", "Resume")
 
     def _say(
-        self, found: ReplicaSet | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
+        self, found: ReplicaSet | InvalidSpec, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
-        self.events.emit(about(SETS, found), kind, reason, note, action=action)
+        self.events.emit(about(REPLICA_SETS, found), kind, reason, note, action=action)
 
 
 def trace(action: Action) -> Trace:

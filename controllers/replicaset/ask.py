@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controllers.replicaset.foresee import foresee
-from controllers.replicaset.instance import instance
+from controllers.replicaset.instance import parse_vmi
 from controllers.replicaset.observe import observe
-from controllers.replicaset.state import Misfit, State, replica_set
-from controllers.replicaset.stores import INSTANCES, SETS, Stores
-from controllers.sight import problem, refusal
+from controllers.replicaset.simulate import simulate
+from controllers.replicaset.snapshot import InvalidSpec, ReplicaSetSnapshot, parse_replica_set
+from controllers.replicaset.stores import REPLICA_SETS, VMIS, Stores
+from controllers.shared.authorization import authorize_list, problem_body
 from runtime.api import Api
 
 Json = dict[str, Any]
@@ -21,12 +21,12 @@ Json = dict[str, Any]
 PATH = "/apis/replicasets/plan"
 
 
-def imagined(stores: Stores, document: Json, burst: int) -> State | Misfit:
+def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> ReplicaSetSnapshot | InvalidSpec:
     """The state of a set that is as the document says, among the instances that there are."""
     metadata = document["metadata"]
     known = stores.sets.get((metadata.get("namespace", ""), metadata["name"]))
     # The UID of a dry run is none that will ever be.
-    view = replica_set({**document, "metadata": {**metadata, "uid": known.uid if known is not None else ""}})
+    view = parse_replica_set({**document, "metadata": {**metadata, "uid": known.uid if known is not None else ""}})
     only = Stores(instances=stores.instances)
     only.sets.put(view.key, view)
     found = observe(only, view.key, settled=True, failure=None, burst=burst)
@@ -47,27 +47,27 @@ class Ask:
     async def __call__(self, document: Json, token: str) -> tuple[int, Json]:
         metadata = document.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return 422, problem("is missing; give the set's name", "metadata.name")
-        if no := await refusal(self.api, token, INSTANCES, metadata.get("namespace") or ""):
+            return 422, problem_body("is missing; give the set's name", "metadata.name")
+        if no := await authorize_list(self.api, token, VMIS, metadata.get("namespace") or ""):
             return no
         if self.stores is None:
-            return 503, problem("this replica does not follow replica sets now")
-        state = imagined(self.stores, document, self.burst)
-        if isinstance(state, Misfit):
-            return 422, problem(state.problem, "spec")
+            return 503, problem_body("this replica does not follow replica sets now")
+        state = hypothetical_snapshot(self.stores, document, self.burst)
+        if isinstance(state, InvalidSpec):
+            return 422, problem_body(state.problem, "spec")
         # In a thread: it may take a while for thousands of instances, and the controllers have other work.
-        found = await asyncio.to_thread(lambda: list(foresee(state, self.now())))
+        found = await asyncio.to_thread(lambda: list(simulate(state, self.now())))
         return 200, {"plan": [{key: row[key] for key in ("action", "vm", "reason")} for row in found]}
 
 
-async def look(api: Api, namespace: str) -> Stores:
+async def list_stores(api: Api, namespace: str) -> Stores:
     """What there is in the namespace now, for who asks now and then and with his own rights. Raises what the API server
     refuses."""
     stores = Stores()
-    async for items, _ in api.pages(SETS, namespace):
-        for each in map(replica_set, items):
+    async for items, _ in api.pages(REPLICA_SETS, namespace):
+        for each in map(parse_replica_set, items):
             stores.sets.put(each.key, each)
-    async for items, _ in api.pages(INSTANCES, namespace):
-        for found in map(instance, items):
+    async for items, _ in api.pages(VMIS, namespace):
+        for found in map(parse_vmi, items):
             stores.instances.put(found.key, found)
     return stores

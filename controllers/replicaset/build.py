@@ -8,15 +8,15 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.part import Part
-from controllers.prepare import Prepare
 from controllers.replicaset import ask
-from controllers.replicaset.apply import Apply, trace
+from controllers.replicaset.apply import ReplicaSetWriter, trace
 from controllers.replicaset.aside import LOOK_SECONDS, Aside
 from controllers.replicaset.ask import Ask
 from controllers.replicaset.controller import ReplicaSetController
 from controllers.replicaset.metrics import ReplicaSetMetrics
-from controllers.replicaset.stores import INSTANCES, Stores, instance_informer, set_informer
+from controllers.replicaset.stores import VMIS, Stores, instance_informer, set_informer
+from controllers.shared.component import Component
+from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Defaulter
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api
@@ -40,7 +40,7 @@ def build(
     seed: str,
     *,
     look_seconds: float = LOOK_SECONDS,
-) -> Part:
+) -> Component:
     metrics = ReplicaSetMetrics(registry)
     asking = Ask(api, burst, api.now)
 
@@ -50,11 +50,11 @@ def build(
         expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         replicating = ReplicaSetController(
             stores=Stores(sets.store, instances.store),
-            apply=Apply(
+            apply=ReplicaSetWriter(
                 api,
                 events,
                 Writes(expectations, monotonic, trace),
-                Prepare(api, INSTANCES, defaulter, seed, monotonic),
+                DefaultingCreator(api, VMIS, defaulter, seed, monotonic),
             ),
             expectations=expectations,
             metrics=metrics,
@@ -79,4 +79,4 @@ def build(
 
     # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
     aside = Aside(api, REPLICA_SET, work, look_seconds=look_seconds)
-    return Part("replicaset", (), aside.run, answers={ask.PATH: asking})
+    return Component("replicaset", (), aside.run, answers={ask.PATH: asking})

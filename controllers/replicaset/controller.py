@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.apply import Apply, Outcome
-from controllers.replicaset.instance import Instance
+from controllers.replicaset.apply import Outcome, ReplicaSetWriter
+from controllers.replicaset.instance import VMI
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.observe import observe
 from controllers.replicaset.plan import plan
-from controllers.replicaset.state import Failure, Misfit, ReplicaSet, State
-from controllers.replicaset.status import misfit_status, status
+from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSet, ReplicaSetSnapshot
+from controllers.replicaset.status import invalid_spec_status, replica_set_status
 from controllers.replicaset.stores import Stores
 from kinds.replicaset import ReplicaSetStatus
 from runtime.controller import Unfinished
@@ -32,7 +32,7 @@ Enqueue = Callable[[Key, float], None]
 @dataclass
 class ReplicaSetController:
     stores: Stores
-    apply: Apply
+    apply: ReplicaSetWriter
     expectations: Expectations[str]
     metrics: ReplicaSetMetrics
     burst: int
@@ -48,22 +48,22 @@ class ReplicaSetController:
         settled = self.expectations.satisfied(uid, self.clock())
         state = observe(self.stores, key, settled=settled, failure=self._failure(uid), burst=self.burst)
         match state:
-            case State():
+            case ReplicaSetSnapshot():
                 return await self._keep_up(state)
-            case Misfit():
-                return await self._say_status(state, misfit_status(state, self.now()))
+            case InvalidSpec():
+                return await self._say_status(state, invalid_spec_status(state, self.now()))
             case None:
                 self.metrics.gone(key)
                 return None
 
-    async def _keep_up(self, state: State) -> float | None:
+    async def _keep_up(self, state: ReplicaSetSnapshot) -> float | None:
         found, now = state.replica_set, self.now()
         decided = plan(state, now)
         outcomes = await self.apply(state, decided)
         self.metrics.did(found.key, outcomes[Create].done, outcomes[Delete].done)
         if state.settled:
             self._remember(found.uid, outcomes)
-        fresh = status(replace(state, failure=self._failure(found.uid)), decided, now)
+        fresh = replica_set_status(replace(state, failure=self._failure(found.uid)), decided, now)
         self.metrics.replica_set(found, fresh)
         wait = None if found.deleting else await self._say_status(found, fresh)
         self._finished(found.uid, outcomes)
@@ -85,7 +85,7 @@ class ReplicaSetController:
         found = self._failures.get(uid, {})
         return next((found[kind] for kind in (Create, Delete, Adopt, Release) if kind in found), None)
 
-    async def _say_status(self, found: ReplicaSet | Misfit, fresh: ReplicaSetStatus) -> float | None:
+    async def _say_status(self, found: ReplicaSet | InvalidSpec, fresh: ReplicaSetStatus) -> float | None:
         """Writes a status that has changed, or returns how long to wait with it."""
         if fresh == found.status:
             return None
@@ -94,7 +94,7 @@ class ReplicaSetController:
             return left
         await self.apply.write_status(found, fresh)
         self._written[found.uid] = self.clock()
-        if isinstance(found, Misfit):
+        if isinstance(found, InvalidSpec):
             self.apply.say_misfit(found)
         elif _paused(found.status) != _paused(fresh):
             self.apply.say_paused(found)
@@ -107,7 +107,9 @@ class ReplicaSetController:
 
     # What changed, and whose business it is
 
-    def set_changed(self, enqueue: Enqueue, old: ReplicaSet | Misfit | None, new: ReplicaSet | Misfit | None) -> None:
+    def set_changed(
+        self, enqueue: Enqueue, old: ReplicaSet | InvalidSpec | None, new: ReplicaSet | InvalidSpec | None
+    ) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
@@ -117,7 +119,7 @@ class ReplicaSetController:
             if each is not None:
                 enqueue(each.key, 0)
 
-    def instance_changed(self, enqueue: Enqueue, old: Instance | None, new: Instance | None) -> None:
+    def instance_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         owners = {i.owner for i in (old, new) if i is not None and i.owner_name}
         waited = self._waiting(owners)
         if new is not None and new.owner_name:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.replicaset.naming import stem_of
+from controllers.replicaset.naming import base_name
 from kinds import meta
 
 Json = dict[str, Any]
@@ -16,7 +16,7 @@ KIND = "VirtualMachineInstanceReplicaSet"
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class VMI:
     """A VMI, as far as a set is concerned. Of one that is somebody else's no more is known than its name."""
 
     namespace: str
@@ -62,20 +62,20 @@ class Instance:
         return not self.owner and not self.deleting and not self.final
 
 
-def instance(document: Json) -> Instance:
+def parse_vmi(document: Json) -> VMI:
     """The view of a VirtualMachineInstance. Whatever is missing in it counts as nothing."""
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata.get("uid", "")
     owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     ours = owner.get("kind") == KIND and owner.get("apiVersion", "").startswith("kubevirt.io/")
     if owner and not ours:
-        return Instance(*key, owner=owner.get("uid", ""))
+        return VMI(*key, owner=owner.get("uid", ""))
     status = document.get("status") or {}
     phase = status.get("phase") or ""
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     reached = {each.get("phase"): each.get("phaseTransitionTimestamp") for each in _transitions(status)}
     ready = conditions.get("Ready") or {}
-    return Instance(
+    return VMI(
         *key,
         resource_version=metadata.get("resourceVersion", ""),
         owner=owner.get("uid", ""),
@@ -107,19 +107,19 @@ def _number(text: object) -> int:
     return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else 0
 
 
-def by_owner(i: Instance) -> Iterator[Hashable]:
+def by_owner(i: VMI) -> Iterator[Hashable]:
     """Index of a set's instances."""
     if i.owner_name:
         yield i.owner
 
 
-def by_orphanage(i: Instance) -> Iterator[Hashable]:
+def by_orphanage(i: VMI) -> Iterator[Hashable]:
     """Index of instances that could be adopted, by namespace."""
     if i.orphan:
         yield i.namespace
 
 
-def by_stem(i: Instance) -> Iterator[Hashable]:
+def by_stem(i: VMI) -> Iterator[Hashable]:
     """Index of the names that a set could give, whoever has them: (namespace, stem)."""
-    if stem := stem_of(i.name):
+    if stem := base_name(i.name):
         yield i.namespace, stem

@@ -18,7 +18,7 @@ LONGEST_STEM = 63 - LENGTH - 1
 """a name is a host name as well"""
 
 
-def free(set_uid: str, stem: str, taken: Collection[str], wanted: int) -> list[str]:
+def free_names(set_uid: str, stem: str, taken: Collection[str], wanted: int) -> list[str]:
     """So many names of the set that nobody has."""
     names: dict[str, None] = {}
     for number in count():
@@ -30,7 +30,7 @@ def free(set_uid: str, stem: str, taken: Collection[str], wanted: int) -> list[s
     return list(names)
 
 
-def stem_of(name: str) -> str:
+def base_name(name: str) -> str:
     """What comes before the generated part; empty where there is none."""
     stem, _, tail = name.rpartition("-")
     return stem if len(tail) == LENGTH else ""

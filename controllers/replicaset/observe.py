@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from controllers.replicaset.state import Failure, Misfit, State
+from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSetSnapshot
 from controllers.replicaset.stores import Stores
 from runtime.resource import Key
 
 
-def observe(stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int) -> State | Misfit | None:
+def observe(
+    stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int
+) -> ReplicaSetSnapshot | InvalidSpec | None:
     """What is known of the set at this moment, at the cost of its own size and of the orphans beside it; None where
     there is no such set."""
     found = stores.sets.get(key)
-    if found is None or isinstance(found, Misfit):
+    if found is None or isinstance(found, InvalidSpec):
         return found
     orphans = stores.instances.by("orphanage", found.namespace)
-    return State(
+    return ReplicaSetSnapshot(
         replica_set=found,
         owned=tuple(stores.instances.by("owner", found.uid)),
         orphans=tuple(i for i in orphans if found.selects(i)),

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 from apimachinery.label_selectors import to_string
 from controllers.replicaset.plan import Plan
-from controllers.replicaset.state import Misfit, ReplicaSet, State
+from controllers.replicaset.snapshot import InvalidSpec, ReplicaSet, ReplicaSetSnapshot
 from kinds.condition import Condition
 from kinds.replicaset import ReplicaSetStatus
 
 
-def status(state: State, plan: Plan, now: datetime) -> ReplicaSetStatus:
+def replica_set_status(state: ReplicaSetSnapshot, plan: Plan, now: datetime) -> ReplicaSetStatus:
     found = state.replica_set
     return ReplicaSetStatus(
         observed_generation=found.generation,
@@ -24,7 +24,7 @@ def status(state: State, plan: Plan, now: datetime) -> ReplicaSetStatus:
     )
 
 
-def misfit_status(found: Misfit, now: datetime) -> ReplicaSetStatus:
+def invalid_spec_status(found: InvalidSpec, now: datetime) -> ReplicaSetStatus:
     """What was known stays; that nothing is done any more is said where people look for it."""
     said = _holds("ReplicaFailure", "InvalidSpec", found.problem)
     left = (c for c in found.status.conditions if c.type != said.type)
@@ -36,7 +36,7 @@ def misfit_status(found: Misfit, now: datetime) -> ReplicaSetStatus:
     )
 
 
-def _conditions(state: State, plan: Plan) -> Iterator[Condition]:
+def _conditions(state: ReplicaSetSnapshot, plan: Plan) -> Iterator[Condition]:
     """Each is there while it holds, and only then."""
     if state.failure is not None:
         yield _holds("ReplicaFailure", state.failure.reason, state.failure.message)
@@ -50,7 +50,7 @@ def _holds(kind: str, reason: str, message: str) -> Condition:
     return Condition(type=kind, status="True", reason=reason, message=message)
 
 
-def _stamped(conditions: Iterable[Condition], found: ReplicaSet | Misfit, now: datetime) -> Iterator[Condition]:
+def _stamped(conditions: Iterable[Condition], found: ReplicaSet | InvalidSpec, now: datetime) -> Iterator[Condition]:
     """With the times of their last transitions: those that held before keep theirs, so that an unchanged status stays
     equal and is not written again."""
     since = {c.type: c.last_transition_time for c in found.status.conditions if c.status == "True"}

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controllers.replicaset.instance import Instance, by_orphanage, by_owner, by_stem, instance
-from controllers.replicaset.state import Misfit, ReplicaSet, by_namespace, replica_set
+from controllers.replicaset.instance import VMI, by_orphanage, by_owner, by_stem, parse_vmi
+from controllers.replicaset.snapshot import InvalidSpec, ReplicaSet, by_namespace, parse_replica_set
 from runtime.api import Api
 from runtime.informer import Informer
 from runtime.resource import Resource
 from runtime.store import Store
 
-SETS = Resource("kubevirt.io", "v1", "virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet")
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+REPLICA_SETS = Resource("kubevirt.io", "v1", "virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet")
+VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 
 SET_INDEXES = {"namespace": by_namespace}
 INSTANCE_INDEXES = {"owner": by_owner, "orphanage": by_orphanage, "stem": by_stem}
 
 
-def set_informer(api: Api) -> Informer[ReplicaSet | Misfit]:
-    return Informer(api, SETS, replica_set, indexes=SET_INDEXES)
+def set_informer(api: Api) -> Informer[ReplicaSet | InvalidSpec]:
+    return Informer(api, REPLICA_SETS, parse_replica_set, indexes=SET_INDEXES)
 
 
-def instance_informer(api: Api) -> Informer[Instance]:
-    return Informer(api, INSTANCES, instance, indexes=INSTANCE_INDEXES)
+def instance_informer(api: Api) -> Informer[VMI]:
+    return Informer(api, VMIS, parse_vmi, indexes=INSTANCE_INDEXES)
 
 
 @dataclass(frozen=True)
 class Stores:
     """All that was seen. Made without arguments, it is empty."""
 
-    sets: Store[ReplicaSet | Misfit] = field(default_factory=lambda: Store(SET_INDEXES))
-    instances: Store[Instance] = field(default_factory=lambda: Store(INSTANCE_INDEXES))
+    sets: Store[ReplicaSet | InvalidSpec] = field(default_factory=lambda: Store(SET_INDEXES))
+    instances: Store[VMI] = field(default_factory=lambda: Store(INSTANCE_INDEXES))
 
-    def adopters(self, i: Instance) -> list[ReplicaSet]:
+    def adopters(self, i: VMI) -> list[ReplicaSet]:
         """Sets that would take this orphan in. Selectors that overlap are their authors' affair; the first who comes
         has it."""
         near = self.sets.by("namespace", i.namespace)

@@ -7,7 +7,7 @@ from typing import Any
 
 from controllers.replicaset.actions import Create
 from controllers.replicaset.instance import KIND
-from controllers.replicaset.state import ReplicaSet
+from controllers.replicaset.snapshot import ReplicaSet
 from kinds import meta
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ def owner(replica_set: ReplicaSet) -> Json:
     }
 
 
-def vmi(replica_set: ReplicaSet, action: Create) -> Json:
+def build_vmi(replica_set: ReplicaSet, action: Create) -> Json:
     template = copy.deepcopy(replica_set.spec.template)
     given = template.get("metadata") or {}
     annotations = {key: value for key, value in (given.get("annotations") or {}).items() if key != meta.ATTEMPT}

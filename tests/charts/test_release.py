@@ -35,7 +35,7 @@ from tests.charts.kubelet import DEPLOYMENTS, Kubelet
 from tests.charts.pages import Shell, told
 from tests.charts.recorder import Right
 from tests.cluster.heard import heard
-from tests.cluster.pooling import MACHINES, POOLS
+from tests.cluster.pooling import POOLS, VMS
 from tests.conftest import stack
 from tests.waiting import until
 
@@ -140,14 +140,14 @@ async def running(api: Api) -> dict[str, str]:
 
 
 async def test_install_leaves_the_vm_that_is_there_untouched(cluster: Cluster, api: Api) -> None:
-    await api.create(MACHINES, vm("before"))
+    await api.create(VMS, vm("before"))
     await until(lambda: _names(api), {"before"})
-    spec = (await api.get(MACHINES, WORK, "before"))["spec"]
+    spec = (await api.get(VMS, WORK, "before"))["spec"]
     # The namespace is there already: the stand-in for KubeVirt lives in it.
     install = told("install.md", "helm install poolhouse charts").replace("kubectl create namespace", "kubectl get ns")
     install = install.replace("charts/poolhouse", os.environ.get("POOLHOUSE_EARLIER_CHART", "charts/poolhouse"))
     assert "Its kinds here:" in await cluster.done(install)
-    assert (await api.get(MACHINES, WORK, "before"))["spec"] == spec
+    assert (await api.get(VMS, WORK, "before"))["spec"] == spec
     for deployment in SERVED:
         assert len(cluster.kubelet.pods(f"poolhouse-{deployment}")) == 2
 
@@ -175,7 +175,7 @@ async def _names(api: Api) -> set[str]:
 
 
 async def test_a_vm_is_defaulted_a_pool_scaled_a_policy_stamped(cluster: Cluster, api: Api) -> None:
-    made = await api.create(MACHINES, vm("after"))
+    made = await api.create(VMS, vm("after"))
     assert made["spec"]["template"]["spec"]["domain"]["machine"]["type"], "its hardware is decided"
     await api.create(POLICIES, POLICY)
     await api.create(POOLS, {**yaml.safe_load(EXAMPLE.read_text()), "metadata": {"name": "web", "namespace": WORK}})
@@ -274,9 +274,9 @@ async def test_an_upgrade_refuses_nobody_and_moves_no_vm(cluster: Cluster, api: 
 async def test_one_command_switches_admission_off_and_nothing_brings_it_back(cluster: Cluster, api: Api) -> None:
     await cluster.told("emergency.md", "kubectl delete mutating")
     await heard(api)
-    made = await api.create(MACHINES, vm("in-emergency"))
+    made = await api.create(VMS, vm("in-emergency"))
     assert "machine" not in made["spec"]["template"]["spec"]["domain"]
-    await api.delete(MACHINES, WORK, "in-emergency")
+    await api.delete(VMS, WORK, "in-emergency")
     await api.delete(RESOURCES["CustomResourceDefinition"], None, "migrationpolicies.kubevirt.io")  # as by mistake
     await asyncio.sleep(LOOK_SECONDS + 1)
     assert await _registered(api) == []
@@ -349,7 +349,7 @@ async def test_with_every_pod_of_ours_away_what_must_go_on_does(cluster: Cluster
     before = await running(api)
     await cluster.told("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 0")
     await until(lambda: _processes(cluster, *SERVED), 0)
-    made = await api.create(MACHINES, vm("while-away"))
+    made = await api.create(VMS, vm("while-away"))
     assert "machine" not in made["spec"]["template"]["spec"]["domain"], "stored as it comes"
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(POOLS, WORK, "web", {"spec": {"template": {"spec": {"runStrategy": "Halted"}}}})
@@ -359,7 +359,7 @@ async def test_with_every_pod_of_ours_away_what_must_go_on_does(cluster: Cluster
     await api.patch(POOLS, WORK, "web", {"status": {"replicas": 2}}, subresource="status")
     await _evict_a_pod(api)
     await api.delete(POLICIES, None, "back")
-    await api.delete(MACHINES, WORK, "while-away")
+    await api.delete(VMS, WORK, "while-away")
     await until(lambda: _gone(api, "while-away"), True)
     assert await running(api) == before, "nobody acts on what was asked"
     await cluster.told("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 2")
@@ -403,5 +403,5 @@ async def test_an_uninstall_leaves_vms_pools_and_nothing_of_ours(cluster: Cluste
         items, _ = await api.list(RESOURCES[kind], label_selector=f"{meta.COMPONENT}=hook")
         assert items == []
     # VMs are stored as they come again, and the pools' kinds are held by their schemas.
-    await api.create(MACHINES, vm("later"))
+    await api.create(VMS, vm("later"))
     await until(lambda: _names(api), {*before, "later"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.why import facts, speaks_of
-from controllers.pool.guest import Guest
+from controllers.pool.guest import VMI
 from tests.controllers.pool.builders import halted, state
 
 
@@ -30,11 +30,11 @@ def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -
         pytest.param("Manual", None, "it is meant to be halted", id="nobody has started it"),
         pytest.param(
             "Manual",
-            Guest("default", "web-1", "run", phase="Succeeded"),
+            VMI("default", "web-1", "run", phase="Succeeded"),
             "its guest has ended, and by run strategy Manual it is not started again by itself",
             id="it was shut down",
         ),
     ],
 )
-def test_why_a_vm_does_not_run(strategy: str, run: Guest | None, said: str) -> None:
+def test_why_a_vm_does_not_run(strategy: str, run: VMI | None, said: str) -> None:
     assert said in list(facts(state(1, halted(1, strategy=strategy, guest=run)), "web-1"))

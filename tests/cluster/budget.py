@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from controllers.pool.guest import Guest
-from controllers.pool.machine import Machine
+from controllers.pool.guest import VMI
+from controllers.pool.machine import VM
 
 MOMENT_SECONDS = 12.0
 
@@ -27,8 +27,8 @@ class Budget:
     """when an available VM was taken by somebody else"""
     spared: set[str] = field(default_factory=set)
     """UIDs of VMs and runs that people are about to take"""
-    machines: dict[tuple[str, str], Machine] = field(default_factory=dict)
-    guests: dict[tuple[str, str], Guest] = field(default_factory=dict)
+    machines: dict[tuple[str, str], VM] = field(default_factory=dict)
+    guests: dict[tuple[str, str], VMI] = field(default_factory=dict)
     taken: int = 0
     """VMs that were available and that the controller took"""
 
@@ -37,7 +37,7 @@ class Budget:
             self.wanted[-1] = self.clock(), self.wanted[-1][1]
         self.wanted.append((float("inf"), replicas))
 
-    def machine(self, m: Machine, gone: bool) -> str:
+    def machine(self, m: VM, gone: bool) -> str:
         before = self.available()
         known = self.machines.get(m.key)
         if not gone:
@@ -47,7 +47,7 @@ class Budget:
         ours = m.deleting and m.uid not in self.spared and m.owner == self.pool_uid
         return self._judged(before, ours, f"deleted {m.name}")
 
-    def guest(self, g: Guest, gone: bool) -> str:
+    def guest(self, g: VMI, gone: bool) -> str:
         before = self.available()
         known = self.guests.get(g.key)
         if not gone:
@@ -62,7 +62,7 @@ class Budget:
         members = (m for m in self.machines.values() if m.owner == self.pool_uid and not m.deleting)
         return {m.uid for m in members if self._with_guest(m).available}
 
-    def _with_guest(self, m: Machine) -> Machine:
+    def _with_guest(self, m: VM) -> VM:
         guest = self.guests.get(m.key)
         return replace(m, guest=guest) if guest is not None and guest.owner == m.uid else m
 

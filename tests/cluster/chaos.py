@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Any
 
-from controllers.pool.guest import guest
-from controllers.pool.machine import machine
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES
+from controllers.pool.guest import parse_vmi
+from controllers.pool.machine import parse_vm
+from controllers.pool.stores import DATA_VOLUMES, PVCS, VMIS, VMS
 from kinds import meta
 from runtime.api import Api, ApiError, Expired, NotFound, Resource
 from tests.cluster.budget import Budget
@@ -104,16 +104,16 @@ class Witness:
     async def watching(self) -> AsyncIterator[None]:
         """From before anything happens, without a gap."""
         async with AsyncExitStack() as stack:
-            for resource, saw in ((MACHINES, self.machine), (GUESTS, self.guest), (CLAIMS, self.claim)):
+            for resource, saw in ((VMS, self.machine), (VMIS, self.guest), (PVCS, self.claim)):
                 await stack.enter_async_context(watched(self.place.api, resource, self.place.namespace, saw))
             yield
 
     def guest(self, kind: str, document: Json) -> None:
-        if said := self.budget.guest(guest(document), kind == "DELETED"):
+        if said := self.budget.guest(parse_vmi(document), kind == "DELETED"):
             self.wrong.append(said)
 
     def machine(self, kind: str, document: Json) -> None:
-        if said := self.budget.machine(machine(document), kind == "DELETED"):
+        if said := self.budget.machine(parse_vm(document), kind == "DELETED"):
             self.wrong.append(said)
         metadata = document["metadata"]
         uid, name = metadata["uid"], metadata["name"]
@@ -227,9 +227,9 @@ class People:
     async def delete_one(self) -> str:
         if not (member := self._member()):
             return ""
-        document = await self.place.api.get(MACHINES, self.place.namespace, member)
+        document = await self.place.api.get(VMS, self.place.namespace, member)
         self.budget.spared.add(uid := document["metadata"]["uid"])
-        await self.place.api.delete(MACHINES, self.place.namespace, member, uid=uid)
+        await self.place.api.delete(VMS, self.place.namespace, member, uid=uid)
         return f"delete {member}"
 
     async def break_one(self) -> str:
@@ -237,9 +237,9 @@ class People:
         if not (member := self._member()):
             return ""
         await self.place.meta(member, annotations=BROKEN)
-        run = await self.place.api.get(GUESTS, self.place.namespace, member)
+        run = await self.place.api.get(VMIS, self.place.namespace, member)
         self.budget.spared.add(uid := run["metadata"]["uid"])
-        await self.place.api.delete(GUESTS, self.place.namespace, member, uid=uid)
+        await self.place.api.delete(VMIS, self.place.namespace, member, uid=uid)
         return f"break {member}"
 
     async def quota(self) -> str:
@@ -265,7 +265,7 @@ class People:
     async def _give_away(self, how: str, owners: list[Json] | None) -> str:
         if not (member := self._member()):
             return ""
-        document = await self.place.api.get(MACHINES, self.place.namespace, member)
+        document = await self.place.api.get(VMS, self.place.namespace, member)
         metadata = document["metadata"]
         # One that is on its way out, or marked for it, may go: that was decided while it was the pool's.
         if metadata.get("deletionTimestamp") or meta.KEEP_DISKS in (metadata.get("finalizers") or ()):
@@ -304,8 +304,8 @@ class People:
     async def stick(self) -> str:
         if not (member := self._member()):
             return ""
-        document = await self.place.api.get(MACHINES, self.place.namespace, member)
-        return await self._finalize(MACHINES, document, stuck=True)
+        document = await self.place.api.get(VMS, self.place.namespace, member)
+        return await self._finalize(VMS, document, stuck=True)
 
     async def stick_disk(self) -> str:
         if not (disks := await self._disks()):
@@ -314,7 +314,7 @@ class People:
 
     async def unstick(self) -> str:
         machines = list((await self.place.machines()).values())
-        for resource, documents in ((MACHINES, machines), (DATA_VOLUMES, await self._disks())):
+        for resource, documents in ((VMS, machines), (DATA_VOLUMES, await self._disks())):
             for document in documents:
                 if STUCK in (document["metadata"].get("finalizers") or ()):
                     return await self._finalize(resource, document, stuck=False)

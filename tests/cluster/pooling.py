@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controllers.pool.build import build
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES, GUESTS, MACHINES, POOLS
+from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMIS, VMS
 from kinds import POOL, kubevirt
 from kinds.crd import crd
 from kinds.kind import Kind
@@ -134,7 +134,7 @@ class Place:
         return next((c for c in conditions if c["type"] == kind), {})
 
     async def machines(self) -> dict[str, Json]:
-        items, _ = await self.api.list(MACHINES, self.namespace)
+        items, _ = await self.api.list(VMS, self.namespace)
         return {each["metadata"]["name"]: each for each in items}
 
     async def names(self) -> list[str]:
@@ -143,10 +143,10 @@ class Place:
     async def vm(self, name: str, **metadata: Any) -> Json:
         spec = template()["spec"]
         body = {"metadata": {"namespace": self.namespace, "name": name, **metadata}, "spec": spec}
-        return await self.api.create(MACHINES, {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", **body})
+        return await self.api.create(VMS, {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", **body})
 
     async def meta(self, name: str, **change: Any) -> Json:
-        return await self.api.patch(MACHINES, self.namespace, name, {"metadata": change})
+        return await self.api.patch(VMS, self.namespace, name, {"metadata": change})
 
     async def is_ready(self, *names: str) -> None:
         """Runs them, as KubeVirt would."""
@@ -157,9 +157,9 @@ class Place:
             metadata = {"labels": vm["spec"]["template"]["metadata"]["labels"], "name": name}
             metadata |= {"namespace": self.namespace, "ownerReferences": [{**owner, "uid": vm["metadata"]["uid"]}]}
             run = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
-            await self.api.create(GUESTS, {**run, "spec": vm["spec"]["template"]["spec"]})
+            await self.api.create(VMIS, {**run, "spec": vm["spec"]["template"]["spec"]})
             await self.api.patch(
-                MACHINES, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
+                VMS, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
             )
 
     async def disk(self, name: str, vm: Json) -> None:
@@ -176,12 +176,12 @@ class Place:
         claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner]}
         await self.api.create(
-            CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim}
+            PVCS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim}
         )
 
     async def disks(self) -> dict[str, Json]:
         """Claims, by name, that are not being deleted."""
-        items, _ = await self.api.list(CLAIMS, self.namespace)
+        items, _ = await self.api.list(PVCS, self.namespace)
         return {e["metadata"]["name"]: e for e in items if "deletionTimestamp" not in e["metadata"]}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.build import build
-from controllers.replicaset.stores import INSTANCES, SETS
+from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from runtime.api import Api, NotFound, Resource
 from runtime.events import EVENTS, Events
 from runtime.metrics import Metrics
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 LABELS = {"app": "web"}
-V1ALPHA2 = Resource("kubevirt.io", "v1alpha2", SETS.plural, SETS.kind)
+V1ALPHA2 = Resource("kubevirt.io", "v1alpha2", REPLICA_SETS.plural, REPLICA_SETS.kind)
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ def the_set(namespace: str, replicas: int, name: str = "web", **spec: Any) -> Js
     template = {"metadata": {"labels": LABELS}, "spec": {"domain": {"devices": devices}, "volumes": volumes}}
     return {
         "apiVersion": "kubevirt.io/v1",
-        "kind": SETS.kind,
+        "kind": REPLICA_SETS.kind,
         "metadata": {"namespace": namespace, "name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec},
     }
@@ -67,13 +67,13 @@ class Place:
     namespace: str
 
     async def make(self, replicas: int, name: str = "web", **spec: Any) -> Json:
-        return await self.api.create(SETS, the_set(self.namespace, replicas, name, **spec))
+        return await self.api.create(REPLICA_SETS, the_set(self.namespace, replicas, name, **spec))
 
     async def change(self, name: str = "web", **spec: Any) -> None:
-        await self.api.patch(SETS, self.namespace, name, {"spec": spec})
+        await self.api.patch(REPLICA_SETS, self.namespace, name, {"spec": spec})
 
     async def seen(self, name: str = "web") -> Json:
-        return await self.api.get(SETS, self.namespace, name)
+        return await self.api.get(REPLICA_SETS, self.namespace, name)
 
     async def numbers(self, name: str = "web") -> tuple[int, int]:
         status = (await self.seen(name)).get("status") or {}
@@ -89,7 +89,7 @@ class Place:
         return next((c["message"] for c in found if c["type"] == kind), "")
 
     async def instances(self) -> dict[str, Json]:
-        items, _ = await self.api.list(INSTANCES, self.namespace)
+        items, _ = await self.api.list(VMIS, self.namespace)
         return {each["metadata"]["name"]: each for each in items}
 
     async def count(self) -> int:
@@ -107,16 +107,16 @@ class Place:
         """One that somebody else makes."""
         spec = the_set(self.namespace, 1)["spec"]["template"]["spec"]
         body = {"metadata": {"namespace": self.namespace, "name": name, "labels": LABELS, **metadata}, "spec": spec}
-        return await self.api.create(INSTANCES, {"apiVersion": "kubevirt.io/v1", "kind": INSTANCES.kind, **body})
+        return await self.api.create(VMIS, {"apiVersion": "kubevirt.io/v1", "kind": VMIS.kind, **body})
 
     async def relabel(self, name: str, **labels: str | None) -> None:
-        await self.api.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
+        await self.api.patch(VMIS, self.namespace, name, {"metadata": {"labels": labels}})
 
     async def runs(self, *names: str, **status: Any) -> None:
         """As KubeVirt would say it; a VMI has no status subresource."""
         ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         for name in names:
-            await self.api.patch(INSTANCES, self.namespace, name, {"status": {**ready, **status}})
+            await self.api.patch(VMIS, self.namespace, name, {"status": {**ready, **status}})
 
     async def ends(self, *names: str, ran: float = 600.0) -> None:
         """After it ran for so many seconds."""

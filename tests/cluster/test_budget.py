@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool.guest import Guest
-from controllers.pool.machine import Machine
+from controllers.pool.guest import VMI
+from controllers.pool.machine import VM
 from tests.cluster.budget import MOMENT_SECONDS, Budget
 from tests.controllers.pool.builders import ago, machine
 
@@ -37,7 +37,7 @@ def budget(clock: Clock) -> Budget:
     return found
 
 
-def run(m: Machine) -> Guest:
+def run(m: VM) -> VMI:
     assert m.guest is not None
     return m.guest
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES, POOLS
+from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMS
 from kinds import POOL, meta
 from kinds.crd import crd
 from runtime.api import Forbidden, Invalid, NotFound, Resource
@@ -50,7 +50,7 @@ async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_pla
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2, 3, 4))
         before = (await place.machines())["web-3"]["metadata"]["uid"]
-        await place.api.delete(MACHINES, place.namespace, "web-3")
+        await place.api.delete(VMS, place.namespace, "web-3")
         await until(lambda: is_there(place, "web-3", other_than=before), True)
         await until(place.names, web(1, 2, 3, 4))
         found = (await place.machines())["web-2"]
@@ -84,7 +84,7 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         assert volume["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
         # Deleted by somebody else, it goes with all it has.
         await place.change(paused=True)
-        await place.api.delete(MACHINES, place.namespace, "web-1")
+        await place.api.delete(VMS, place.namespace, "web-1")
         await until(lambda: sorted_disks(place), ["root-2"])
 
 
@@ -130,7 +130,7 @@ async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any,
     labels = {meta.KEPT_BY: "of-a-pool-before", meta.KEPT_FOR: "web-1"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"namespace": place.namespace, "name": "root-1", "labels": labels}
-    await place.api.create(CLAIMS, {"metadata": metadata, "spec": claim})
+    await place.api.create(PVCS, {"metadata": metadata, "spec": claim})
     await place.pool(2)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(2, 3))
@@ -148,7 +148,7 @@ async def test_a_vm_is_detached_and_returned_by_its_owner_reference(control_plan
         assert "web-1" in await place.names()
         await place.meta("web-1", ownerReferences=None)
         await until(lambda: count(place), 3)
-        await place.api.delete(MACHINES, place.namespace, "web-1")
+        await place.api.delete(VMS, place.namespace, "web-1")
         await until(lambda: count(place), 2)
 
 
@@ -163,7 +163,7 @@ async def test_a_pool_is_deleted_while_a_vm_waits_for_its_disks(
     # Begun while nobody finishes it: as if the controller had been killed after its delete.
     uid = (await place.seen())["metadata"]["uid"]
     await place.meta("web-1", finalizers=[meta.KEEP_DISKS], annotations={meta.KEPT_BY: uid})
-    await place.api.delete(MACHINES, place.namespace, "web-1")
+    await place.api.delete(VMS, place.namespace, "web-1")
     await place.api.delete(POOLS, place.namespace, "web", propagation=propagation)
     async with controller(control_plane.kubeconfig):
         await until(place.names, [])
@@ -203,7 +203,7 @@ async def test_nothing_is_doubled_or_lost_by_kills_between_none_and_many(control
 async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane: Any, place: Place) -> None:
     await place.pool(0)
     async with controller(control_plane.kubeconfig, burst=7) as running:
-        made = await place.api.list(MACHINES, place.namespace)
+        made = await place.api.list(VMS, place.namespace)
         seen: set[str] = set()
         watch = asyncio.create_task(_watched(place, made[1], seen))
         for wanted in (20, 5, 30, 0, 25):
@@ -222,7 +222,7 @@ async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane:
 
 async def _watched(place: Place, version: str, seen: set[str]) -> None:
     async for kind, document in place.api.watch(
-        MACHINES, place.namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600
+        VMS, place.namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600
     ):
         if kind == "ADDED":
             seen.add(document["metadata"]["name"])
@@ -350,7 +350,7 @@ async def forbid(place: Place, allowed: str, refused: str) -> None:
     """Writes of VMs here for which that doesn't hold, as for the making of the one that is named."""
     rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["CREATE", "DELETE"]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
-    constraints = {"resourceRules": [{**rule, "resources": [MACHINES.plural]}], "namespaceSelector": here}
+    constraints = {"resourceRules": [{**rule, "resources": [VMS.plural]}], "namespaceSelector": here}
     validations = [{"expression": allowed, "message": "not today", "reason": "Forbidden"}]
     spec: Json = {"matchConstraints": constraints, "validations": validations}
     await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
@@ -361,7 +361,7 @@ async def forbid(place: Place, allowed: str, refused: str) -> None:
         probe = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": template()["spec"]}
         probe["metadata"] = {"namespace": place.namespace, "name": refused}
         try:
-            await place.api.create(MACHINES, probe, dry_run=True)
+            await place.api.create(VMS, probe, dry_run=True)
         except Forbidden:
             return True
         return False

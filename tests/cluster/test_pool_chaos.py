@@ -15,11 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controllers.pool.look import look
+from controllers.pool.look import list_stores
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.state import State
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import DATA_VOLUMES, PVCS
 from runtime.api import NotFound, Resource
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
@@ -123,13 +123,13 @@ async def over(place: Place) -> None:
 
 async def described(place: Place) -> str:
     """Every VM, its run and disks, and what the pool's plan says about it."""
-    stores = await look(place.api, place.namespace)
+    stores = await list_stores(place.api, place.namespace)
     state = observe(stores, (place.namespace, "web"), settled=True, failure=None, burst=250)
-    decided = plan(state, datetime.now(UTC)) if isinstance(state, State) else state
+    decided = plan(state, datetime.now(UTC)) if isinstance(state, PoolSnapshot) else state
     disks = [
         f"{resource.kind} {(m := each['metadata'])['name']} of {[o['uid'] for o in m.get('ownerReferences') or ()]} "
         f"{m.get('labels')} {m.get('deletionTimestamp', '')} {each.get('status', {}).get('phase')}"
-        for resource in (DATA_VOLUMES, CLAIMS)
+        for resource in (DATA_VOLUMES, PVCS)
         for each in (await place.api.list(resource, place.namespace))[0]
     ]
     return "\n".join([*map(str, stores.machines.all()), *map(str, stores.guests.all()), *disks, str(decided)])

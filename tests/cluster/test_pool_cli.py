@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from controllers.pool.stores import MACHINES
+from controllers.pool.stores import VMS
 from runtime.api import Resource
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
@@ -147,7 +147,7 @@ async def test_why_tells_the_past_the_present_and_the_future(shell: Shell) -> No
     await shell.json("rollout", "pause", "web")
     told = await shell.json("why", "web-1")
     assert "its pool is paused" in told["present"]
-    await place.api.delete(MACHINES, place.namespace, "web-1")
+    await place.api.delete(VMS, place.namespace, "web-1")
     await until(place.names, [])
     assert not (await shell.json("why", "web-1"))["exists"]
     assert (await shell.run("why", "db-7")).exit_code == 1

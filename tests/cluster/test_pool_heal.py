@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controllers.pool.stores import GUESTS
+from controllers.pool.stores import VMIS
 from tests.cluster.pooling import Place, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, running
@@ -20,7 +20,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
     disks = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
     await running.meta("web-2", annotations=BROKEN)
-    await running.api.delete(GUESTS, running.namespace, "web-2")
+    await running.api.delete(VMIS, running.namespace, "web-2")
     await until(lambda: replaced(running), 1)
     await complete(running)
     after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
@@ -38,7 +38,7 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
     for name in before:
         await running.meta(name, annotations=BROKEN)
     # All at once, as when a registry goes away.
-    await asyncio.gather(*(running.api.delete(GUESTS, running.namespace, name) for name in before))
+    await asyncio.gather(*(running.api.delete(VMIS, running.namespace, name) for name in before))
     await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"))
     # It says what most of them fail with, once most have got so far.
     await until(lambda: said(running, "Healing", "CrashLoopBackOff"), True)

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers import prepare
-from controllers.pool.stores import MACHINES
+from controllers.pool.stores import VMS
+from controllers.shared import creation
 from defaulter.contract import Defaulter, Problem, undefaulted
 from kinds import meta
 from tests.cluster.pooling import Place, controller, template, until
@@ -21,9 +21,9 @@ def defaulter() -> FakeDefaulter:
 
 
 async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter: FakeDefaulter) -> None:
-    await place.pool(prepare.AT_ONCE + 2)
+    await place.pool(creation.AT_ONCE + 2)
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
-        await until(place.names, web(*range(1, prepare.AT_ONCE + 3)))
+        await until(place.names, web(*range(1, creation.AT_ONCE + 3)))
     made = (await place.machines()).values()
     assert all(undefaulted(vm) == [] for vm in made)
     addresses = [vm["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"] for vm in made]
@@ -68,7 +68,7 @@ async def test_a_namespace_that_opted_out_is_left_alone(
 async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecided(
     place: Place, defaulter: FakeDefaulter
 ) -> None:
-    preparing = prepare.Prepare(place.api, MACHINES, cast(Defaulter, defaulter), "", lambda: 0.0)
+    preparing = creation.DefaultingCreator(place.api, VMS, cast(Defaulter, defaulter), "", lambda: 0.0)
 
     def named(name: str) -> dict[str, Any]:
         metadata = {"namespace": place.namespace, "name": name}

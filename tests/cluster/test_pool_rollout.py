@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.pool.stores import GUESTS, MACHINES, REVISIONS
+from controllers.pool.stores import REVISIONS, VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
 from tests.cluster.test_pool import condition, said, status, web
 
@@ -30,7 +30,7 @@ def bigger(**inner: Any) -> Json:
 
 
 async def runs(place: Place) -> dict[str, str]:
-    items, _ = await place.api.list(GUESTS, place.namespace)
+    items, _ = await place.api.list(VMIS, place.namespace)
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in items}
 
 
@@ -125,4 +125,4 @@ async def test_a_paused_pool_waits(running: Place) -> None:
 
 
 def machine(place: Place, name: str) -> tuple[Any, str, str]:
-    return MACHINES, place.namespace, name
+    return VMS, place.namespace, name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.stores import MACHINES
+from controllers.pool.stores import VMS
 from tests.cluster.pooling import Place, controller, template, until
 
 
@@ -44,9 +44,9 @@ async def test_a_disk_that_two_vms_have_is_said_until_one_of_them_goes(control_p
         spec["dataVolumeTemplates"][0]["metadata"]["name"] = "root-1"
         spec["template"]["spec"]["volumes"][0]["dataVolume"]["name"] = "root-1"
         body = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": spec}
-        await place.api.create(MACHINES, {**body, "metadata": {"namespace": place.namespace, "name": "db"}})
+        await place.api.create(VMS, {**body, "metadata": {"namespace": place.namespace, "name": "db"}})
         await until(shared, ("True", True))
-        await place.api.delete(MACHINES, place.namespace, "db")
+        await place.api.delete(VMS, place.namespace, "db")
         await until(shared, ("False", False))
 
 

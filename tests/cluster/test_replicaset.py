@@ -13,7 +13,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from controllers.replicaset.stores import INSTANCES, SETS
+from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from defaulter.contract import undefaulted
 from kinds import meta
 from kinds.crd import crd
@@ -144,7 +144,7 @@ async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_p
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
         names = await place.names()
-        await place.api.delete(SETS, place.namespace, "web", propagation="Orphan")
+        await place.api.delete(REPLICA_SETS, place.namespace, "web", propagation="Orphan")
         await until(lambda: there(place), False)
         await until(lambda: owned(place, first), 0)
         assert await place.names() == names
@@ -157,7 +157,7 @@ async def test_a_set_takes_its_instances_along(control_plane: Any, place: Place)
     await place.make(2)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
-        await place.api.delete(SETS, place.namespace, "web", propagation="Foreground")
+        await place.api.delete(REPLICA_SETS, place.namespace, "web", propagation="Foreground")
         await until(place.count, 0)
         await until(lambda: there(place), False)
 
@@ -170,7 +170,7 @@ async def test_a_paused_set_counts_and_does_nothing(control_plane: Any, place: P
         await until(lambda: place.condition("ReplicaPaused"), ("True", "Paused"))
         await place.change(replicas=4)
         gone, stays = sorted(await place.names())
-        await place.api.delete(INSTANCES, place.namespace, gone)
+        await place.api.delete(VMIS, place.namespace, gone)
         await until(place.numbers, (1, 0))
         await asyncio.sleep(1)
         assert await place.names() == {stays}
@@ -241,12 +241,12 @@ async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any
     async with controller(control_plane.kubeconfig):
         await until(place.count, 1)
         (slow,) = await place.names()
-        await place.api.patch(INSTANCES, place.namespace, slow, {"metadata": {"finalizers": ["example.com/graceful"]}})
-        await place.api.delete(INSTANCES, place.namespace, slow)
+        await place.api.patch(VMIS, place.namespace, slow, {"metadata": {"finalizers": ["example.com/graceful"]}})
+        await place.api.delete(VMIS, place.namespace, slow)
         await until(place.count, 2)
         await until(place.numbers, (1, 0))
         assert (await place.seen())["status"]["terminatingReplicas"] == 1
-        await place.api.patch(INSTANCES, place.namespace, slow, {"metadata": {"finalizers": None}})
+        await place.api.patch(VMIS, place.namespace, slow, {"metadata": {"finalizers": None}})
         await until(place.count, 1)
 
 
@@ -347,7 +347,9 @@ async def test_people_are_told_what_would_be_done_and_what_was(control_plane: An
 
 async def scale(place: Place, replicas: int) -> None:
     """As `kubectl scale` does it."""
-    found = await place.api.patch(SETS, place.namespace, "web", {"spec": {"replicas": replicas}}, subresource="scale")
+    found = await place.api.patch(
+        REPLICA_SETS, place.namespace, "web", {"spec": {"replicas": replicas}}, subresource="scale"
+    )
     assert found["kind"] == "Scale"
     assert found["status"]["selector"] == "app=web"
 
@@ -394,7 +396,7 @@ async def counted(place: Place) -> bool:
 async def forbid_deletion(place: Place, why: str) -> None:
     rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["DELETE"]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
-    constraints = {"resourceRules": [{**rule, "resources": [INSTANCES.plural]}], "namespaceSelector": here}
+    constraints = {"resourceRules": [{**rule, "resources": [VMIS.plural]}], "namespaceSelector": here}
     validation = {"expression": "false", "message": why}
     spec: Json = {"matchConstraints": constraints, "validations": [validation]}
     await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
@@ -404,7 +406,7 @@ async def forbid_deletion(place: Place, why: str) -> None:
 
     async def refused() -> bool:
         try:
-            path = INSTANCES.path(place.namespace, name)
+            path = VMIS.path(place.namespace, name)
             await place.api.request("DELETE", path, query={"dryRun": "All"})
         except ApiError as error:
             return why in error.message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.replicaset.stores import INSTANCES, SETS
+from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from defaulter.contract import Problem
 from runtime.api import Forbidden, Invalid, NotFound
 from tests.cluster.replicating import LABELS, the_set
@@ -24,11 +24,11 @@ async def test_a_template_that_would_be_refused_is_refused_with_the_set(admissio
         Problem(path="spec.domain.machine.type", message="there is no such machine")
     ]
     with pytest.raises(Invalid) as refusal:
-        await admission.api.create(SETS, the_set(namespace, 2))
+        await admission.api.create(REPLICA_SETS, the_set(namespace, 2))
     (cause,) = refusal.value.causes
     assert cause["field"] == "spec.template.spec.domain.machine.type"
     with pytest.raises(NotFound):
-        await admission.api.get(SETS, namespace, "web")
+        await admission.api.get(REPLICA_SETS, namespace, "web")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2"])
@@ -36,27 +36,27 @@ async def test_a_set_gets_all_its_problems_in_one_answer(admission: Admission, n
     bad = {**the_set(namespace, -1, selector={"matchLabels": {"app": "db"}}), "apiVersion": f"kubevirt.io/{version}"}
     with pytest.raises(Invalid) as refusal:
         await admission.api.request(
-            "POST", f"/apis/kubevirt.io/{version}/namespaces/{namespace}/{SETS.plural}", body=bad
+            "POST", f"/apis/kubevirt.io/{version}/namespaces/{namespace}/{REPLICA_SETS.plural}", body=bad
         )
     assert {cause["field"] for cause in refusal.value.causes} == {"spec.replicas", "spec.selector.matchLabels"}
 
 
 async def test_a_set_is_no_way_round_ones_own_rights(admission: Admission, namespace: str) -> None:
-    jane = await token(admission.api, namespace, SETS.plural)
+    jane = await token(admission.api, namespace, REPLICA_SETS.plural)
     _, told = await admission.dry_run(the_set(namespace, 1), jane)
     assert not told["allowed"]
     (problem,) = told["problems"]
     assert problem["path"] == "spec.template"
-    assert f"may not create {INSTANCES.plural} in namespace {namespace}" in problem["message"]
+    assert f"may not create {VMIS.plural} in namespace {namespace}" in problem["message"]
     with pytest.raises(Forbidden):
-        await admission.api.request("POST", SETS.path(namespace), body=the_set(namespace, 1), token=jane)
+        await admission.api.request("POST", REPLICA_SETS.path(namespace), body=the_set(namespace, 1), token=jane)
 
 
 async def test_a_dry_run_shows_the_set_as_it_would_be_stored(admission: Admission, namespace: str) -> None:
-    jane = await token(admission.api, namespace, SETS.plural, INSTANCES.plural)
+    jane = await token(admission.api, namespace, REPLICA_SETS.plural, VMIS.plural)
     yaml = changed(the_set(namespace, 1), {"spare": True, **LABELS}, "spec", "template", "metadata", "labels")
     _, told = await admission.dry_run(yaml, jane)
     assert told["object"]["spec"]["template"]["metadata"]["labels"] == {"spare": "true", **LABELS}
     assert told["object"]["spec"]["paused"] is False
     with pytest.raises(NotFound):
-        await admission.api.get(SETS, namespace, "web")
+        await admission.api.get(REPLICA_SETS, namespace, "web")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.replicaset.stores import INSTANCES, SETS
+from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from tests.cluster.pooling import engine, until
 from tests.cluster.replicating import Place, controller, namespace
 from tests.cluster.test_pool_autoscaler import AUTOSCALERS, Gauge, autoscaler, served
@@ -30,7 +30,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_set_and_nothing_flaps(
     control_plane: Any, place: Place, tmp_path: Path
 ) -> None:
     gauge = Gauge(40)
-    scaled = changed(autoscaler(place.namespace), SETS.kind, "spec", "scaleTargetRef", "kind")
+    scaled = changed(autoscaler(place.namespace), REPLICA_SETS.kind, "spec", "scaleTargetRef", "kind")
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(place.api, place, gauge, tmp_path))  # type: ignore[arg-type]
         await stack.enter_async_context(engine(control_plane.kubeconfig, tmp_path))
@@ -40,7 +40,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_set_and_nothing_flaps(
         await until(lambda: running(place), 4, seconds=240)
         grown = await uids(place)
         # One that goes is replaced at once, and the autoscaler, which looks again meanwhile, has nothing to add.
-        await place.api.delete(INSTANCES, place.namespace, min(await place.names()))
+        await place.api.delete(VMIS, place.namespace, min(await place.names()))
         await asyncio.sleep(6)
         await until(lambda: running(place), 4)
         assert len(await uids(place) & grown) == 3

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.replicaset.instance import instance
-from controllers.replicaset.stores import INSTANCES
+from controllers.replicaset.instance import parse_vmi
+from controllers.replicaset.stores import VMIS
 from runtime.api import ApiError, NotFound
 from tests.cluster.chaos import seed, watched
 from tests.cluster.faulty import Faulty
@@ -86,7 +86,7 @@ class People:
     async def delete(self) -> None:
         name = await self.one()
         self.deleted.add((await self.place.instances())[name]["metadata"]["uid"])
-        await self.place.api.delete(INSTANCES, self.place.namespace, name)
+        await self.place.api.delete(VMIS, self.place.namespace, name)
 
     async def bring(self) -> None:
         self.extra += 1
@@ -107,20 +107,20 @@ class Witness:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         place = self.people.place
-        async with watched(place.api, INSTANCES, place.namespace, self.see):
+        async with watched(place.api, VMIS, place.namespace, self.see):
             yield
 
     def see(self, kind: str, document: Json) -> None:
-        seen = instance(document)
+        seen = parse_vmi(document)
         before = self.alive.pop(seen.uid, None)
         if kind != "DELETED":
             self.alive[seen.uid] = document
         elif before is not None and seen.uid not in self.people.deleted:
-            if instance(before).labels.get("app") != "web":
+            if parse_vmi(before).labels.get("app") != "web":
                 self.wrong.append(f"{seen.name} was deleted, and its labels were not the set's")
-            if not instance(before).owner:
+            if not parse_vmi(before).owner:
                 self.wrong.append(f"{seen.name} was deleted, and was nobody's")
-        members = [i for i in map(instance, self.alive.values()) if i.owner_name and not i.final and not i.unknown]
+        members = [i for i in map(parse_vmi, self.alive.values()) if i.owner_name and not i.final and not i.unknown]
         if len(members) > MOST + self.people.extra:
             self.wrong.append(f"{len(members)} instances, though never more than {MOST} were asked for")
 

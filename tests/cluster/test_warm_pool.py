@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.prepare import Prepare
+from controllers.shared.creation import DefaultingCreator
 from controllers.warmpool.actions import Create
 from controllers.warmpool.apply import order
 from controllers.warmpool.backends import Change, Lost
@@ -400,7 +400,7 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
     view = pool(document)
     assert isinstance(view, Pool)
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
-        vms = Virtual(api, Prepare(api, MACHINES, None, "", monotonic), lambda: datetime.now(UTC))
+        vms = Virtual(api, DefaultingCreator(api, MACHINES, None, "", monotonic), lambda: datetime.now(UTC))
         wanted = order(view, Create("web-a", "default", "Running", "x"))
         made = await vms.create(wanted)
         assert (await vms.create(wanted)).uid == made.uid, "the first answer may have been lost"

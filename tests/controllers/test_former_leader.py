@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controllers.part import Part
 from controllers.policy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
+from controllers.shared.component import Component
 from controllers.warmpool_and_claim import build as warm
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
@@ -50,7 +50,7 @@ class Silent:
         yield
 
 
-Build = Callable[[Api, Events, CollectorRegistry], Part]
+Build = Callable[[Api, Events, CollectorRegistry], Component]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.pool.guest import Guest
-from controllers.pool.kept import Kept
-from controllers.pool.machine import Machine
-from controllers.pool.naming import ordinal_of, split
+from controllers.pool.guest import VMI
+from controllers.pool.machine import VM
+from controllers.pool.naming import ordinal_of, parent_and_ordinal
+from controllers.pool.retained_disks import RetainedDisk
 from controllers.pool.revisions import Revision
-from controllers.pool.state import Pool, State, pool
+from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 
 Json = dict[str, Any]
 
@@ -52,20 +52,20 @@ def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = 
 
 
 def a_pool(replicas: int = 3, **given: Any) -> Pool:
-    found = pool(document(replicas, **given))
+    found = parse_pool(document(replicas, **given))
     assert isinstance(found, Pool), found
     return found
 
 
-def machine(ordinal: int | str, **given: Any) -> Machine:
+def machine(ordinal: int | str, **given: Any) -> VM:
     """A VM of the pool `web`, running and ready."""
     name = f"web-{ordinal}" if isinstance(ordinal, int) else ordinal
     facts: Mapping[str, Any] = {
         "namespace": "default",
         "name": name,
         "uid": f"u-{name}",
-        "stem": split(name)[0],
-        "ordinal": split(name)[1],
+        "stem": parent_and_ordinal(name)[0],
+        "ordinal": parent_and_ordinal(name)[1],
         "resource_version": "7",
         "owner": "u-web",
         "owner_name": "web",
@@ -77,23 +77,23 @@ def machine(ordinal: int | str, **given: Any) -> Machine:
         **given,
     }
     if "guest" not in facts and facts["exists"]:
-        facts = {**facts, "guest": Guest("default", name, f"run-{name}", facts["uid"], facts["revision"])}
-    return Machine(**{"strategy": "Always" if facts.get("meant_to_run", True) else "Halted", **facts})
+        facts = {**facts, "guest": VMI("default", name, f"run-{name}", facts["uid"], facts["revision"])}
+    return VM(**{"strategy": "Always" if facts.get("meant_to_run", True) else "Halted", **facts})
 
 
-def halted(ordinal: int, **given: Any) -> Machine:
+def halted(ordinal: int, **given: Any) -> VM:
     return machine(ordinal, **{"meant_to_run": False, "exists": False, "ready": False, **given})
 
 
-def leaving(ordinal: int, seconds: float = 1, **given: Any) -> Machine:
+def leaving(ordinal: int, seconds: float = 1, **given: Any) -> VM:
     return machine(ordinal, deleted_at=ago(seconds), **given)
 
 
-def kept(ordinal: int, by: str = "u-web") -> Kept:
-    return Kept("default", f"root-{ordinal}", by, f"web-{ordinal}")
+def kept(ordinal: int, by: str = "u-web") -> RetainedDisk:
+    return RetainedDisk("default", f"root-{ordinal}", by, f"web-{ordinal}")
 
 
-def state(of: Pool | int, *machines: Machine, **given: Any) -> State:
+def state(of: Pool | int, *machines: VM, **given: Any) -> PoolSnapshot:
     """As observed: the names of the pool's own VMs are taken, others' are given in `taken`."""
     found = of if isinstance(of, Pool) else a_pool(of)
     own = {ordinal for m in machines if (ordinal := ordinal_of("web", m.name)) is not None}
@@ -104,4 +104,4 @@ def state(of: Pool | int, *machines: Machine, **given: Any) -> State:
         **given,
         "taken": frozenset(own | set(given.get("taken", ()))),
     }
-    return State(found, machines, **facts)
+    return PoolSnapshot(found, machines, **facts)

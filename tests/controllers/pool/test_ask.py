@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from controllers.pool.ask import Ask
-from controllers.pool.machine import Machine
+from controllers.pool.machine import VM
 from controllers.pool.stores import Stores
 from runtime.api import Api, ApiError
 from runtime.errors import Forbidden, Unreachable
@@ -17,7 +17,7 @@ from tests.controllers.pool.builders import NOW, a_pool, document, machine
 Json = dict[str, Any]
 
 
-def stores(*machines: Machine, pool: Any = None) -> Stores:
+def stores(*machines: VM, pool: Any = None) -> Stores:
     found = Stores()
     for m in machines:
         found.machines.put(m.key, m)

@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
-from controllers.pool.apply import Apply
+from controllers.pool.apply import PoolWriter
 from controllers.pool.batch import Batches, Outcome
 from controllers.pool.controller import PoolController
-from controllers.pool.machine import Machine
+from controllers.pool.events import PoolEvents
+from controllers.pool.machine import VM
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.news import News
 from controllers.pool.plan import Plan
-from controllers.pool.state import Pool, State
+from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.stores import Stores
 from kinds.pool import PoolStatus
 from runtime.controller import Unfinished
@@ -33,10 +33,10 @@ class Carrying:
 
     def __init__(self, outcome: Callable[[Plan], Outcome]) -> None:
         self.outcome = outcome
-        self.batches = Batches(cast(News, None), Expectations(), lambda: 0.0)
+        self.batches = Batches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
         self.written: list[PoolStatus] = []
 
-    async def __call__(self, state: State, plan: Plan) -> Outcome:
+    async def __call__(self, state: PoolSnapshot, plan: Plan) -> Outcome:
         return self.outcome(plan)
 
     async def write_status(self, pool: Pool, status: PoolStatus) -> None:
@@ -53,8 +53,8 @@ def controlled(apply: Carrying, registry: CollectorRegistry) -> PoolController:
             stores.guests.put(m.key, m.guest)
     return PoolController(
         stores=stores,
-        apply=cast(Apply, apply),
-        news=cast(News, None),
+        apply=cast(PoolWriter, apply),
+        news=cast(PoolEvents, None),
         expectations=Expectations(),
         metrics=PoolMetrics(registry),
         burst=250,
@@ -82,11 +82,11 @@ class Telling:
     ],
 )
 async def test_that_a_vm_left_or_came_back_is_told_once(
-    changes: list[tuple[Machine | None, Machine | None]], seconds: float, told: list[tuple[str, bool]]
+    changes: list[tuple[VM | None, VM | None]], seconds: float, told: list[tuple[str, bool]]
 ) -> None:
     telling, now = Telling(), 0.0
     controller = controlled(Carrying(lambda plan: Outcome()), CollectorRegistry())
-    controller.news, controller.clock = cast(News, telling), lambda: now
+    controller.news, controller.clock = cast(PoolEvents, telling), lambda: now
     for old, new in changes:
         controller.machine_changed(lambda key, pause: None, old, new)
     now = seconds

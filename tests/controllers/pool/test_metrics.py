@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.pool.guest import Guest, Transition, transitions
+from controllers.pool.guest import VMI, Transition, transitions
 from controllers.pool.metrics import PoolMetrics
 from kinds.condition import Condition
 from kinds.pool import Breaker, Healing, PoolStatus
@@ -15,7 +15,7 @@ from tests.controllers.pool.builders import a_pool, machine
 
 POOL = {"namespace": "default", "vmpool": "web"}
 KEY = ("default", "web")
-PENDING = Guest("default", "web-1", "run", phase="Pending", born=100, passed=(("Pending", 101),))
+PENDING = VMI("default", "web-1", "run", phase="Pending", born=100, passed=(("Pending", 101),))
 RUNNING = replace(PENDING, phase="Running", passed=(("Pending", 101), ("Scheduled", 104), ("Running", 110)))
 ENDED = replace(RUNNING, phase="Succeeded", deleted_at=200, passed=(*RUNNING.passed, ("Succeeded", 203)))
 
@@ -60,7 +60,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
         pytest.param(RUNNING, RUNNING, [], id="nothing"),
     ],
 )
-def test_transitions(old: Guest, new: Guest, expected: list[Transition]) -> None:
+def test_transitions(old: VMI, new: VMI, expected: list[Transition]) -> None:
     assert list(transitions(old, new)) == expected
 
 

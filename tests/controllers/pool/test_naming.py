@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controllers.pool.naming import free, name_of, ordinal_of, split
+from controllers.pool.naming import free_ordinals, name_of, ordinal_of, parent_and_ordinal
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from controllers.pool.naming import free, name_of, ordinal_of, split
     ],
 )
 def test_a_name_is_taken_apart(name: str, expected: tuple[str, int | None]) -> None:
-    assert split(name) == expected
+    assert parent_and_ordinal(name) == expected
 
 
 def test_a_longer_pools_vm_is_not_a_shorter_ones() -> None:
@@ -41,7 +41,7 @@ def test_a_longer_pools_vm_is_not_a_shorter_ones() -> None:
     ],
 )
 def test_free_ordinals(taken: tuple[int, ...], wanted: int, expected: tuple[int, ...]) -> None:
-    assert free(set(taken), wanted) == expected
+    assert free_ordinals(set(taken), wanted) == expected
 
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,7 +50,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @PATIENT
 @given(st.sets(st.integers(1, 60)), st.integers(0, 30))
 def test_free_ordinals_are_never_taken_and_the_lowest_there_are(taken: set[int], wanted: int) -> None:
-    found = free(taken, wanted)
+    found = free_ordinals(taken, wanted)
     assert len(found) == wanted
     assert not taken & set(found)
     assert not found or set(range(1, found[-1])) <= taken | set(found)

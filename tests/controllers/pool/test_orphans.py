@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.pool.kept import Kept
 from controllers.pool.orphans import OrphanedDisks, orphans
+from controllers.pool.retained_disks import RetainedDisk
 
 
 def pool(uid: str) -> Any:
     return cast(Any, SimpleNamespace(uid=uid))
 
 
-def disk(name: str, kept_by: str, namespace: str = "a") -> Kept:
-    return Kept(namespace, name, kept_by, "web-1")
+def disk(name: str, kept_by: str, namespace: str = "a") -> RetainedDisk:
+    return RetainedDisk(namespace, name, kept_by, "web-1")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def disk(name: str, kept_by: str, namespace: str = "a") -> Kept:
         pytest.param([], [disk("d", "")], {"a": 1}, id="nobody says whose it was"),
     ],
 )
-def test_orphans(pools: list[Any], kept: list[Kept], found: dict[str, int]) -> None:
+def test_orphans(pools: list[Any], kept: list[RetainedDisk], found: dict[str, int]) -> None:
     assert orphans(pools, kept) == found
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, ReturnDisk, SaveRevision, Unmark
+from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
 from controllers.pool.plan import plan
-from controllers.pool.shrink import misread
-from controllers.pool.state import Failure, State
+from controllers.pool.scale_in import with_invalid_scale_in
+from controllers.pool.snapshot import Failure, PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, halted, kept, leaving, machine, state
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
@@ -29,7 +29,7 @@ def told(action: Action) -> tuple[Any, ...]:
             return "save", action.name
         case ReleaseDisks():
             return "release", action.name, action.disks, action.kept_by
-        case Unmark():
+        case RemoveFinalizer():
             return "unmark", action.name
         case ReturnDisk():
             return "return", action.name, action.disk
@@ -74,7 +74,7 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_growing(observed: State, expected: list[Any]) -> None:
+def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
@@ -156,7 +156,7 @@ def test_growing(observed: State, expected: list[Any]) -> None:
         ),
     ],
 )
-def test_shrinking(observed: State, expected: list[Any]) -> None:
+def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
@@ -198,11 +198,11 @@ def test_shrinking(observed: State, expected: list[Any]) -> None:
         ),
     ],
 )
-def test_keeping_disks(observed: State, expected: list[Any]) -> None:
+def test_keeping_disks(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
-def refused(observed: State) -> State:
+def refused(observed: PoolSnapshot) -> PoolSnapshot:
     return replace(observed, failure=Failure("FailedDelete", "no"))
 
 
@@ -230,7 +230,7 @@ BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2
         ),
     ],
 )
-def test_what_else_is_done_while_something_is_refused(observed: State, expected: list[str]) -> None:
+def test_what_else_is_done_while_something_is_refused(observed: PoolSnapshot, expected: list[str]) -> None:
     assert [f"{each.verb} {each.name}" for each in plan(observed, NOW).actions] == expected
 
 
@@ -266,7 +266,7 @@ def test_what_else_is_done_while_something_is_refused(observed: State, expected:
         ),
     ],
 )
-def test_why_scale_in_is_blocked(observed: State, sentence: str) -> None:
+def test_why_scale_in_is_blocked(observed: PoolSnapshot, sentence: str) -> None:
     assert plan(observed, NOW).blocked == sentence
 
 
@@ -294,4 +294,4 @@ def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before(
 
 def test_who_wrote_a_wish_that_is_none_is_named() -> None:
     given = state(2, machine(1, scale_in="Protect"), machine(2, scale_in="protect"), machine(3, scale_in="First"))
-    assert [m.name for m in misread(given)] == ["web-2"]
+    assert [m.name for m in with_invalid_scale_in(given)] == ["web-2"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.revisions import content as contents
-from controllers.pool.revisions import current, document, meaning, read, revision
+from controllers.pool.revisions import current_revision, document, meaning, parse_revision, read
 from tests.controllers.pool.builders import a_pool, template
 
 INNER = template()["spec"]["template"]["spec"]
@@ -37,35 +37,35 @@ def content(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_new_template_gets_the_next_number_and_an_old_one_is_found_again() -> None:
-    first, saved = current("web", "u-web", content(), [])
+    first, saved = current_revision("web", "u-web", content(), [])
     assert not saved
     assert first.number == 1
-    second, saved = current("web", "u-web", content(running=False), [first])
+    second, saved = current_revision("web", "u-web", content(running=False), [first])
     assert not saved
     assert second.number == 2
-    assert current("web", "u-web", content(), [first, second]) == (first, True)
+    assert current_revision("web", "u-web", content(), [first, second]) == (first, True)
 
 
 def test_what_is_written_down_is_read_as_the_same() -> None:
-    made, _ = current("web", "u-web", content(), [])
-    assert revision(document(made, OWNER, content())) == made
+    made, _ = current_revision("web", "u-web", content(), [])
+    assert parse_revision(document(made, OWNER, content())) == made
 
 
 def test_a_pool_of_the_same_name_before_is_another_pool() -> None:
-    old, _ = current("web", "u-old", content(), [])
-    new, saved = current("web", "u-web", content(), [old])
+    old, _ = current_revision("web", "u-old", content(), [])
+    new, saved = current_revision("web", "u-web", content(), [old])
     assert not saved
     assert new.name != old.name
 
 
 def test_a_label_fits_whatever_the_pools_name() -> None:
-    made, _ = current("w" * 60, "u-web", content(), [])
+    made, _ = current_revision("w" * 60, "u-web", content(), [])
     assert len(made.label) == 10
     assert made.name.endswith(f"-{made.label}")
 
 
 def test_a_revision_without_an_owner_is_nobodys() -> None:
-    assert revision({"metadata": {"name": "x"}}).owner == ""
+    assert parse_revision({"metadata": {"name": "x"}}).owner == ""
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
     ],
 )
 def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
-    one, _ = current("web", "u-web", content(), [])
-    other, _ = current("web", "u-web", content(**changed), [one])
+    one, _ = current_revision("web", "u-web", content(), [])
+    other, _ = current_revision("web", "u-web", content(**changed), [one])
     assert one.meaning != other.meaning
     assert (one.guest != other.guest) is restarts
 
 
 def test_what_was_written_down_is_a_pools_spec_again() -> None:
     spec = a_pool(nameGeneration={"appendPostfixToSecretReferences": True}).spec
-    made, _ = current("web", "u-web", contents(spec), [])
+    made, _ = current_revision("web", "u-web", contents(spec), [])
     assert spec.model_copy(update=read(document(made, OWNER, contents(spec)))) == spec

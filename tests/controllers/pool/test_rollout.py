@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Restart, SaveRevision, Update
-from controllers.pool.guest import Guest
-from controllers.pool.machine import Machine, with_run
+from controllers.pool.guest import VMI
+from controllers.pool.machine import VM, join_vmi
 from controllers.pool.plan import plan
-from controllers.pool.state import State
+from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, machine, state
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
@@ -19,30 +19,30 @@ OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
 UNMANAGED: dict[str, Any] = {"unmanaged": {}}
 
 
-def old(ordinal: int, **given: Any) -> Machine:
+def old(ordinal: int, **given: Any) -> VM:
     return machine(ordinal, **{"revision": "r0", "born": f"2026-01-{ordinal:02}", **given})
 
 
-def begun(ordinal: int, **given: Any) -> Machine:
+def begun(ordinal: int, **given: Any) -> VM:
     """It has the new template, and runs the old one."""
-    run = Guest("default", f"web-{ordinal}", f"run-{ordinal}", f"u-web-{ordinal}", "r0")
+    run = VMI("default", f"web-{ordinal}", f"run-{ordinal}", f"u-web-{ordinal}", "r0")
     return machine(ordinal, guest=run, **given)
 
 
-ENDED = Guest("default", "web-1", "run-1", "u-web-1", "r0", phase="Succeeded")
+ENDED = VMI("default", "web-1", "run-1", "u-web-1", "r0", phase="Succeeded")
 
 
-def failed(of: str) -> Machine:
+def failed(of: str) -> VM:
     """It is started by hand, and its run, of this revision, has failed."""
     run = replace(ENDED, phase="Failed", revision=of)
-    return with_run(halted(1, strategy="Manual"), run)
+    return join_vmi(halted(1, strategy="Manual"), run)
 
 
-def four(*machines: Machine, limit: int = 1, **given: Any) -> State:
+def four(*machines: VM, limit: int = 1, **given: Any) -> PoolSnapshot:
     return state(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
 
 
-def done(observed: State) -> list[tuple[str, str]]:
+def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
     actions = plan(observed, NOW).actions
     assert all(isinstance(each, Update | Restart | SaveRevision) for each in actions), actions
     return [(each.verb, each.name) for each in actions]
@@ -179,7 +179,7 @@ def done(observed: State) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_an_update(observed: State, expected: list[tuple[str, str]]) -> None:
+def test_an_update(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
     assert done(observed) == expected
 
 
@@ -214,11 +214,11 @@ def test_how_a_vm_is_restarted(strategy: str, asks: bool) -> None:
         ),
     ],
 )
-def test_why_a_vm_waits(observed: State, reason: str) -> None:
+def test_why_a_vm_waits(observed: PoolSnapshot, reason: str) -> None:
     assert [each.reason for each in plan(observed, NOW).waits] == [reason]
 
 
-def after(seconds: float, *machines: Machine, **given: Any) -> State:
+def after(seconds: float, *machines: VM, **given: Any) -> PoolSnapshot:
     """A pool that last got on so many seconds ago, and has lacked a VM since."""
     goal = {"observedGeneration": 1, "updateRevision": "web-r1", "replicas": 4, "unavailableReplicas": 1}
     status = {**goal, "lastProgressTime": ago(seconds)}

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.kept import Kept
-from controllers.pool.machine import Machine
+from controllers.pool.machine import VM
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.state import Pool, State
-from controllers.pool.status import status
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores
 from tests.controllers.pool.builders import NOW, a_pool, kept, leaving, machine, template
 
@@ -43,7 +43,7 @@ DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="o
 )
 def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
     state = observe(stores(WEB, other), WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     assert sum(isinstance(each, Create) for each in plan(state, NOW).actions) == made
     assert (state.shared is not None) == (made == 0)
 
@@ -56,11 +56,11 @@ def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
         pytest.param(machine("db-1", disks=("root",), owner="", owner_name=""), "web-1", id="a name without ordinal"),
     ],
 )
-def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: Machine, made: str) -> None:
+def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: VM, made: str) -> None:
     found = stores(WEB)
     found.machines.put(stranger.key, stranger)
     state = observe(found, WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
 
 
@@ -90,14 +90,14 @@ def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: Machine, made: 
 )
 @pytest.mark.parametrize("halted", [True, False])
 def test_a_template_that_names_disks_anew_takes_none_of_anothers(
-    other: Pool, stranger: Machine, updated: list[str], halted: bool
+    other: Pool, stranger: VM, updated: list[str], halted: bool
 ) -> None:
     found = stores(WEB, other)
     outdated = machine(1, disks=("old-1",), revision="web-r0", meant_to_run=not halted, exists=not halted)
     for m in (outdated, stranger):
         found.machines.put(m.key, m)
     state = observe(found, WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     decided = plan(state, NOW)
     assert [each.name for each in decided.actions if isinstance(each, Update)] == updated
     assert [each.name for each in decided.waits] == [name for name in ["web-1"] if name not in updated]
@@ -107,7 +107,7 @@ def test_a_disk_that_a_vm_has_already_holds_up_no_update() -> None:
     found = stores(WEB, OTHER)
     found.machines.put(("default", "web-1"), machine(1, revision="web-r0"))
     state = observe(found, WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     assert state.shared is not None
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Update)] == ["web-1"]
 
@@ -132,16 +132,16 @@ HEALED = replace(a_pool(1, autohealing={}), born=YOUNGER)
         pytest.param(leaving(1), LONE, "", id="one that leaves anyway"),
     ],
 )
-def test_vms_that_share_a_disk_already_are_named(own: Machine, stranger: Machine | Kept, said: str) -> None:
+def test_vms_that_share_a_disk_already_are_named(own: VM, stranger: VM | RetainedDisk, said: str) -> None:
     found = stores(WEB)
     found.machines.put(own.key, own)
-    if isinstance(stranger, Kept):
+    if isinstance(stranger, RetainedDisk):
         found.kept.put((stranger.namespace, stranger.name), stranger)
     else:
         found.machines.put(stranger.key, stranger)
     state = observe(found, WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
-    told = {c.type: c for c in status(state, plan(state, NOW), NOW).conditions}.get("DisksShared")
+    assert isinstance(state, PoolSnapshot)
+    told = {c.type: c for c in pool_status(state, plan(state, NOW), NOW).conditions}.get("DisksShared")
     assert (told.status if told else "False") == ("True" if said else "False")
     assert said in (told.message if told else "")
 
@@ -154,7 +154,7 @@ def test_vms_that_share_a_disk_already_are_named(own: Machine, stranger: Machine
         pytest.param(DISKLESS, "", id="nobody shares anything"),
     ],
 )
-def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool | Machine, reason: str) -> None:
+def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool | VM, reason: str) -> None:
     found = stores(HEALED)
     found.machines.put(FAILING.key, FAILING)
     if isinstance(other, Pool):
@@ -162,7 +162,7 @@ def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool 
     else:
         found.machines.put(other.key, other)
     state = observe(found, HEALED.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     decided = plan(state, NOW)
     assert [each.name for each in decided.actions if isinstance(each, Heal)] == ([] if reason else ["web-1"])
     assert [reason in each.reason for each in decided.waits] == ([True] if reason else [])
@@ -170,7 +170,7 @@ def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool 
 
 def test_who_waits_is_told_for_whom_and_what_to_do() -> None:
     state = observe(stores(WEB, OTHER), WEB.key, settled=True, failure=None, burst=250)
-    assert isinstance(state, State)
+    assert isinstance(state, PoolSnapshot)
     assert state.shared is not None
     assert state.shared.message.startswith("dataVolumeTemplate root is also pool other's")
     assert "give it another name" in state.shared.message

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Update
-from controllers.pool.guest import Guest
+from controllers.pool.guest import VMI
 from controllers.pool.plan import plan
-from controllers.pool.state import Failure, Misfit, State, pool
-from controllers.pool.status import misfit_status, status
+from controllers.pool.snapshot import Failure, InvalidSpec, PoolSnapshot, parse_pool
+from controllers.pool.status import invalid_spec_status, pool_status
 from kinds.condition import Condition
 from kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, a_pool, document, halted, kept, leaving, machine, state
 
-RUN = Guest("default", "web-1", "run-1", "u-web-1", "r0")
+RUN = VMI("default", "web-1", "run-1", "u-web-1", "r0")
 RUNS_ON = machine(1, guest=RUN, strategy="Once")
 """it gets the new template when it is started again"""
 
 
-def said(observed: State) -> PoolStatus:
-    return status(observed, plan(observed, NOW), NOW)
+def said(observed: PoolSnapshot) -> PoolStatus:
+    return pool_status(observed, plan(observed, NOW), NOW)
 
 
 def condition(found: PoolStatus, kind: str) -> Condition | None:
@@ -52,7 +52,7 @@ def condition(found: PoolStatus, kind: str) -> Condition | None:
         pytest.param(state(1, kept=(kept(2), kept(3))), {"kept_disks": 2}, id="kept disks are counted"),
     ],
 )
-def test_counts(observed: State, counts: dict[str, Any]) -> None:
+def test_counts(observed: PoolSnapshot, counts: dict[str, Any]) -> None:
     found = said(observed)
     assert {name: getattr(found, name) for name in counts} == counts
 
@@ -98,16 +98,18 @@ def test_counts(observed: State, counts: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_conditions(observed: State, kind: str, expected: tuple[str, str] | None) -> None:
+def test_conditions(observed: PoolSnapshot, kind: str, expected: tuple[str, str] | None) -> None:
     found = condition(said(observed), kind)
     assert (found and (found.status, found.reason)) == expected
 
 
-def again(observed: State, before: PoolStatus, seconds: float) -> PoolStatus:
+def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolStatus:
     now = NOW + timedelta(seconds=seconds)
     given = observed.pool.__class__(**{**vars(observed.pool), "status": before})
-    later = State(**{**{k: v for k, v in vars(observed).items() if k in State.__dataclass_fields__}, "pool": given})
-    return status(later, plan(later, now), now)
+    later = PoolSnapshot(
+        **{**{k: v for k, v in vars(observed).items() if k in PoolSnapshot.__dataclass_fields__}, "pool": given}
+    )
+    return pool_status(later, plan(later, now), now)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,12 @@ def again(observed: State, before: PoolStatus, seconds: float) -> PoolStatus:
         pytest.param(state(2, machine(1), failure=Failure("FailedCreate", "quota")), id="refused"),
     ],
 )
-def test_a_status_that_says_the_same_is_equal_whenever_it_is_made(observed: State) -> None:
+def test_a_status_that_says_the_same_is_equal_whenever_it_is_made(observed: PoolSnapshot) -> None:
     first = again(observed, PoolStatus(), 0)
     assert again(observed, first, 500) == first
 
 
-def stalled(*looks: tuple[float, State]) -> list[bool]:
+def stalled(*looks: tuple[float, PoolSnapshot]) -> list[bool]:
     """Whether the pool says at each of the looks, so many seconds after the first, that nothing gets on."""
     found, before = [], PoolStatus()
     for seconds, observed in looks:
@@ -136,7 +138,7 @@ def stalled(*looks: tuple[float, State]) -> list[bool]:
     return found
 
 
-def looked_at(observed: State, before: PoolStatus, seconds: float, refuses: str) -> PoolStatus:
+def looked_at(observed: PoolSnapshot, before: PoolStatus, seconds: float, refuses: str) -> PoolStatus:
     """A look, as the controller has it, where updates of this VM are refused: a failure lasts until the next plan that
     does without it."""
     now = NOW + timedelta(seconds=seconds)
@@ -145,7 +147,7 @@ def looked_at(observed: State, before: PoolStatus, seconds: float, refuses: str)
     seen = replace(observed, pool=of, failure=Failure(known.reason, known.message) if known else None)
     decided = plan(seen, now)
     tried = any(isinstance(each, Update) and each.name == refuses for each in decided.actions)
-    return status(replace(seen, failure=Failure("FailedUpdate", refuses) if tried else None), decided, now)
+    return pool_status(replace(seen, failure=Failure("FailedUpdate", refuses) if tried else None), decided, now)
 
 
 def test_a_refused_update_does_not_let_a_stalled_rollout_go_on() -> None:
@@ -218,7 +220,7 @@ DAY = 86400
         pytest.param([(0, REFUSED), (DAY, REFUSED), (DAY + 1, DOWN)], [0, 0, 0], id="nor what was refused meanwhile"),
     ],
 )
-def test_how_long_a_pool_may_take(looks: list[tuple[float, State]], expected: list[bool]) -> None:
+def test_how_long_a_pool_may_take(looks: list[tuple[float, PoolSnapshot]], expected: list[bool]) -> None:
     assert stalled(*looks) == expected
 
 
@@ -230,17 +232,17 @@ def test_a_failure_that_is_over_is_said_to_be_over() -> None:
 
 
 def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
-    found = pool(document(maxUnavailable="ten", status={"replicas": 3}))
-    assert isinstance(found, Misfit)
-    fresh = misfit_status(found, NOW)
+    found = parse_pool(document(maxUnavailable="ten", status={"replicas": 3}))
+    assert isinstance(found, InvalidSpec)
+    fresh = invalid_spec_status(found, NOW)
     assert fresh.replicas == 3
     progressing = condition(fresh, "Progressing")
     assert progressing is not None
     assert (progressing.status, progressing.reason) == ("False", "InvalidSpec")
     assert "maxUnavailable" in progressing.message
-    again = pool(document(maxUnavailable="ten", status=fresh.json()))
-    assert isinstance(again, Misfit)
-    assert misfit_status(again, NOW + timedelta(hours=1)) == fresh
+    again = parse_pool(document(maxUnavailable="ten", status=fresh.json()))
+    assert isinstance(again, InvalidSpec)
+    assert invalid_spec_status(again, NOW + timedelta(hours=1)) == fresh
 
 
 def test_the_first_hundred_kept_disks_are_named() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.template import disk_names, vm
+from controllers.pool.template import build_vm, disk_names
 from tests.controllers.pool.builders import REVISION, a_pool, template
 
 Json = dict[str, Any]
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 def made(ordinal: int = 2, *volumes: Json, names: Json | None = None, **spec: Any) -> Json:
     found = template(**spec)
     found["spec"]["template"]["spec"]["volumes"] += volumes
-    return vm(a_pool(3, template=found, nameGeneration=names or {}), ordinal, REVISION)
+    return build_vm(a_pool(3, template=found, nameGeneration=names or {}), ordinal, REVISION)
 
 
 def volumes_of(machine: Json) -> list[Json]:
@@ -38,7 +38,7 @@ def test_labels_and_annotations_are_inherited_by_vm_and_vmi_and_ours_win() -> No
     given = template()
     given["metadata"] = {"labels": {"a": "1", "poolhouse.dev/pool": "other"}, "annotations": {"b": "2"}, "name": "x"}
     given["spec"]["template"]["metadata"] = {"labels": {"c": "3"}, "annotations": {"d": "4"}}
-    machine = vm(a_pool(3, template=given), 1, REVISION)
+    machine = build_vm(a_pool(3, template=given), 1, REVISION)
     assert machine["metadata"]["labels"] == {"a": "1", "poolhouse.dev/pool": "web", "poolhouse.dev/revision": "r1"}
     assert machine["metadata"]["annotations"] == {"b": "2"}
     assert machine["metadata"]["name"] == "web-1"
@@ -50,7 +50,7 @@ def test_labels_and_annotations_are_inherited_by_vm_and_vmi_and_ours_win() -> No
 def test_the_template_itself_is_left_as_it_is() -> None:
     pool = a_pool(3, nameGeneration={"appendPostfixToSecretReferences": True})
     before = copy.deepcopy(pool.spec.template)
-    vm(pool, 1, REVISION)
+    build_vm(pool, 1, REVISION)
     assert pool.spec.template == before
 
 
@@ -147,4 +147,4 @@ def test_config_maps_get_the_postfix_when_asked(volume: Json, expected: Json) ->
     ],
 )
 def test_what_is_left_out_is_no_trouble(given: Json) -> None:
-    assert vm(a_pool(1, template=given), 1, REVISION)["metadata"]["name"] == "web-1"
+    assert build_vm(a_pool(1, template=given), 1, REVISION)["metadata"]["name"] == "web-1"

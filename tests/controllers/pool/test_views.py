@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.guest import Guest, guest
-from controllers.pool.kept import Kept, kept
-from controllers.pool.machine import by_owner, by_stem, machine, with_run
-from controllers.pool.state import Misfit, Pool, pool, tolerated
+from controllers.pool.guest import VMI, parse_vmi
+from controllers.pool.machine import by_owner, by_stem, join_vmi, parse_vm
+from controllers.pool.retained_disks import RetainedDisk, parse_retained_disk
+from controllers.pool.snapshot import InvalidSpec, Pool, parse_pool, resolve_max_unavailable
 from tests.controllers.pool.builders import NOW, document
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ def owned(kind: str = "VirtualMachinePool", version: str = "kubevirt.io/v1", con
     ],
 )
 def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> None:
-    found = machine(given)
+    found = parse_vm(given)
     assert list(by_owner(found)) == (["u-web"] if member else [])
     assert found.owner_name == ("web" if member else "")
     assert list(by_stem(found)) == [("default", "web")]
@@ -86,20 +86,20 @@ FAILS = {"startFailure": {"consecutiveFailCount": 1}}
     ],
 )
 def test_who_is_meant_to_run(spec: Json, status: Json, expected: bool) -> None:
-    assert machine(vm(spec=spec, status=status)).meant_to_run is expected
+    assert parse_vm(vm(spec=spec, status=status)).meant_to_run is expected
 
 
 def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() -> None:
-    assert machine(vm(spec={"running": False})).available
-    assert not machine(vm(spec={"running": False}, status={"created": True})).available
-    assert not machine(vm(spec={"running": True})).available
-    over = machine(vm(spec={"runStrategy": "Once"}, status={**STOPPED, "created": True}))
-    assert replace(over, guest=Guest("default", "web-1", "run", phase="Succeeded")).available
+    assert parse_vm(vm(spec={"running": False})).available
+    assert not parse_vm(vm(spec={"running": False}, status={"created": True})).available
+    assert not parse_vm(vm(spec={"running": True})).available
+    over = parse_vm(vm(spec={"runStrategy": "Once"}, status={**STOPPED, "created": True}))
+    assert replace(over, guest=VMI("default", "web-1", "run", phase="Succeeded")).available
     assert over.halted
-    found = machine(vm(spec={"running": True}, status={"created": True, "ready": True}))
+    found = parse_vm(vm(spec={"running": True}, status={"created": True, "ready": True}))
     assert not found.available, "its run is not seen"
-    assert replace(found, guest=Guest("default", "web-1", "run")).available
-    assert not replace(found, guest=Guest("default", "web-1", "run", deleting=True)).available
+    assert replace(found, guest=VMI("default", "web-1", "run")).available
+    assert not replace(found, guest=VMI("default", "web-1", "run", deleting=True)).available
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     ],
 )
 def test_a_run_that_failed_is_none_that_was_shut_down(strategy: str, phase: str, available: bool) -> None:
-    stopped = machine(vm(spec={"runStrategy": strategy}, status={**STOPPED, "created": strategy != "Halted"}))
-    found = with_run(stopped, Guest("default", "web-1", "run", phase=phase))
+    stopped = parse_vm(vm(spec={"runStrategy": strategy}, status={**STOPPED, "created": strategy != "Halted"}))
+    found = join_vmi(stopped, VMI("default", "web-1", "run", phase=phase))
     assert found.available is available
     assert found.halted is available
 
@@ -128,7 +128,7 @@ def test_a_run_that_failed_is_none_that_was_shut_down(strategy: str, phase: str,
     ],
 )
 def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:
-    assert machine(vm(metadata)).scale_in == expected
+    assert parse_vm(vm(metadata)).scale_in == expected
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:
     ],
 )
 def test_a_pool_whose_spec_is_none_is_said_to_be_so(spec: Json, problem: str) -> None:
-    found = pool(document(**{"replicas": 3, **spec}))
-    assert isinstance(found, Misfit)
+    found = parse_pool(document(**{"replicas": 3, **spec}))
+    assert isinstance(found, InvalidSpec)
     assert problem in found.problem
 
 
 def test_a_status_that_is_none_is_as_good_as_empty() -> None:
-    found = pool(document(status={"replicas": "three"}))
+    found = parse_pool(document(status={"replicas": "three"}))
     assert isinstance(found, Pool)
     assert found.status.replicas == 0
 
@@ -167,13 +167,13 @@ def test_a_status_that_is_none_is_as_good_as_empty() -> None:
     ],
 )
 def test_how_many_may_be_unavailable(limit: int | str, replicas: int, expected: int) -> None:
-    assert tolerated(limit, replicas) == expected
+    assert resolve_max_unavailable(limit, replicas) == expected
 
 
 def test_a_kept_disk() -> None:
     labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
     given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
-    assert kept(given) == Kept("default", "root-3", "u-web", "web-3")
+    assert parse_retained_disk(given) == RetainedDisk("default", "root-3", "u-web", "web-3")
 
 
 def test_a_guest() -> None:
@@ -197,4 +197,4 @@ def test_a_guest() -> None:
     }
     noon = int(NOW.timestamp())
     passed = (("Pending", noon - 10), ("Running", noon - 2))
-    assert guest(given) == Guest("default", "web-1", "run", "u", "r1", True, "Running", noon - 12, noon, passed)
+    assert parse_vmi(given) == VMI("default", "web-1", "run", "u", "r1", True, "Running", noon - 12, noon, passed)

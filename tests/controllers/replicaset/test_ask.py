@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from controllers.replicaset.ask import Ask
-from controllers.replicaset.instance import Instance
+from controllers.replicaset.instance import VMI
 from controllers.replicaset.stores import Stores
 from runtime.api import Api, ApiError
 from runtime.errors import Forbidden, Unreachable
@@ -16,7 +16,7 @@ from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, o
 Json = dict[str, Any]
 
 
-def stores(*instances: Instance, exists: bool = True) -> Stores:
+def stores(*instances: VMI, exists: bool = True) -> Stores:
     found = Stores()
     for i in instances:
         found.instances.put(i.key, i)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.actions import Action, Create
-from controllers.replicaset.early import PAUSES
 from controllers.replicaset.plan import plan
-from controllers.replicaset.state import State
+from controllers.replicaset.replacement_backoff import PAUSES
+from controllers.replicaset.snapshot import ReplicaSetSnapshot
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, ended, orphan, starting, state, vmi
 
 FIRST, SECOND, THIRD = NAMES[:3]
@@ -27,7 +27,7 @@ def deletes(*names: str) -> list[tuple[str, str]]:
     return [("Delete", name) for name in names]
 
 
-def row(observed: State, expected: list[Any], sentence: str) -> Any:
+def row(observed: ReplicaSetSnapshot, expected: list[Any], sentence: str) -> Any:
     return pytest.param(observed, expected, id=sentence)
 
 
@@ -47,7 +47,7 @@ def row(observed: State, expected: list[Any], sentence: str) -> Any:
         row(state(0), [], "none is a number like any other"),
     ],
 )
-def test_growing(observed: State, expected: list[Any]) -> None:
+def test_growing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -98,7 +98,7 @@ def test_growing(observed: State, expected: list[Any]) -> None:
         row(state(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
     ],
 )
-def test_shrinking(observed: State, expected: list[Any]) -> None:
+def test_shrinking(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -129,7 +129,7 @@ def test_shrinking(observed: State, expected: list[Any]) -> None:
         row(state(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
     ],
 )
-def test_belonging(observed: State, expected: list[Any]) -> None:
+def test_belonging(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -193,7 +193,7 @@ def test_belonging(observed: State, expected: list[Any]) -> None:
         row(state(a_set(1, paused=True), ended("a")), [], "a paused set leaves them for people to look at"),
     ],
 )
-def test_replacing(observed: State, expected: list[Any]) -> None:
+def test_replacing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.plan import plan
-from controllers.replicaset.state import Failure, Misfit, State, replica_set
-from controllers.replicaset.status import misfit_status, status
+from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSetSnapshot, parse_replica_set
+from controllers.replicaset.status import invalid_spec_status, replica_set_status
 from kinds.replicaset import ReplicaSetStatus
 from tests.controllers.replicaset.builders import NOW, a_set, ago, document, ended, orphan, starting, state, vmi
 
 REFUSED = Failure("FailureCreate", "no permission to create VMIs")
 
 
-def said(observed: State) -> ReplicaSetStatus:
-    return status(observed, plan(observed, NOW), NOW)
+def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
+    return replica_set_status(observed, plan(observed, NOW), NOW)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def said(observed: State) -> ReplicaSetStatus:
         ),
     ],
 )
-def test_the_numbers(observed: State, replicas: int, ready: int, terminating: int) -> None:
+def test_the_numbers(observed: ReplicaSetSnapshot, replicas: int, ready: int, terminating: int) -> None:
     found = said(observed)
     assert (found.replicas, found.ready_replicas, found.terminating_replicas) == (replicas, ready, terminating)
 
@@ -75,7 +75,7 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_the_conditions(observed: State, expected: list[Any]) -> None:
+def test_the_conditions(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert conditions(said(observed)) == expected
 
 
@@ -104,9 +104,9 @@ def test_the_selector_is_said_in_the_form_that_autoscalers_read() -> None:
     ],
 )
 def test_a_set_that_is_none_keeps_what_was_known_and_says_why(spec: dict[str, Any], words: str) -> None:
-    found = replica_set(document(**{"status": {"replicas": 7}, **spec}))
-    assert isinstance(found, Misfit)
-    written = misfit_status(found, NOW)
+    found = parse_replica_set(document(**{"status": {"replicas": 7}, **spec}))
+    assert isinstance(found, InvalidSpec)
+    written = invalid_spec_status(found, NOW)
     assert written.replicas == 7
     ((kind, _, reason, message),) = conditions(written)
     assert (kind, reason) == ("ReplicaFailure", "InvalidSpec")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.actions import Create
-from controllers.replicaset.instance import Instance, by_orphanage, by_owner, by_stem, instance
-from controllers.replicaset.naming import LENGTH, LETTERS, free, stem_of
-from controllers.replicaset.template import vmi
+from controllers.replicaset.instance import VMI, by_orphanage, by_owner, by_stem, parse_vmi
+from controllers.replicaset.naming import LENGTH, LETTERS, base_name, free_names
+from controllers.replicaset.template import build_vmi
 from tests.controllers.replicaset.builders import a_set
 
 Json = dict[str, Any]
@@ -23,9 +23,9 @@ OURS = {
 }
 
 
-def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any) -> Instance:
+def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any) -> VMI:
     owners = {"ownerReferences": [owner]} if owner else {}
-    return instance(
+    return parse_vmi(
         {"metadata": {"namespace": "default", "name": "a", "uid": "u-a", **owners, **metadata}, "status": status or {}}
     )
 
@@ -102,15 +102,15 @@ def test_an_attempt_that_somebody_scribbled_on_is_the_first(text: str, attempt: 
 
 
 def test_names_are_given_again_in_the_same_order() -> None:
-    names = free("u-web", "web", (), 4)
-    assert free("u-web", "web", {names[0], names[2]}, 2) == [names[1], names[3]]
-    assert len(set(free("u-web", "web", (), 3000))) == 3000
-    assert set(free("u-db", "web", (), 100)).isdisjoint(free("u-web", "web", (), 100))
+    names = free_names("u-web", "web", (), 4)
+    assert free_names("u-web", "web", {names[0], names[2]}, 2) == [names[1], names[3]]
+    assert len(set(free_names("u-web", "web", (), 3000))) == 3000
+    assert set(free_names("u-db", "web", (), 100)).isdisjoint(free_names("u-web", "web", (), 100))
 
 
 def test_names_look_generated() -> None:
-    for name in free("u-web", "we-b", (), 50):
-        assert stem_of(name) == "we-b"
+    for name in free_names("u-web", "we-b", (), 50):
+        assert base_name(name) == "we-b"
         assert len(name.rpartition("-")[2]) == LENGTH
         assert set(name.rpartition("-")[2]) <= set(LETTERS)
 
@@ -123,9 +123,9 @@ def test_instances_are_named_after_their_template_or_else_their_set(metadata: Js
     template = {"metadata": {"labels": {"app": "web"}, **metadata}, "spec": {"domain": {}}}
     found = a_set(1, template=template)
     assert found.stem == stem
-    (name,) = free(found.uid, found.stem, (), 1)
+    (name,) = free_names(found.uid, found.stem, (), 1)
     assert len(name) <= 63
-    assert list(by_stem(Instance("default", name, "u"))) == [("default", stem)]
+    assert list(by_stem(VMI("default", name, "u"))) == [("default", stem)]
 
 
 # What is made
@@ -135,7 +135,7 @@ def test_an_instance_is_its_template_and_has_its_set_as_its_controller() -> None
     labels, annotations = {"app": "web", "tier": "x"}, {"note": "y", "poolhouse.dev/attempt": "9"}
     template = {"metadata": {"labels": labels, "annotations": annotations, "name": "z"}, "spec": {"domain": {"a": [1]}}}
     found = a_set(1, template=template)
-    made = vmi(found, Create("z-1", ""))
+    made = build_vmi(found, Create("z-1", ""))
     owner = made["metadata"].pop("ownerReferences")
     assert made == {
         "apiVersion": "kubevirt.io/v1",
@@ -144,6 +144,6 @@ def test_an_instance_is_its_template_and_has_its_set_as_its_controller() -> None
         "spec": {"domain": {"a": [1]}},
     }
     assert owner == [{**OURS, "apiVersion": "kubevirt.io/v1", "blockOwnerDeletion": True}]
-    assert vmi(found, Create("z-1", "", attempt=2))["metadata"]["annotations"]["poolhouse.dev/attempt"] == "2"
+    assert build_vmi(found, Create("z-1", "", attempt=2))["metadata"]["annotations"]["poolhouse.dev/attempt"] == "2"
     made["spec"]["domain"]["a"].append(2)
     assert found.spec.template["spec"] == {"domain": {"a": [1]}}, "no two share what one of them might change"

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedDisk:
     """A PersistentVolumeClaim (and the DataVolume of the same name, where there is one) that outlived its VM."""
 
     namespace: str
@@ -23,13 +23,13 @@ class Kept:
     """name of the VM that it comes back to"""
 
 
-def kept(document: Json) -> Kept:
+def parse_retained_disk(document: Json) -> RetainedDisk:
     metadata = document["metadata"]
     labels = metadata.get("labels") or {}
-    return Kept(
+    return RetainedDisk(
         metadata.get("namespace", ""), metadata["name"], labels.get(meta.KEPT_BY, ""), labels.get(meta.KEPT_FOR, "")
     )
 
 
-def by_namespace(disk: Kept) -> Iterator[Hashable]:
+def by_namespace(disk: RetainedDisk) -> Iterator[Hashable]:
     yield disk.namespace

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from controllers.pool.actions import Action, Heal
-from controllers.pool.machine import Machine
-from controllers.pool.rollout import Room, Wait
-from controllers.pool.state import State
+from controllers.pool.machine import VM
+from controllers.pool.rollout import DisruptionBudget, Waiting
+from controllers.pool.snapshot import PoolSnapshot
 from kinds.pool import HEALED_REMEMBERED, Breaker, HealedMachine, Healing
 
 PAUSE = timedelta(minutes=1)
@@ -24,26 +24,26 @@ PROBE = timedelta(minutes=5)
 """How long healing is stopped before one VM is tried."""
 
 
-def machines_keep_failing(state: State, now: datetime) -> Iterator[Action]:
+def heal(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Only VMs that are down anyway are taken, and no more at a time than may be on their way."""
-    breaker = breaker_of(state, now)
+    breaker = circuit_breaker(state, now)
     if breaker is not None and breaker.open and not _probes(state, now):
         return
-    room = Room.of(state)
+    room = DisruptionBudget.of(state)
     free = 1 if breaker is not None and breaker.open else max(0, room.most - _coming_back(state))
     may = (m for m in failing(state) if not _left_alone(state, m, now) and not _held(state, m))
     for m in islice(may, free):
         yield Heal(m.name, m.uid, f"{m.failures} starts in a row failed ({m.state or 'no state'})")
 
 
-def holds(state: State) -> Iterator[Wait]:
+def held_back(state: PoolSnapshot) -> Iterator[Waiting]:
     """VMs that fail and are not replaced, for a reason that somebody has to do away with."""
     for m in failing(state):
         if reason := _held(state, m):
-            yield Wait(m.name, f"it is not replaced, though it fails to start: {reason}")
+            yield Waiting(m.name, f"it is not replaced, though it fails to start: {reason}")
 
 
-def failing(state: State) -> list[Machine]:
+def failing(state: PoolSnapshot) -> list[VM]:
     healing = state.pool.spec.autohealing
     if healing is None:
         return []
@@ -52,7 +52,7 @@ def failing(state: State) -> list[Machine]:
     return sorted(found, key=lambda m: (m.uid in state.unwanted, -m.failures, m.name))
 
 
-def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing | None:
+def healing_status(state: PoolSnapshot, healed: tuple[str, ...], now: datetime) -> Healing | None:
     """What the status keeps, with these VMs about to be replaced; None where nothing is worth a word."""
     if state.pool.spec.autohealing is None:
         return None
@@ -71,12 +71,12 @@ def remembered(state: State, healed: tuple[str, ...], now: datetime) -> Healing 
         failing=len(failing(state)),
         replaced=before.replaced + len(healed),
         machines=_newest(known.values()),
-        breaker=_tried(breaker_of(state, now), healed, now),
+        breaker=_tried(circuit_breaker(state, now), healed, now),
     )
     return found if found != Healing() or state.pool.status.healing is not None else None
 
 
-def breaker_of(state: State, now: datetime) -> Breaker | None:
+def circuit_breaker(state: PoolSnapshot, now: datetime) -> Breaker | None:
     """Open while so many fail that it can't be the VMs: more than may be down at a time.
 
     Once it is open it stays so until none fails, or until its time is up and few do: VMs recover one by one, and the
@@ -85,17 +85,17 @@ def breaker_of(state: State, now: datetime) -> Breaker | None:
     found = failing(state)
     before = (state.pool.status.healing or Healing()).breaker
     was_open = before is not None and before.open
-    many = len(found) > max(1, state.pool.tolerated)
+    many = len(found) > max(1, state.pool.max_unavailable)
     if not found or not (many or (was_open and not _probes(state, now))):
         return None
     reason, count = Counter(m.state or "Failing" for m in found).most_common(1)[0]
-    message = f"{len(found)} VMs fail to start, {count} of them with {reason}; {state.pool.tolerated} may be down"
+    message = f"{len(found)} VMs fail to start, {count} of them with {reason}; {state.pool.max_unavailable} may be down"
     if before is not None and was_open:
         return before.model_copy(update={"reason": reason, "message": message})
     return Breaker(open=True, since=_text(now), until=_text(now + PROBE), reason=reason, message=message)
 
 
-def seconds_until_healing(state: State, now: datetime) -> float | None:
+def seconds_until_healing(state: PoolSnapshot, now: datetime) -> float | None:
     """When time alone will let a VM be replaced, or something be forgotten."""
     healing = state.pool.status.healing
     if healing is None or state.pool.spec.autohealing is None:
@@ -106,20 +106,20 @@ def seconds_until_healing(state: State, now: datetime) -> float | None:
     return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
 
 
-def healed_before(state: State, name: str) -> bool:
+def was_healed(state: PoolSnapshot, name: str) -> bool:
     """It is being replaced: the disks that it had must be gone before it is made again."""
     healing = state.pool.status.healing
     return healing is not None and any(each.name == name for each in healing.machines)
 
 
-def _coming_back(state: State) -> int:
+def _coming_back(state: PoolSnapshot) -> int:
     """VMs that are on their way already: missing, or not available for other reasons than that they keep failing."""
     bad = {m.uid for m in failing(state)}
     down = [m for m in state.alive if m.meant_to_run and not m.available and m.uid not in bad]
     return state.missing + len(down)
 
 
-def _held(state: State, m: Machine) -> str:
+def _held(state: PoolSnapshot, m: VM) -> str:
     """Why to replace this VM would lose more than it mends, or nothing."""
     if disk := state.overlapping.get(m.name):
         return f"with it would go its disk {disk}"
@@ -127,12 +127,12 @@ def _held(state: State, m: Machine) -> str:
     return state.shared.message if state.shared else ""
 
 
-def _left_alone(state: State, m: Machine, now: datetime) -> bool:
+def _left_alone(state: PoolSnapshot, m: VM, now: datetime) -> bool:
     known = (state.pool.status.healing or Healing()).machines
     return any(each.name == m.name and now < _not_before(each, now) for each in known)
 
 
-def _probes(state: State, now: datetime) -> bool:
+def _probes(state: PoolSnapshot, now: datetime) -> bool:
     """It is stopped since long enough, and as the status says so: then one VM is tried."""
     before = (state.pool.status.healing or Healing()).breaker
     return before is not None and before.until is not None and now >= datetime.fromisoformat(before.until)

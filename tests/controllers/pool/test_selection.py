@@ -6,14 +6,14 @@ from typing import Any, get_args
 
 import pytest
 
-from controllers.pool.machine import Machine
-from controllers.pool.select import ORDERS, ordered
+from controllers.pool.machine import VM
+from controllers.pool.selection import ORDERS, sort_victims
 from kinds.strategy import BasePolicy, SelectionPolicy
 from tests.controllers.pool.builders import halted, machine
 
 
-def names(machines: list[Machine], **policy: Any) -> list[str]:
-    return [m.name for m in ordered(machines, SelectionPolicy.model_validate(policy))]
+def names(machines: list[VM], **policy: Any) -> list[str]:
+    return [m.name for m in sort_victims(machines, SelectionPolicy.model_validate(policy))]
 
 
 def test_every_base_policy_has_an_order() -> None:
@@ -81,7 +81,7 @@ def by(key: str, value: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_order(machines: list[Machine], policy: dict[str, Any], expected: list[str]) -> None:
+def test_the_order(machines: list[VM], policy: dict[str, Any], expected: list[str]) -> None:
     assert names(machines, **policy) == expected
 
 

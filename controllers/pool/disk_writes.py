@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.pool.actions import Delete, ReleaseDisks, ReturnDisk, Unmark
-from controllers.pool.stores import CLAIMS, DATA_VOLUMES, MACHINES
+from controllers.pool.actions import Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk
+from controllers.pool.stores import DATA_VOLUMES, PVCS, VMS
 from kinds import meta
 from runtime.api import Api, Resource
 from runtime.errors import NotFound
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 async def delete_keeping(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
     """Raises Conflict when the VM is not what it was when that was decided."""
-    document = await api.get(MACHINES, namespace, a.name)
+    document = await api.get(VMS, namespace, a.name)
     finalizers = document["metadata"].get("finalizers") or []
     change: Json = {
         "uid": a.uid,
@@ -32,34 +32,34 @@ async def delete_keeping(api: Api, namespace: str, pool_uid: str, a: Delete) -> 
         # So that it can be released by whoever finds it waiting, its pool gone or its owner reference removed.
         "annotations": {meta.KEPT_BY: pool_uid},
     }
-    marked = await api.patch(MACHINES, namespace, a.name, {"metadata": change})
+    marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
     version = marked["metadata"]["resourceVersion"]
-    await api.delete(MACHINES, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
+    await api.delete(VMS, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
 
 
 async def release(api: Api, namespace: str, a: ReleaseDisks) -> None:
     labels = {meta.KEPT_BY: a.kept_by, meta.KEPT_FOR: a.name}
     for disk in a.disks:
         volume = await _keep(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
-        await _keep(api, CLAIMS, namespace, disk, {a.uid, volume}, labels)
+        await _keep(api, PVCS, namespace, disk, {a.uid, volume}, labels)
     await _drop_finalizer(api, namespace, a.name, a.uid, None)
 
 
-async def unmark(api: Api, namespace: str, a: Unmark) -> None:
+async def unmark(api: Api, namespace: str, a: RemoveFinalizer) -> None:
     await _drop_finalizer(api, namespace, a.name, a.uid, a.resource_version)
 
 
 async def give_back(api: Api, namespace: str, a: ReturnDisk) -> None:
     owner = {
-        "apiVersion": MACHINES.api_version,
-        "kind": MACHINES.kind,
+        "apiVersion": VMS.api_version,
+        "kind": VMS.kind,
         "name": a.name,
         "uid": a.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
     # The claim last: its label is what the pool looks for, so until it is gone all of this is tried again.
-    for resource in (DATA_VOLUMES, CLAIMS):
+    for resource in (DATA_VOLUMES, PVCS):
         try:
             metadata = (await api.get(resource, namespace, a.disk))["metadata"]
         except NotFound:
@@ -89,7 +89,7 @@ async def _keep(
     references = metadata.get("ownerReferences") or []
     if not owners & {each.get("uid") for each in references}:
         return ""
-    left = [each for each in references if each.get("kind") != MACHINES.kind or each.get("uid") not in owners]
+    left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
     change: Json = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": left, "labels": labels}
     await api.patch(resource, namespace, name, {"metadata": change})
     return str(metadata["uid"])
@@ -97,7 +97,7 @@ async def _keep(
 
 async def _drop_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
     try:
-        metadata = (await api.get(MACHINES, namespace, name))["metadata"]
+        metadata = (await api.get(VMS, namespace, name))["metadata"]
     except NotFound:
         return
     finalizers = metadata.get("finalizers") or []
@@ -109,4 +109,4 @@ async def _drop_finalizer(api: Api, namespace: str, name: str, uid: str, version
         "finalizers": [each for each in finalizers if each != meta.KEEP_DISKS],
         "annotations": {meta.KEPT_BY: None},
     }
-    await api.patch(MACHINES, namespace, name, {"metadata": change})
+    await api.patch(VMS, namespace, name, {"metadata": change})

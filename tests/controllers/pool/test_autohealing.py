@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal
-from controllers.pool.heal import remembered
-from controllers.pool.machine import Machine
+from controllers.pool.autohealing import healing_status
+from controllers.pool.machine import VM
 from controllers.pool.plan import plan
-from controllers.pool.state import Failure, State
-from controllers.pool.status import status
+from controllers.pool.snapshot import Failure, PoolSnapshot
+from controllers.pool.status import pool_status
 from kinds.pool import HEALED_REMEMBERED
 from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
 
 Json = dict[str, Any]
 
 
-def bad(ordinal: int, failures: int = 3, **given: Any) -> Machine:
+def bad(ordinal: int, failures: int = 3, **given: Any) -> VM:
     facts = {"ready": False, "failures": failures, "state": "CrashLoopBackOff", **given}
     return machine(ordinal, **facts)
 
 
-def eight(*machines: Machine, healing: Json | None = None, **given: Any) -> State:
+def eight(*machines: VM, healing: Json | None = None, **given: Any) -> PoolSnapshot:
     """A pool of eight of which two may be down; the rest of them are well."""
     named = {m.name for m in machines}
     others = [machine(n) for n in range(1, 9) if f"web-{n}" not in named]
@@ -74,7 +74,7 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, -1)]}), ["web-1"], id="for a while"),
     ],
 )
-def test_who_is_replaced(observed: State, expected: list[str]) -> None:
+def test_who_is_replaced(observed: PoolSnapshot, expected: list[str]) -> None:
     actions = [each for each in plan(observed, NOW).actions if not isinstance(each, Create)]
     assert all(isinstance(each, Heal) for each in actions)
     assert [each.name for each in actions] == expected
@@ -96,7 +96,7 @@ def test_a_vm_that_is_no_members_is_never_replaced() -> None:
 )
 def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | None, minutes: int) -> None:
     before = {"machines": [memory("web-1", attempts, -1)]} if attempts else None
-    found = remembered(eight(bad(1), healing=before), ("web-1",), NOW)
+    found = healing_status(eight(bad(1), healing=before), ("web-1",), NOW)
     assert found is not None
     (entry,) = found.machines
     assert (entry.attempts, entry.not_before) == ((attempts or 0) + 1, ago(-60 * minutes))
@@ -123,8 +123,8 @@ def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | No
         ),
     ],
 )
-def test_how_long_it_is_known_that_a_vm_was_replaced(observed: State, known: list[str]) -> None:
-    found = remembered(observed, (), NOW)
+def test_how_long_it_is_known_that_a_vm_was_replaced(observed: PoolSnapshot, known: list[str]) -> None:
+    found = healing_status(observed, (), NOW)
     assert found is not None
     assert [each.name for each in found.machines] == known
 
@@ -133,7 +133,7 @@ def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
     before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, HEALED_REMEMBERED + 2)]
     wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
     machines = [bad(1), *(machine(n, ready=False) for n in range(2, HEALED_REMEMBERED + 2))]
-    found = remembered(state(wide, *machines), ("web-1",), NOW)
+    found = healing_status(state(wide, *machines), ("web-1",), NOW)
     assert found is not None
     names = {each.name for each in found.machines}
     assert len(names) == HEALED_REMEMBERED
@@ -152,7 +152,7 @@ def test_what_was_replaced_is_made_without_its_old_disks() -> None:
 
 def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
     observed = eight(*(bad(n, state="ErrImagePull") for n in range(1, 6)))
-    found = status(observed, plan(observed, NOW), NOW)
+    found = pool_status(observed, plan(observed, NOW), NOW)
     condition = next(each for each in found.conditions if each.type == "Healing")
     assert (condition.status, condition.reason) == ("False", "TooManyFailing")
     assert condition.message == "5 VMs fail to start, 5 of them with ErrImagePull; 2 may be down"
@@ -164,7 +164,7 @@ def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
 def test_a_try_that_failed_puts_the_next_one_further_away() -> None:
     observed = eight(bad(1), bad(2), bad(3), healing=stopped(-1))
     decided = plan(observed, NOW)
-    found = status(observed, decided, NOW).healing
+    found = pool_status(observed, decided, NOW).healing
     assert found is not None
     assert found.breaker is not None
     assert found.breaker.until == ago(-600)
@@ -177,6 +177,6 @@ def test_the_pool_comes_back_when_somebody_need_not_be_left_alone_any_more() -> 
 
 
 def test_a_pool_with_nothing_to_heal_says_nothing() -> None:
-    found = status(eight(), plan(eight(), NOW), NOW)
+    found = pool_status(eight(), plan(eight(), NOW), NOW)
     assert found.healing is None
     assert not any(each.type == "Healing" for each in found.conditions)

@@ -24,7 +24,7 @@ class _Name:
 
 
 @dataclass
-class Leftovers:
+class DeletedVMs:
     """Of each pool, by its UID, the names of VMs that went."""
 
     _names: dict[str, dict[str, _Name]] = field(default_factory=dict)

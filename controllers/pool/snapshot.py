@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controllers.pool.kept import Kept
-from controllers.pool.machine import Machine
+from controllers.pool.machine import VM
+from controllers.pool.retained_disks import RetainedDisk
 from controllers.pool.revisions import Revision
 from kinds.pool import PoolSpec, PoolStatus
 
@@ -28,7 +28,7 @@ class Pool:
     generation: int
     spec: PoolSpec
     status: PoolStatus
-    tolerated: int = 1
+    max_unavailable: int = 1
     """VMs that may be unavailable at a time"""
     deleting: bool = False
     born: str = ""
@@ -40,7 +40,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class InvalidSpec:
     """A pool whose spec is none: it went past admission, or past another release's. Nothing is done to its VMs."""
 
     namespace: str
@@ -64,17 +64,17 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class State:
+class PoolSnapshot:
     pool: Pool
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[VM, ...] = ()
     """all VMs that the pool owns, those that are being deleted included"""
     taken: frozenset[int] = frozenset()
     """ordinals whose names are given, to VMs or to kept disks, the pool's or anybody else's"""
     strangers: Mapping[str, str] = field(default_factory=dict)
     """disks of somebody else's, among them all whose names this pool could give, and whose they are"""
-    waiting: tuple[Machine, ...] = ()
+    waiting: tuple[VM, ...] = ()
     """VMs that are being deleted and wait until their disks are released, whoever owns them by now"""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[RetainedDisk, ...] = ()
     """disks that this pool has kept"""
     revision: Revision = NO_REVISION
     """of the pool's present template"""
@@ -94,7 +94,7 @@ class State:
     burst: int = 250
 
     @cached_property
-    def alive(self) -> tuple[Machine, ...]:
+    def alive(self) -> tuple[VM, ...]:
         return tuple(m for m in self.machines if not m.deleting)
 
     @cached_property
@@ -102,12 +102,12 @@ class State:
         """Revisions by the labels that VMs carry."""
         return {each.label: each for each in (*self.revisions, self.revision)}
 
-    def outdated(self, m: Machine) -> bool:
+    def outdated(self, m: VM) -> bool:
         """It has another template than it should."""
         has = self.known.get(m.revision)
         return has is None or has.meaning != self.revision.meaning
 
-    def stale(self, m: Machine) -> bool:
+    def stale(self, m: VM) -> bool:
         """It runs, and what it runs was started from another template than it should be."""
         if m.guest is None or m.guest.deleting or m.guest.shut_down:
             return False
@@ -127,11 +127,11 @@ class State:
         return max(0, self.pool.spec.replicas - len(self.alive))
 
     @cached_property
-    def leaving(self) -> tuple[Machine, ...]:
+    def leaving(self) -> tuple[VM, ...]:
         return tuple(m for m in self.machines if m.deleting)
 
 
-def tolerated(max_unavailable: int | str, replicas: int) -> int:
+def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
     """How many VMs may be unavailable at a time: rounded down, at least one (designs/1, MaxUnavailable). Raises
     ValueError for what is neither a number nor a percentage."""
     if isinstance(max_unavailable, int):
@@ -141,7 +141,7 @@ def tolerated(max_unavailable: int | str, replicas: int) -> int:
     return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
 
 
-def pool(document: Json) -> Pool | Misfit:
+def parse_pool(document: Json) -> Pool | InvalidSpec:
     """The view of a VirtualMachinePool."""
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
@@ -151,11 +151,11 @@ def pool(document: Json) -> Pool | Misfit:
         status = PoolStatus()  # ours alone to write, and about to be written
     try:
         spec = PoolSpec.model_validate(document.get("spec") or {})
-        limit = tolerated(spec.max_unavailable, spec.replicas)
+        limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
     except ValidationError as error:
         said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return Misfit(*key, status, said)
+        return InvalidSpec(*key, status, said)
     except ValueError as error:
-        return Misfit(*key, status, f"spec.{error}")
+        return InvalidSpec(*key, status, f"spec.{error}")
     born = metadata.get("creationTimestamp") or ""
     return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, born)

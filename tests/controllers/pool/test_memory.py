@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.pool.leftovers import Leftovers
+from controllers.pool.memory import DeletedVMs
 
 
-def refusals(*times: float) -> Leftovers:
-    found = Leftovers()
+def refusals(*times: float) -> DeletedVMs:
+    found = DeletedVMs()
     found.went("u", "web-1", 0)
     for time in times:
         found.refused("u", "web-1", time)
@@ -26,7 +26,7 @@ def refusals(*times: float) -> Leftovers:
         pytest.param(refusals(10, 305, 606), 607, True, True, id="in vain"),
     ],
 )
-def test_what_becomes_of_a_name(leftovers: Leftovers, now: float, suspect: bool, passed_over: bool) -> None:
+def test_what_becomes_of_a_name(leftovers: DeletedVMs, now: float, suspect: bool, passed_over: bool) -> None:
     assert leftovers.suspect("u", now) == (frozenset({"web-1"}) if suspect else frozenset())
     assert leftovers.passed_over("u", now) == (frozenset({"web-1"}) if passed_over else frozenset())
     assert not leftovers.suspect("another", now)

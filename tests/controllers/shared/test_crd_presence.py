@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from controllers.policy.optional import LOOK_SECONDS, Optional
+from controllers.shared.crd_presence import LOOK_SECONDS, OptionalInformer
 from runtime.api import Api
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, status, thing, things
 
@@ -44,8 +44,8 @@ class Kind:
 
 
 @asynccontextmanager
-async def looking(api: Api) -> AsyncIterator[tuple[Optional[str], list[bool]]]:
-    optional: Optional[str] = Optional(api, THINGS, lambda document: str(document["metadata"]["name"]))
+async def looking(api: Api) -> AsyncIterator[tuple[OptionalInformer[str], list[bool]]]:
+    optional: OptionalInformer[str] = OptionalInformer(api, THINGS, lambda document: str(document["metadata"]["name"]))
     told: list[bool] = []
     optional.subscribe(lambda: told.append(optional.served))
     task = asyncio.create_task(optional.run())
@@ -57,7 +57,7 @@ async def looking(api: Api) -> AsyncIterator[tuple[Optional[str], list[bool]]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def seen(optional: Optional[Any]) -> tuple[bool, bool, list[str]]:
+def seen(optional: OptionalInformer[Any]) -> tuple[bool, bool, list[str]]:
     return optional.known, optional.served, optional.all
 
 

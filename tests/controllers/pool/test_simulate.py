@@ -7,15 +7,15 @@ from typing import Any, get_args
 import pytest
 
 from controllers.pool.actions import Action
-from controllers.pool.foresee import after, foresee, rows
-from controllers.pool.state import State
+from controllers.pool.simulate import after, rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, machine, state
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 
 
-def foreseen(observed: State) -> list[tuple[Any, ...]]:
-    return [(row["step"], row["action"], row["vm"]) for row in rows(foresee(observed, NOW))]
+def foreseen(observed: PoolSnapshot) -> list[tuple[Any, ...]]:
+    return [(row["step"], row["action"], row["vm"]) for row in rows(simulate(observed, NOW))]
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def foreseen(observed: State) -> list[tuple[Any, ...]]:
         pytest.param(state(2, saved=False, burst=9), [(1, "Create", "web-1"), (1, "Create", "web-2")], id="VMs only"),
     ],
 )
-def test_foresight(observed: State, expected: list[tuple[Any, ...]]) -> None:
+def test_foresight(observed: PoolSnapshot, expected: list[tuple[Any, ...]]) -> None:
     assert foreseen(observed) == expected
 
 
 def test_it_says_when_it_has_not_looked_to_the_end() -> None:
-    foresight = foresee(state(9, burst=1), NOW, most_steps=3)
+    foresight = simulate(state(9, burst=1), NOW, most_steps=3)
     assert (len(foresight.steps), foresight.complete) == (3, False)
 
 
 def test_it_says_what_stays_undone() -> None:
-    foresight = foresee(state(0, machine(1, scale_in="Protect")), NOW)
+    foresight = simulate(state(0, machine(1, scale_in="Protect")), NOW)
     assert foresight.complete
     assert "web-1 is protected" in foresight.blocked
 

@@ -15,19 +15,19 @@ from controllers.pool.actions import (
     Heal,
     PruneRevision,
     ReleaseDisks,
+    RemoveFinalizer,
     Restart,
     ReturnDisk,
     SaveRevision,
-    Unmark,
     Update,
 )
-from controllers.pool.guest import Guest
-from controllers.pool.kept import Kept
-from controllers.pool.machine import Machine, machine
-from controllers.pool.naming import split
+from controllers.pool.guest import VMI
+from controllers.pool.machine import VM, parse_vm
+from controllers.pool.naming import parent_and_ordinal
 from controllers.pool.plan import Plan, plan
-from controllers.pool.rollout import Wait
-from controllers.pool.state import State
+from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.rollout import Waiting
+from controllers.pool.snapshot import PoolSnapshot
 
 Json = dict[str, Any]
 
@@ -37,34 +37,34 @@ BETWEEN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Foresight:
+class Simulation:
     steps: tuple[Plan, ...]
     """each one once the one before is done"""
     complete: bool
     """nothing is left to do after them"""
     blocked: str = ""
     """why scale-in can't go on after them"""
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[Waiting, ...] = ()
     """what else stays undone"""
     refused: str = ""
     """why no VMs are created"""
 
 
-def foresee(state: State, now: datetime, most_steps: int = MOST_STEPS) -> Foresight:
+def simulate(state: PoolSnapshot, now: datetime, most_steps: int = MOST_STEPS) -> Simulation:
     steps: list[Plan] = []
     state = replace(state, settled=True)
     refused = state.shared.message if state.shared else ""
     for step in range(most_steps):
         decided = plan(state, now + step * BETWEEN)
         if not decided.actions:
-            return Foresight(tuple(steps), True, decided.blocked, decided.waits, refused)
+            return Simulation(tuple(steps), True, decided.blocked, decided.waits, refused)
         steps.append(decided)
         for action in decided.actions:
             state = after(action, state)
-    return Foresight(tuple(steps), False, refused=refused)
+    return Simulation(tuple(steps), False, refused=refused)
 
 
-def rows(foresight: Foresight) -> Iterator[Json]:
+def rows(foresight: Simulation) -> Iterator[Json]:
     """For people and programs: `step`, `action`, `vm` and `reason`, of those actions that are about a VM."""
     for number, step in enumerate(foresight.steps, start=1):
         for action in step.actions:
@@ -76,55 +76,57 @@ def rows(foresight: Foresight) -> Iterator[Json]:
 
 
 @singledispatch
-def after(action: object, state: State) -> State:
+def after(action: object, state: PoolSnapshot) -> PoolSnapshot:
     raise NotImplementedError(f"what {type(action).__name__} leads to")
 
 
 @after.register
-def _(action: SaveRevision, state: State) -> State:
+def _(action: SaveRevision, state: PoolSnapshot) -> PoolSnapshot:
     return replace(state, saved=True, revisions=(*state.revisions, state.revision))
 
 
 @after.register
-def _(action: Create, state: State) -> State:
-    document = template.vm(state.pool, action.ordinal, state.revision)
+def _(action: Create, state: PoolSnapshot) -> PoolSnapshot:
+    document = template.build_vm(state.pool, action.ordinal, state.revision)
     document["metadata"]["uid"] = f"{action.name} to be"
-    born = running(machine(document))
+    born = running(parse_vm(document))
     return replace(state, machines=(*state.machines, born), taken=state.taken | {action.ordinal})
 
 
 @after.register
-def _(action: Delete, state: State) -> State:
+def _(action: Delete, state: PoolSnapshot) -> PoolSnapshot:
     gone = next((m for m in state.machines if m.uid == action.uid), None)
     if gone is None:
         return state
-    kept = tuple(Kept(gone.namespace, disk, state.pool.uid, gone.name) for disk in gone.disks if action.keep_disks)
+    kept = tuple(
+        RetainedDisk(gone.namespace, disk, state.pool.uid, gone.name) for disk in gone.disks if action.keep_disks
+    )
     return replace(without(gone, state), kept=(*state.kept, *kept))
 
 
 @after.register
-def _(action: ReleaseDisks, state: State) -> State:
+def _(action: ReleaseDisks, state: PoolSnapshot) -> PoolSnapshot:
     gone = next((m for m in state.waiting if m.uid == action.uid), None)
     return state if gone is None else without(gone, state)
 
 
 @after.register
-def _(action: ReturnDisk, state: State) -> State:
+def _(action: ReturnDisk, state: PoolSnapshot) -> PoolSnapshot:
     return replace(state, kept=tuple(disk for disk in state.kept if disk.name != action.disk))
 
 
 @after.register
-def _(action: Unmark, state: State) -> State:
+def _(action: RemoveFinalizer, state: PoolSnapshot) -> PoolSnapshot:
     return changed(action.uid, state, keeping=False)
 
 
 @after.register
-def _(action: Update, state: State) -> State:
+def _(action: Update, state: PoolSnapshot) -> PoolSnapshot:
     return changed(action.uid, state, revision=action.revision)
 
 
 @after.register
-def _(action: Restart, state: State) -> State:
+def _(action: Restart, state: PoolSnapshot) -> PoolSnapshot:
     restarted = next((m for m in state.machines if m.guest is not None and m.guest.uid == action.guest), None)
     if restarted is None:
         return state
@@ -133,30 +135,30 @@ def _(action: Restart, state: State) -> State:
 
 
 @after.register
-def _(action: Heal, state: State) -> State:
+def _(action: Heal, state: PoolSnapshot) -> PoolSnapshot:
     gone = next((m for m in state.machines if m.uid == action.uid), None)
     return state if gone is None else without(gone, state)
 
 
 @after.register
-def _(action: PruneRevision, state: State) -> State:
+def _(action: PruneRevision, state: PoolSnapshot) -> PoolSnapshot:
     return replace(state, revisions=tuple(each for each in state.revisions if each.name != action.name))
 
 
-def running(m: Machine) -> Machine:
+def running(m: VM) -> VM:
     """As it will be once it has started, if it is meant to run."""
     if not m.meant_to_run:
         return m
-    guest = Guest(m.namespace, m.name, f"{m.name} to run", owner=m.uid, revision=m.revision, phase="Running")
+    guest = VMI(m.namespace, m.name, f"{m.name} to run", owner=m.uid, revision=m.revision, phase="Running")
     return replace(m, exists=True, ready=True, failures=0, guest=guest)
 
 
-def changed(uid: str, state: State, **facts: Any) -> State:
+def changed(uid: str, state: PoolSnapshot, **facts: Any) -> PoolSnapshot:
     return replace(state, machines=tuple(replace(m, **facts) if m.uid == uid else m for m in state.machines))
 
 
-def without(gone: Machine, state: State) -> State:
-    stem, ordinal = split(gone.name)
+def without(gone: VM, state: PoolSnapshot) -> PoolSnapshot:
+    stem, ordinal = parent_and_ordinal(gone.name)
     taken = state.taken - {ordinal} if stem == state.pool.name and ordinal is not None else state.taken
     return replace(
         state,

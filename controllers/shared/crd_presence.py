@@ -20,7 +20,7 @@ LOOK_SECONDS = 30.0
 """between two looks: KubeVirt may be installed after us"""
 
 
-class Optional(Generic[V]):
+class OptionalInformer(Generic[V]):
     """Asking for what is not there would end in an informer that never syncs, and in a warning every half minute."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.merge import updated
+from controllers.pool.three_way_merge import merge_template
 
 Json = dict[str, Any]
 
@@ -154,18 +154,18 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
 )  # fmt: skip
 def test_an_update(live: Json, base: Json | None, new: Json, expected: Json) -> None:
     before = copy.deepcopy((live, base, new))
-    assert updated(live, base, new) == expected
+    assert merge_template(live, base, new) == expected
     assert (live, base, new) == before, "nothing that was given is changed"
 
 
 def test_a_template_that_says_the_same_changes_nothing() -> None:
     live = vm({**DECIDED, **devices(interfaces=[MAC])}, metadata={"labels": {"users": "x"}})
-    assert updated(live, vm(), vm()) == live
+    assert merge_template(live, vm(), vm()) == live
 
 
 def test_twice_is_once() -> None:
     live, base = vm({"cpu": {"cores": 1}, **DECIDED}), vm({"cpu": {"cores": 1}})
     new = vm({"cpu": {"cores": 2}, "memory": {"guest": "1Gi"}})
-    once = updated(live, base, new)
-    assert updated(once, new, new) == once
-    assert updated(once, base, new) == once
+    once = merge_template(live, base, new)
+    assert merge_template(once, new, new) == once
+    assert merge_template(once, base, new) == once

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from apimachinery.label_selectors import matches
-from controllers.replicaset.instance import Instance
+from controllers.replicaset.instance import VMI
 from controllers.replicaset.naming import shortened
 from kinds.replicaset import ReplicaSetSpec, ReplicaSetStatus, selection
 
@@ -39,12 +39,12 @@ class ReplicaSet:
         given = metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")
         return shortened(given or self.name)
 
-    def selects(self, i: Instance) -> bool:
+    def selects(self, i: VMI) -> bool:
         return matches(self.selector, i.labels)
 
 
 @dataclass(frozen=True)
-class Misfit:
+class InvalidSpec:
     """A set whose spec is none: it went past admission, or past another release's. Nothing is done for it: with a
     selector that does not match what its template makes, it would make instances for ever."""
 
@@ -69,11 +69,11 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class State:
+class ReplicaSetSnapshot:
     replica_set: ReplicaSet
-    owned: tuple[Instance, ...] = ()
+    owned: tuple[VMI, ...] = ()
     """all that have the set as their controller"""
-    orphans: tuple[Instance, ...] = ()
+    orphans: tuple[VMI, ...] = ()
     """those without a controller that the selector matches"""
     taken: frozenset[str] = frozenset()
     """names that the set could give and somebody has"""
@@ -83,27 +83,27 @@ class State:
     burst: int = 250
 
     @cached_property
-    def strangers(self) -> tuple[Instance, ...]:
+    def strangers(self) -> tuple[VMI, ...]:
         """Owned, and by their labels not the set's any more."""
         return tuple(i for i in self.owned if not self.replica_set.selects(i))
 
     @cached_property
-    def members(self) -> tuple[Instance, ...]:
+    def members(self) -> tuple[VMI, ...]:
         """The set's, those included that are on their way out."""
         return tuple(i for i in self.owned if self.replica_set.selects(i))
 
     @cached_property
-    def present(self) -> tuple[Instance, ...]:
+    def present(self) -> tuple[VMI, ...]:
         """Members and whoever is about to become one, without those that are on their way out."""
         return tuple(i for i in (*self.members, *self.orphans) if not i.deleting)
 
     @cached_property
-    def live(self) -> tuple[Instance, ...]:
+    def live(self) -> tuple[VMI, ...]:
         """`status.replicas` of the document: not final."""
         return tuple(i for i in self.present if not i.final)
 
 
-def replica_set(document: Json) -> ReplicaSet | Misfit:
+def parse_replica_set(document: Json) -> ReplicaSet | InvalidSpec:
     """The view of a VirtualMachineInstanceReplicaSet."""
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
@@ -115,12 +115,12 @@ def replica_set(document: Json) -> ReplicaSet | Misfit:
         spec = ReplicaSetSpec.model_validate(document.get("spec") or {})
     except ValidationError as error:
         said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return Misfit(*key, status, said)
+        return InvalidSpec(*key, status, said)
     if problem := next(iter(selection(document)), None):
-        return Misfit(*key, status, str(problem))
+        return InvalidSpec(*key, status, str(problem))
     return ReplicaSet(*key, spec, spec.selector.json(), status, metadata.get("deletionTimestamp") is not None)
 
 
-def by_namespace(s: ReplicaSet | Misfit) -> Iterator[Hashable]:
+def by_namespace(s: ReplicaSet | InvalidSpec) -> Iterator[Hashable]:
     """Index of the sets that may adopt."""
     yield s.namespace

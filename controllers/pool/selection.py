@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from apimachinery.label_selectors import matches
-from controllers.pool.machine import Machine
+from controllers.pool.machine import VM
 from kinds.strategy import BasePolicy, SelectionPolicy
 
 
-def disruption(m: Machine) -> int:
+def disruption_cost(m: VM) -> int:
     """How much is lost when the VM is stopped, the least first."""
     if m.halted or not m.exists:
         return 0
@@ -21,15 +21,15 @@ def disruption(m: Machine) -> int:
     return 3 if m.migrating else 2
 
 
-def lot(m: Machine) -> str:
+def random_rank(m: VM) -> str:
     """Chance that falls the same way when it is tried again, so that a retry takes the same victim."""
     return hashlib.sha256(m.uid.encode()).hexdigest()
 
 
-ORDERS: dict[BasePolicy, Callable[[Machine], Any]] = {
+ORDERS: dict[BasePolicy, Callable[[VM], Any]] = {
     "Oldest": lambda m: (m.born, m.name),
     "Newest": lambda m: (_reversed(m.born), m.name),
-    "Random": lambda m: (disruption(m), lot(m)),
+    "Random": lambda m: (disruption_cost(m), random_rank(m)),
 }
 
 
@@ -37,13 +37,13 @@ def _reversed(text: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in text)
 
 
-def ordered(machines: Iterable[Machine], policy: SelectionPolicy) -> list[Machine]:
+def sort_victims(machines: Iterable[VM], policy: SelectionPolicy) -> list[VM]:
     """All the machines, those that are to be taken first at the front. The ordered policies never leave one out."""
     order = ORDERS[policy.base_policy]
     return sorted(machines, key=lambda m: (_rank(m, policy), order(m)))
 
 
-def _rank(m: Machine, policy: SelectionPolicy) -> int:
+def _rank(m: VM, policy: SelectionPolicy) -> int:
     for rank, each in enumerate(policy.ordered_policies):
         if matches(each.label_selector.json(), m.labels):
             return rank

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action, Delete
-from controllers.pool.machine import Machine
-from controllers.pool.rollout import Room
-from controllers.pool.select import ordered
-from controllers.pool.state import State
+from controllers.pool.machine import VM
+from controllers.pool.rollout import DisruptionBudget
+from controllers.pool.selection import sort_victims
+from controllers.pool.snapshot import PoolSnapshot
 from kinds import meta
 from kinds.strategy import Nothing, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
@@ -18,24 +18,24 @@ WISHES = ("", "First")
 NAMES_SAID = 5
 
 
-def misread(state: State) -> list[Machine]:
+def with_invalid_scale_in(state: PoolSnapshot) -> list[VM]:
     """VMs with a wish that is none."""
     return [m for m in state.alive if m.scale_in not in (*WISHES, "Protect")]
 
 
-def too_many_machines(state: State, now: datetime) -> Iterator[Action]:
-    keep = keeps_disks(state)
+def scale_in(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    keep = retains_disks(state)
     reason = f"{len(state.alive)} VMs exist, {state.pool.spec.replicas} are wanted"
-    for m in chosen(state)[: state.burst]:
+    for m in select_victims(state)[: state.burst]:
         yield Delete(m.name, m.uid, m.resource_version, reason, keep)
 
 
-def chosen(state: State) -> list[Machine]:
+def select_victims(state: PoolSnapshot) -> list[VM]:
     """Who leaves, the first to go first. One that is available is passed over where too few others would be left: it
     is those that are not available that go then."""
     excess = len(state.alive) - state.pool.spec.replicas
-    room = Room.of(state)
-    found: list[Machine] = []
+    room = DisruptionBudget.of(state)
+    found: list[VM] = []
     for m in candidates(state) if excess > 0 else ():
         if len(found) < excess and not room.too_few_without(m):
             found.append(m)
@@ -43,7 +43,7 @@ def chosen(state: State) -> list[Machine]:
     return found
 
 
-def candidates(state: State) -> list[Machine]:
+def candidates(state: PoolSnapshot) -> list[VM]:
     """Who may leave, the first to go first."""
     strategy = state.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, Nothing):
@@ -55,22 +55,24 @@ def candidates(state: State) -> list[Machine]:
     else:
         policy = strategy.selection_policy
     # One whose deletion was begun, and not finished because we were killed, comes before any that was left alone.
-    return sorted(ordered(willing, policy), key=lambda m: (not m.keeping, m.scale_in != "First"))
+    return sorted(sort_victims(willing, policy), key=lambda m: (not m.keeping, m.scale_in != "First"))
 
 
-def keeps_disks(state: State) -> bool:
+def retains_disks(state: PoolSnapshot) -> bool:
     strategy = state.pool.spec.scale_in_strategy.chosen
     return not isinstance(strategy, Nothing) and strategy.state_preservation == "Offline"
 
 
-def blocked(state: State) -> str:
+def blocked_reason(state: PoolSnapshot) -> str:
     """Why scale-in can't go on, or nothing."""
     excess = len(state.alive) - state.pool.spec.replicas
-    possible = len(chosen(state))
+    possible = len(select_victims(state))
     if excess <= possible:
         return ""
     if len(candidates(state)) >= excess:
-        return f"{excess} VMs are too many, {possible} can go now: {Room.of(state).floor} must stay available"
+        return (
+            f"{excess} VMs are too many, {possible} can go now: {DisruptionBudget.of(state).floor} must stay available"
+        )
     match state.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
             why = f"{_protected(state)} by {meta.SCALE_IN}"
@@ -81,7 +83,7 @@ def blocked(state: State) -> str:
     return f"{excess} VMs are too many, {possible} can go: {why}"
 
 
-def _protected(state: State) -> str:
+def _protected(state: PoolSnapshot) -> str:
     names = sorted(m.name for m in state.alive if m.scale_in not in WISHES)
     more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
     return f"{', '.join(names[:NAMES_SAID])}{more} {'is' if len(names) == 1 else 'are'} protected"

@@ -9,9 +9,9 @@ from typing import Any
 
 from controllers.replicaset import template
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.instance import Instance, instance
+from controllers.replicaset.instance import VMI, parse_vmi
 from controllers.replicaset.plan import plan
-from controllers.replicaset.state import State
+from controllers.replicaset.snapshot import ReplicaSetSnapshot
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ BETWEEN = timedelta(minutes=10)
 """from one step to the next: as long as everything takes that goes well"""
 
 
-def foresee(state: State, now: datetime) -> Iterator[Json]:
+def simulate(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
     """For people and programs: `step`, `action`, `vm` and `reason`, in the order in which they would be done. The names
     that a set gives follow from its UID: before it exists nobody knows them."""
     named = bool(state.replica_set.uid)
@@ -35,13 +35,13 @@ def foresee(state: State, now: datetime) -> Iterator[Json]:
             state = after(action, state)
 
 
-def after(action: Action, state: State) -> State:
+def after(action: Action, state: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
     """How an action that went well leaves the set."""
     match action:
         case Create():
-            document = template.vmi(state.replica_set, action)
+            document = template.build_vmi(state.replica_set, action)
             document["metadata"]["uid"] = f"{action.name} to be"
-            born = replace(instance(document), phase="Running", ready=True)
+            born = replace(parse_vmi(document), phase="Running", ready=True)
             return replace(state, owned=(*state.owned, born), taken=state.taken | {action.name})
         case Adopt():
             taken_in = [
@@ -56,5 +56,5 @@ def after(action: Action, state: State) -> State:
             return replace(state, owned=_without(action, state.owned))
 
 
-def _without(action: Adopt | Delete | Release, instances: tuple[Instance, ...]) -> tuple[Instance, ...]:
+def _without(action: Adopt | Delete | Release, instances: tuple[VMI, ...]) -> tuple[VMI, ...]:
     return tuple(i for i in instances if i.uid != action.uid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from controllers.replicaset.instance import Instance
+from controllers.replicaset.instance import VMI
 from runtime.backoff import Backoff
 
 STEADY = timedelta(minutes=1)
@@ -20,44 +20,44 @@ PAUSES = Backoff(base_seconds=10, cap_seconds=300)
 
 
 @dataclass(frozen=True)
-class Wait:
+class BackOff:
     """An ended instance, and when it is replaced."""
 
-    instance: Instance
+    instance: VMI
     until: datetime
 
     @property
     def why(self) -> str:
         return (
-            f"ended ({ending(self.instance)}) soon after it was made, and so did {self.instance.attempt} before it: it "
-            f"is replaced at {self.until.astimezone(UTC):%H:%M:%S} UTC"
+            f"ended ({describe_end(self.instance)}) soon after it was made, and so did {self.instance.attempt} before "
+            f"it: it is replaced at {self.until.astimezone(UTC):%H:%M:%S} UTC"
         )
 
     def __str__(self) -> str:
         return f"{self.instance.name} {self.why}"
 
 
-def ended_early(i: Instance) -> bool:
+def ended_early(i: VMI) -> bool:
     if not i.final or not i.ran_at or not i.ended_at:
         return i.final
     return _time(i.ended_at) - _time(i.ran_at) < STEADY
 
 
-def next_attempt(i: Instance) -> int:
+def next_attempt(i: VMI) -> int:
     """Of the instance that replaces this one."""
     return i.attempt + 1 if ended_early(i) else 0
 
 
-def wait(i: Instance, now: datetime) -> Wait | None:
+def back_off(i: VMI, now: datetime) -> BackOff | None:
     """What its replacement waits for, or None when it is due."""
     ended = i.ended_at or i.born
     if i.attempt == 0 or not ended_early(i) or not ended:
         return None
     until = _time(ended) + timedelta(seconds=PAUSES.delay(i.attempt, i.uid))
-    return Wait(i, until) if until > now else None
+    return BackOff(i, until) if until > now else None
 
 
-def ending(i: Instance) -> str:
+def describe_end(i: VMI) -> str:
     return f"{i.phase}: {i.why}" if i.why else i.phase
 
 

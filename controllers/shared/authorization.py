@@ -12,17 +12,17 @@ from runtime.resource import Resource
 Json = dict[str, Any]
 
 
-async def refusal(api: Api, token: str, resource: Resource, namespace: str) -> tuple[int, Json] | None:
+async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> tuple[int, Json] | None:
     """Why the token's owner is told nothing about these objects: the status and the body of an answer."""
     question = access.of_bearer("list", resource, namespace)
     try:
         review = await api.request("POST", access.SELF_PATH, body=question, token=token)
     except Forbidden as error:
-        return error.status or 403, problem("the API server does not know this token")
+        return error.status or 403, problem_body("the API server does not know this token")
     except ApiError as error:
-        return 503, problem(f"whether you may see {resource.plural} could not be asked: {error.message}")
-    return None if access.granted(review) else (403, problem(f"you may not list {resource.plural}"))
+        return 503, problem_body(f"whether you may see {resource.plural} could not be asked: {error.message}")
+    return None if access.granted(review) else (403, problem_body(f"you may not list {resource.plural}"))
 
 
-def problem(message: str, path: str = "") -> Json:
+def problem_body(message: str, path: str = "") -> Json:
     return {"problems": [{"path": path, "message": message}]}

@@ -29,7 +29,7 @@ AT_ONCE = 8
 MENDING_TRIES = 3
 
 
-class Prepare:
+class DefaultingCreator:
     """For one resource: VirtualMachines, or VirtualMachineInstances, which nobody may change once they exist."""
 
     def __init__(

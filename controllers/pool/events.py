@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controllers.pool.actions import Action, Delete
-from controllers.pool.machine import Machine
-from controllers.pool.state import Misfit, Pool
+from controllers.pool.machine import VM
+from controllers.pool.snapshot import InvalidSpec, Pool
 from controllers.pool.stores import POOLS
 from kinds import meta
 from runtime.events import Events, about
 
 
 @dataclass
-class News:
+class PoolEvents:
     events: Events
 
     def done(self, pool: Pool, action: Action) -> None:
@@ -28,7 +28,7 @@ class News:
         self._say(pool, "Warning", reason, message, action.verb)
         return reason, message
 
-    def misread(self, pool: Pool, m: Machine) -> None:
+    def misread(self, pool: Pool, m: VM) -> None:
         note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
         self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
 
@@ -39,10 +39,10 @@ class News:
             note = f"VM {vm} is not the pool's any more: its owner reference is gone. Its name is given to no other VM"
             self._say(pool, "Normal", "Detached", note, "Detach")
 
-    def misfit(self, pool: Misfit) -> None:
+    def misfit(self, pool: InvalidSpec) -> None:
         self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
 
     def _say(
-        self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
+        self, pool: Pool | InvalidSpec, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
         self.events.emit(about(POOLS, pool), kind, reason, note, action=action)

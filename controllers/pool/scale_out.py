@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, Create, SaveRevision
-from controllers.pool.heal import healed_before
-from controllers.pool.machine import Machine
-from controllers.pool.naming import free, name_of
-from controllers.pool.state import State
+from controllers.pool.autohealing import was_healed
+from controllers.pool.machine import VM
+from controllers.pool.naming import free_ordinals, name_of
+from controllers.pool.snapshot import PoolSnapshot
 
 PATIENCE = timedelta(minutes=5)
 """How long the name of a VM that is being deleted is waited for. After that, another ordinal takes its place."""
 
 
-def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
+def scale_out(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Gaps first, then new ordinals. The name of a VM that is on its way out is waited for: it comes back with the
     disks that were kept for it, and a pool that is scaled in and out again has the same names as before."""
     wanted = state.pool.spec.replicas
@@ -27,25 +27,25 @@ def too_few_machines(state: State, now: datetime) -> Iterator[Action]:
     reason = f"{len(state.alive)} of {wanted} VMs exist"
     kept_for = {disk.kept_for for disk in state.kept}
     found = []
-    for ordinal in free(state.taken, min(missing, state.burst)):
+    for ordinal in free_ordinals(state.taken, min(missing, state.burst)):
         name = name_of(state.pool.name, ordinal)
-        anew = (healed_before(state, name) or name in state.gone) and name not in kept_for
+        anew = (was_healed(state, name) or name in state.gone) and name not in kept_for
         found.append(Create(name, ordinal, state.revision.name, reason, anew))
     # A first one that is refused holds up all that come after it: those that may find old disks come last.
     yield from sorted(found, key=lambda create: create.anew)
 
 
-def seconds_until_a_name_is_given_up(state: State, now: datetime) -> float | None:
+def seconds_until_a_name_is_given_up(state: PoolSnapshot, now: datetime) -> float | None:
     if state.pool.spec.replicas <= len(state.alive):
         return None
     ends = [since(m, now) + PATIENCE - now for m in _awaited(state, now)]
     return min(ends).total_seconds() if ends else None
 
 
-def since(m: Machine, now: datetime) -> datetime:
+def since(m: VM, now: datetime) -> datetime:
     """When it was deleted."""
     return datetime.fromisoformat(m.deleted_at) if m.deleted_at else now
 
 
-def _awaited(state: State, now: datetime) -> list[Machine]:
+def _awaited(state: PoolSnapshot, now: datetime) -> list[VM]:
     return [m for m in state.leaving if now - since(m, now) < PATIENCE]

@@ -11,7 +11,7 @@ from service.json_api import Answer
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     name: str
     informers: tuple[Informer[Any], ...]
     """run by every replica, so that a new leader begins with full stores"""

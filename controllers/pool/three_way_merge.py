@@ -17,7 +17,7 @@ Json = dict[str, Any]
 TARGETS = ("disk", "cdrom", "lun")
 
 
-def updated(live: Json, base: Json | None, new: Json) -> Json:
+def merge_template(live: Json, base: Json | None, new: Json) -> Json:
     """The VM with its new template."""
     found = copy.deepcopy(live)
     for part in ("labels", "annotations"):

@@ -81,7 +81,7 @@ def claim(
     }
 
     async def take(api: Api) -> Json:
-        from controllers.claim.state import CLAIMS
+        from controllers.claim.snapshot import CLAIMS
 
         metadata = {"namespace": cluster.namespace, "name": name}
         body = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": _given(spec)}
@@ -117,7 +117,7 @@ def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str
     """Give a claimed VM back. It is destroyed; the claim stays as a record and can be deleted."""
 
     async def give(api: Api) -> str:
-        from controllers.claim.state import CLAIMS
+        from controllers.claim.snapshot import CLAIMS
 
         await api.patch(CLAIMS, cluster.namespace, name, {"spec": {"release": True}})
         end = time.monotonic() + seconds
@@ -164,7 +164,7 @@ def reason(status: Json) -> str:
 
 
 async def _settled(api: Api, document: Json, end: float) -> Json:
-    from controllers.claim.state import CLAIMS
+    from controllers.claim.snapshot import CLAIMS
 
     metadata, pause = document["metadata"], POLL_SECONDS
     while True:

@@ -132,7 +132,7 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
 
 async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.claim.doctor import findings
-    from controllers.claim.state import CLAIMS, claim
+    from controllers.claim.snapshot import CLAIMS, read_claim
     from controllers.warmpool.vm_backend import MACHINES
     from controllers.warmpool.warm_pool import POOLS, pool
     from controllers.warmpool.warm_vm import machine
@@ -141,7 +141,7 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     # Machines first: a claim that is made meanwhile is then not found to be missing.
     machines, _ = await api.list(MACHINES, namespace, label_selector=meta.WARM_STATE)
     (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(POOLS, namespace))
-    given, asked, kept = [*map(machine, machines)], [*map(claim, claims)], [*map(pool, pools)]
+    given, asked, kept = [*map(machine, machines)], [*map(read_claim, claims)], [*map(pool, pools)]
     # By the clock that has dated what may be deleted: this machine's may be an hour ahead of it.
     found, now = [], api.now()
     for place in sorted({m.namespace for m in given} | {c.namespace for c in asked}):

@@ -72,7 +72,7 @@ class Settings:
     namespace: str
     certificates: Terms | None
     """of the authority that we keep; None when somebody else does"""
-    ec2: ec2.Terms | None
+    ec2: ec2.EC2Settings | None
     """where instances of EC2 are; None where there are none"""
     log_format: logs.Format
     log_level: str
@@ -100,7 +100,7 @@ class Settings:
             tls_secret=settings.tls_secret(environment),
             namespace=settings.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
-            ec2=ec2.terms(environment),
+            ec2=ec2.read_settings(environment),
             log_format=settings.log_format(environment),
             log_level=settings.log_level(environment),
         )

@@ -8,7 +8,7 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.claim.build import Claims
+from controllers.claim.build import ClaimControllers
 from controllers.claim.metrics import ClaimMetrics
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
@@ -35,7 +35,7 @@ def build(
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
     seed: str,
-    ec2_terms: ec2.Terms | None = None,
+    ec2_settings: ec2.EC2Settings | None = None,
 ) -> Component:
     pool_informer: Informer[Pool | Misfit] = Informer(
         api, warm_pool.POOLS, warm_pool.pool, indexes={"namespace": warm_pool.by_namespace, "uid": warm_pool.by_uid}
@@ -45,7 +45,7 @@ def build(
     node_informer = Informer(api, NODES, node.node)
     informers = (pool_informer, machine_informer, guest_informer, node_informer)
     of_vms = cache.Queues(machine_informer.store, guest_informer.store, node_informer.store)
-    instances = ec2.hold(api, ec2_terms, partial(warm_pool.deletion_policy, pool_informer.store))
+    instances = ec2.build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pool_informer.store))
     of_instances = instances.shown.queues
     everything, demand = joined(of_vms, of_instances), Demand()
 
@@ -73,7 +73,7 @@ def build(
             return whichever
         return promptly if pool.spec.ec2 is None else instances.machines
 
-    claims = Claims(
+    claims = ClaimControllers(
         api.urgent,
         events,
         ClaimMetrics(registry),
@@ -84,7 +84,7 @@ def build(
         filling=filling.expectations,
         unseen=lambda pool: None if pool.spec.ec2 is None else instances.problem,
     )
-    parts: tuple[Pools, Claims] = (filling, claims)
+    parts: tuple[Pools, ClaimControllers] = (filling, claims)
     for each in parts:
         pool_informer.subscribe(each.pool_changed)
         machine_informer.subscribe(each.machine_changed)

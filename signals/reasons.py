@@ -67,7 +67,7 @@ def _literals(tree: ast.AST) -> Iterator[str]:
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         words = [_words(argument) for argument in node.args]
-        if called in ("News", "Failure"):
+        if called in ("News", "ClaimEvent", "Failure"):
             yield from (word for each in words[:2] for word in each if word not in TYPES)
         elif called in ("emit", "say", "_say") and len(words) > 2:
             yield from words[2]  # behind the object and Normal or Warning, or a condition's type and whether it holds

@@ -27,8 +27,8 @@ ROOMS: dict[str, set[str]] = {
 GATES: dict[str, dict[str, str]] = {
     "libvirt": {"defaulter": "defaulter/driver.py", "local": "local/engine/driver.py"},
     "kubernetes": {"runtime": "runtime/api.py"},
-    "boto3": {"controllers": "controllers/warmpool/ec2/cloud.py"},
-    "botocore": {"controllers": "controllers/warmpool/ec2/cloud.py"},
+    "boto3": {"controllers": "controllers/warmpool/ec2/client.py"},
+    "botocore": {"controllers": "controllers/warmpool/ec2/client.py"},
 }
 
 # A module with one of these names decides: it is given values and returns values.
@@ -43,6 +43,8 @@ DECIDING = {
     "template",
     "vm_manifest",
     "actions",
+    "steps",
+    "expiry",
     "phases",
 }
 IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", "aiohttp"}

@@ -11,30 +11,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controllers.claim.actions import (
-    Check,
-    End,
-    Grant,
-    HandOver,
-    Look,
-    Make,
-    Mark,
-    News,
-    Rest,
-    Say,
-    Step,
-    Take,
-    Wait,
-    Wake,
-)
-from controllers.claim.line import Line
-from controllers.claim.memory import Memory
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.observe import Floor, Stores
 from controllers.claim.overrides import applied
-from controllers.claim.personal import labels, personal_template, seed
-from controllers.claim.shelf import spare
-from controllers.claim.state import CLAIMS, Claim, Failure, State, claim, text
+from controllers.claim.personalization import labels, personal_template, seed
+from controllers.claim.ready_queue import is_unclaimed
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, read_claim, text
+from controllers.claim.steps import (
+    ActivateVM,
+    CheckHealth,
+    ClaimEvent,
+    CreateVM,
+    DeleteVM,
+    FindVMs,
+    HandOverVM,
+    JoinWaitQueue,
+    MarkActivated,
+    PersonalizeVM,
+    Requeue,
+    ReserveVM,
+    Step,
+    UpdateStatus,
+)
+from controllers.claim.wait_queue import WaitQueue
 from controllers.claim.wishes import Wishes
 from controllers.warmpool.audit_log import note
 from controllers.warmpool.backends import Change, Health, Lost, Machines, Order, Unsure
@@ -62,7 +62,7 @@ REFUSALS = Backoff(base_seconds=1, cap_seconds=30)
 
 
 @dataclass
-class Apply:
+class ClaimWriter:
     api: Api
     events: Events
     machines: Callable[[Pool | None], Machines]
@@ -73,41 +73,41 @@ class Apply:
     clock: Callable[[], float]
     now: Callable[[], datetime]
 
-    async def __call__(self, s: State, step: Step, memory: Memory) -> None:
+    async def __call__(self, s: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
         """Raises only what the API server's absence raises."""
         health, memory.health = memory.health, None
         holder = self.machines(s.pool)
         match step:
-            case Look():
+            case FindVMs():
                 await self._look(s, holder, memory)
-            case Take(m):
+            case ReserveVM(m):
                 await self._take(s, m, holder, memory)
-            case Make():
+            case CreateVM():
                 await self._make(s, step, holder, memory)
-            case Say(status, news):
+            case UpdateStatus(status, news):
                 memory.health = health
                 await self._say(s, status, news, memory)
-            case Mark(m):
+            case MarkActivated(m):
                 await self._change(s, m, Change(annotations={meta.ACTIVATED_AT: text(self.now())}), holder, memory)
-            case Wake(m):
+            case ActivateVM(m):
                 await self._wake(m, holder, memory)
-            case Check(m):
+            case CheckHealth(m):
                 asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthTerms())
                 memory.health = await holder.check(m, asks[0], asks[1].timeout_seconds)
-            case Grant(m):
+            case PersonalizeVM(m):
                 memory.health = health
                 await self._grant(s, m, holder, memory)
-            case HandOver(m):
+            case HandOverVM(m):
                 await self._hand_over(s, m, holder, memory)
                 memory.health = memory.health or health
-            case End(m, reason):
+            case DeleteVM(m, reason):
                 await self._end(s, m, reason, holder, memory)
-            case Wait():
+            case JoinWaitQueue():
                 self._wait(s)
-            case Rest():
+            case Requeue():
                 raise AssertionError("to rest is nothing to be done")
 
-    async def _look(self, s: State, holder: Machines, memory: Memory) -> None:
+    async def _look(self, s: ClaimSnapshot, holder: Machines, memory: ClaimRecord) -> None:
         found = await holder.find(s.claim.namespace, s.claim.uid)
         memory.found(found, self.clock())
         for uid in memory.taking.keys() - {m.uid for m in found}:
@@ -122,7 +122,7 @@ class Apply:
 
     # The first compare-and-swap
 
-    async def _take(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+    async def _take(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
         assert s.pool is not None
         self._let_go(memory.refused)
         # Before the first await: whoever looks while we wait is offered another one.
@@ -146,7 +146,7 @@ class Apply:
                 return
             except Lost:
                 live = await self._live(m, holder, memory)
-                if live is None or not spare(live) or live.pool_uid != s.pool.uid:
+                if live is None or not is_unclaimed(live) or live.pool_uid != s.pool.uid:
                     # Its event is on the way; until then nobody is offered it.
                     self.metrics.conflict("lost")
                     self.floor.holders.free(s.claim.uid)
@@ -172,7 +172,7 @@ class Apply:
         self.floor.holders.free(s.claim.uid)
         self._put_back(m.uid, m.key)
 
-    async def _live(self, m: Machine, holder: Machines, memory: Memory) -> Machine | None:
+    async def _live(self, m: Machine, holder: Machines, memory: ClaimRecord) -> Machine | None:
         try:
             return await holder.read(m)
         except Unsure:
@@ -181,7 +181,7 @@ class Apply:
 
     # A machine of its own
 
-    async def _make(self, s: State, step: Make, holder: Machines, memory: Memory) -> None:
+    async def _make(self, s: ClaimSnapshot, step: CreateVM, holder: Machines, memory: ClaimRecord) -> None:
         pool = step.pool
         self.floor.holders.hold(s.claim.uid, pool.key, s.claim.requester)
         self._leave(s.claim.uid, pool.uid)
@@ -208,7 +208,7 @@ class Apply:
             memory.refusals = 0
             memory.note(made, self.clock())
 
-    def _refused(self, s: State, why: Failure, error: ApiError, memory: Memory) -> None:
+    def _refused(self, s: ClaimSnapshot, why: Failure, error: ApiError, memory: ClaimRecord) -> None:
         """It is told, and not tried again for a while."""
         memory.refusals += 1
         pause = max(REFUSALS.delay(memory.refusals, s.claim.uid), error.retry_after_seconds or 0.0)
@@ -217,7 +217,7 @@ class Apply:
         pool = s.pool.name if s.pool is not None else None
         note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _order(self, s: State, step: Make, draws: int) -> Order:
+    def _order(self, s: ClaimSnapshot, step: CreateVM, draws: int) -> Order:
         pool, c = step.pool, s.claim
         lot = f"{step.name}/{draws}" if draws else step.name
         placement = c.wanted.placement or drawn(pool.uid, lot, pool.spec.places)
@@ -245,7 +245,7 @@ class Apply:
 
     # The second compare-and-swap, and all else that a claim says
 
-    async def _say(self, s: State, status: ClaimStatus, news: News | None, memory: Memory) -> None:
+    async def _say(self, s: ClaimSnapshot, status: ClaimStatus, news: ClaimEvent | None, memory: ClaimRecord) -> None:
         c = s.claim
         # With null for what is not there: a merge would keep it.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
@@ -261,7 +261,7 @@ class Apply:
         except UNSURE:
             memory.stale, memory.certain = True, False
             raise
-        written = claim(answer)
+        written = read_claim(answer)
         memory.claim = written
         if written.vm_uid and written.vm_uid != c.vm_uid:
             memory.marks = replace(memory.marks, bound=self.now(), awake=None)
@@ -280,7 +280,9 @@ class Apply:
 
     # The machine
 
-    async def _change(self, s: State, m: Machine, change: Change, holder: Machines, memory: Memory) -> Machine | None:
+    async def _change(
+        self, s: ClaimSnapshot, m: Machine, change: Change, holder: Machines, memory: ClaimRecord
+    ) -> Machine | None:
         try:
             changed = await holder.change(m, change)
         except (Lost, Unsure):
@@ -299,14 +301,14 @@ class Apply:
         memory.note(changed, self.clock())
         return changed
 
-    async def _wake(self, m: Machine, holder: Machines, memory: Memory) -> None:
+    async def _wake(self, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
         memory.marks = replace(memory.marks, awake=self.now())
         try:
             await holder.activate(m)
         except (Lost, Unsure):
             memory.certain = False
 
-    async def _grant(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+    async def _grant(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
         keyed = s.pool is None or wants_key(s.pool.template)
         seeded = s.pool is None or bool(seed(s.pool.template))
         try:
@@ -318,7 +320,7 @@ class Apply:
         memory.denied = m.uid, refused
         memory.note(changed, self.clock())
 
-    async def _hand_over(self, s: State, m: Machine, holder: Machines, memory: Memory) -> None:
+    async def _hand_over(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
         change = Change(
             state=Warm.IN_USE,
             owner=None if m.owned_by(s.claim.uid) else s.claim.owner,
@@ -327,7 +329,7 @@ class Apply:
         )
         await self._change(s, m, change, holder, memory)
 
-    async def _end(self, s: State, m: Machine, reason: str, holder: Machines, memory: Memory) -> None:
+    async def _end(self, s: ClaimSnapshot, m: Machine, reason: str, holder: Machines, memory: ClaimRecord) -> None:
         try:
             done = await holder.terminate(m, reason)
         except Unsure:
@@ -340,13 +342,13 @@ class Apply:
         if m.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.over:
             memory.ended = Failure("ActivationFailed", f"{m.name} {reason}")
         self.metrics.ended(m)
-        self._emit(s.claim, News("MachineDeleted", f"{m.name}: {reason}"))
+        self._emit(s.claim, ClaimEvent("MachineDeleted", f"{m.name}: {reason}"))
 
     # The line
 
-    def _wait(self, s: State) -> None:
+    def _wait(self, s: ClaimSnapshot) -> None:
         assert s.pool is not None
-        line = self.floor.lines.setdefault(s.pool.uid, Line())
+        line = self.floor.lines.setdefault(s.pool.uid, WaitQueue())
         seen = text(s.marks.seen) if s.marks.seen is not None else ""
         line.join(s.claim.requester, s.claim.born, s.claim.uid, seen=seen)
         self.floor.demand.wait(s.pool.uid, len(line))
@@ -363,7 +365,7 @@ class Apply:
             if not len(line):
                 del self.floor.lines[pool_uid]
 
-    def forget(self, uid: str, memory: Memory | None) -> None:
+    def forget(self, uid: str, memory: ClaimRecord | None) -> None:
         """The claim is gone, or nothing will be done for it any more."""
         self._leave_all(uid)
         self.floor.holders.free(uid)
@@ -382,5 +384,5 @@ class Apply:
         """As the store shows it. One that it does not show Ready will be offered by its event."""
         self.floor.shelves.put_back(uid, self.stores.queues.get(key))
 
-    def _emit(self, c: Claim, news: News) -> None:
+    def _emit(self, c: Claim, news: ClaimEvent) -> None:
         self.events.emit(about(CLAIMS, c), news.type, news.reason, news.note, action="Claim")

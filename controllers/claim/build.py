@@ -8,12 +8,12 @@ from collections.abc import Callable
 from itertools import count
 from time import monotonic
 
-from controllers.claim.apply import Apply
+from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController
+from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.observe import Floor, Observe, Stores
-from controllers.claim.state import CLAIMS, Claim, by_uid, claim
-from controllers.claim.strays import Strays
+from controllers.claim.observe import ClaimObserver, Floor, Stores
+from controllers.claim.snapshot import CLAIMS, Claim, by_uid, read_claim
 from controllers.warmpool.backends import Machines
 from controllers.warmpool.cache import Queues
 from controllers.warmpool.demand import Demand
@@ -38,7 +38,7 @@ WORKERS = 512
 """Claims that are worked on at once, those included that only wait for a machine to answer."""
 
 
-class Claims:
+class ClaimControllers:
     """All that gives machines away. Its stores are shared with the pools; whoever builds both subscribes it to them."""
 
     def __init__(
@@ -54,14 +54,20 @@ class Claims:
         filling: Expectations[str],
         unseen: Callable[[Pool], str | None] = lambda pool: None,
     ) -> None:
-        self.informer: Informer[Claim] = Informer(api, CLAIMS, claim, indexes={"uid": by_uid})
+        self.informer: Informer[Claim] = Informer(api, CLAIMS, read_claim, indexes={"uid": by_uid})
         stores = Stores(self.informer.store, pools, queues)
         floor = Floor(demand=demand)
-        claiming = Apply(api, events, machines, stores, floor, metrics, monotonic, api.now)
+        claiming = ClaimWriter(api, events, machines, stores, floor, metrics, monotonic, api.now)
         self._controller = ClaimController(
-            api, stores, floor, Observe(stores, floor, filling, monotonic, unseen), claiming, api.now, self._enqueue
+            api,
+            stores,
+            floor,
+            ClaimObserver(stores, floor, filling, monotonic, unseen),
+            claiming,
+            api.now,
+            self._enqueue,
         )
-        self._strays = Strays(api, stores.claims, queues.machines, machines, pools, self._enqueue_stray)
+        self._strays = GarbageCollector(api, stores.claims, queues.machines, machines, pools, self._enqueue_stray)
         self._work: Controller[Key] = Controller(
             "claim", self._controller.reconcile, workers=WORKERS, metrics=api.metrics
         )

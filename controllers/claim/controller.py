@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.claim.actions import Check, Rest, Step
-from controllers.claim.apply import Apply
-from controllers.claim.line import Line
-from controllers.claim.memory import Memory
-from controllers.claim.observe import Floor, Observe, Stores
+from controllers.claim.apply import ClaimWriter
+from controllers.claim.observe import ClaimObserver, Floor, Stores
 from controllers.claim.plan import plan
-from controllers.claim.state import CLAIMS, Claim, State, claim
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, read_claim
+from controllers.claim.steps import CheckHealth, Requeue, Step
+from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.health_tracker import asks
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import Guest
@@ -42,12 +42,12 @@ class ClaimController:
     api: Api
     stores: Stores
     floor: Floor
-    observe: Observe
-    apply: Apply
+    observe: ClaimObserver
+    apply: ClaimWriter
     now: Callable[[], datetime]
     enqueue: Enqueue
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
-    _memories: dict[str, Memory] = field(default_factory=dict)
+    _memories: dict[str, ClaimRecord] = field(default_factory=dict)
     """by UID of the claim"""
     _older: set[str] = field(default_factory=set)
     """claims that there were when we began to lead: somebody else may have given them a machine a moment ago"""
@@ -66,9 +66,9 @@ class ClaimController:
         self.floor.lines.clear()
         self._older = {each["metadata"]["uid"] for each in living}
         for document in living:
-            self._place(claim(document))
+            self._place(read_claim(document))
         for pool_uid in waited | set(self.floor.lines):
-            self.floor.demand.wait(pool_uid, len(self.floor.lines.get(pool_uid, Line())))
+            self.floor.demand.wait(pool_uid, len(self.floor.lines.get(pool_uid, WaitQueue())))
         self._leading = True
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class ClaimController:
                 return None
             state = self.observe(memory.latest(shown), memory)
             step = plan(state, self.now())
-            if isinstance(step, Rest):
+            if isinstance(step, Requeue):
                 if state.claim.over and not state.machines:
                     self._forget(shown.uid)
                 return step.seconds
@@ -100,10 +100,10 @@ class ClaimController:
             shown = now
         raise Unfinished(f"still not at rest after {MOST_STEPS} steps; the last was {type(step).__name__}")
 
-    async def _take_step(self, state: State, step: Step, memory: Memory) -> None:
+    async def _take_step(self, state: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
         """A machine that is asked over the network may never answer. Whoever waits for that keeps nobody from going
         on: one pool's silent machines must not hold up the claims of all others."""
-        if not isinstance(step, Check) or state.pool is None or not asks(state.pool):
+        if not isinstance(step, CheckHealth) or state.pool is None or not asks(state.pool):
             await self.apply(state, step, memory)
             return
         self.turns.release()
@@ -112,10 +112,10 @@ class ClaimController:
         finally:
             await self.turns.acquire()
 
-    async def _read(self, shown: Claim, memory: Memory) -> bool:
+    async def _read(self, shown: Claim, memory: ClaimRecord) -> bool:
         """The claim from the API. False if it is gone."""
         try:
-            live = claim(await self.api.get(CLAIMS, shown.namespace, shown.name))
+            live = read_claim(await self.api.get(CLAIMS, shown.namespace, shown.name))
         except NotFound:
             live = None
         memory.stale = False
@@ -125,9 +125,9 @@ class ClaimController:
         memory.claim = live
         return True
 
-    def _memory(self, c: Claim) -> Memory:
+    def _memory(self, c: Claim) -> ClaimRecord:
         if c.uid not in self._memories:
-            self._memories[c.uid] = Memory(certain=c.uid not in self._older and not c.vm_uid and not c.over)
+            self._memories[c.uid] = ClaimRecord(certain=c.uid not in self._older and not c.vm_uid and not c.over)
         return self._memories[c.uid]
 
     def _forget(self, uid: str) -> None:
@@ -146,7 +146,7 @@ class ClaimController:
             found = self.stores.pools.get((c.namespace, pool))
             if isinstance(found, Pool):
                 place = f"{c.status.queue_position or 0:09}"  # before all that is seen from now on
-                self.floor.lines.setdefault(found.uid, Line()).join(c.requester, c.born, c.uid, seen=place)
+                self.floor.lines.setdefault(found.uid, WaitQueue()).join(c.requester, c.born, c.uid, seen=place)
 
     # What changed, and whose business it is
 
@@ -211,7 +211,7 @@ class ClaimController:
 
     def _all_in_line(self, pool_uid: str) -> None:
         """They may not have to wait any more, or not be allowed to. One after the other, as nobody is in a hurry."""
-        line = self.floor.lines.get(pool_uid, Line())
+        line = self.floor.lines.get(pool_uid, WaitQueue())
         for position, uid in enumerate(line.first(len(line))):
             for c in self.stores.claims.by("uid", uid):
                 self.enqueue(c.key, position / IN_LINE_PER_SECOND)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from controllers.claim.state import Claim
+from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_pool import Misfit, Pool
 from controllers.warmpool.warm_vm import Machine, seconds_since
 from kinds.warm import Warm

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controllers.claim.state import Claim, Failure
+from controllers.claim.snapshot import Claim, Failure
 from controllers.warmpool.warm_pool import Pool
 from runtime.resource import Key
 
 
-class Holders:
+class QuotaTracker:
     """Who has machines of which pool, those included that are being given this moment: counted by the only one who
     gives them, so that two claims at once can't both be the last that is allowed."""
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from controllers.claim.state import Claim
+from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import Machine
 from runtime.metrics import PREFIX
 

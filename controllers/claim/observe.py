@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from controllers.claim.choose import chosen
-from controllers.claim.limits import Holders
-from controllers.claim.line import Line
-from controllers.claim.memory import Memory
-from controllers.claim.shelf import Kin, Shelves
-from controllers.claim.state import Claim, Failure, State
+from controllers.claim.allocator import select_pool
+from controllers.claim.limits import QuotaTracker
+from controllers.claim.ready_queue import ReadyQueues, Variant
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure
+from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Queues
 from controllers.warmpool.demand import Demand
 from controllers.warmpool.warm_pool import Misfit, Pool
@@ -33,15 +33,15 @@ class Stores:
 class Floor:
     """Where machines are given away: what is ready, who waits, who has how many."""
 
-    shelves: Shelves = field(default_factory=Shelves)
-    lines: dict[str, Line] = field(default_factory=dict)
+    shelves: ReadyQueues = field(default_factory=ReadyQueues)
+    lines: dict[str, WaitQueue] = field(default_factory=dict)
     """by UID of the pool"""
-    holders: Holders = field(default_factory=Holders)
+    holders: QuotaTracker = field(default_factory=QuotaTracker)
     demand: Demand = field(default_factory=Demand)
 
 
 @dataclass(frozen=True)
-class Observe:
+class ClaimObserver:
     stores: Stores
     floor: Floor
     filling: Expectations[str]
@@ -50,12 +50,12 @@ class Observe:
     unseen: Callable[[Pool], str | None] = lambda pool: None
     """why the pool's machines cannot be seen, where they can't: none that is shown is no reason to make one"""
 
-    def __call__(self, claim: Claim, memory: Memory) -> State:
+    def __call__(self, claim: Claim, memory: ClaimRecord) -> ClaimSnapshot:
         now = self.clock()
         shown = self.stores.queues.machines.by("claim", claim.uid)
         machines = tuple(self.stores.queues.joined(m) for m in memory.known(shown, now))
         trouble = memory.trouble if memory.trouble is not None and now < memory.trouble_until else None
-        state = State(
+        state = ClaimSnapshot(
             claim=claim,
             machines=machines,
             certain=memory.certain,
@@ -69,12 +69,12 @@ class Observe:
             return replace(state, pool=self._pool_of(claim, machines))
         if claim.over or claim.deleting:
             return state
-        pool = chosen(claim, self.stores.pools.by("namespace", claim.namespace))
+        pool = select_pool(claim, self.stores.pools.by("namespace", claim.namespace))
         if isinstance(pool, Failure):
             return replace(state, absent=pool)
         if blind := self.unseen(pool):
             return replace(state, absent=Failure("MachinesUnseen", blind))
-        line = self.floor.lines.get(pool.uid, Line())
+        line = self.floor.lines.get(pool.uid, WaitQueue())
         return replace(
             state,
             pool=pool,
@@ -85,18 +85,18 @@ class Observe:
             full=self._full(pool),
         )
 
-    def candidate(self, claim: Claim, pool: Pool, line: Line) -> Machine | None:
+    def candidate(self, claim: Claim, pool: Pool, line: WaitQueue) -> Machine | None:
         """The machine that the claim would get, if there is one for everybody whose turn is before."""
         shelf, want = self.floor.shelves.of(pool.uid), claim.wanted
         probe = Machine(pool.namespace, "", "")
 
-        def current(kin: Kin) -> bool:
+        def current(kin: Variant) -> bool:
             return pool.current(replace(probe, placement=kin.placement, template_hash=kin.template_hash))
 
-        def serves(kin: Kin) -> bool:
+        def serves(kin: Variant) -> bool:
             return pool.spec.update_strategy.type != "Recreate" or current(kin)
 
-        def does(kin: Kin) -> bool:
+        def does(kin: Variant) -> bool:
             """What it wants otherwise was compared with today's template; of an older one nothing is known."""
             asks = want.instancetype or want.image
             return want.placement in ("", kin.placement) and (current(kin) if asks else serves(kin))

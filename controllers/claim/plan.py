@@ -12,26 +12,26 @@ from datetime import datetime, timedelta
 from math import inf
 
 from controllers.claim import status
-from controllers.claim.actions import (
-    Check,
-    End,
-    Grant,
-    HandOver,
-    Look,
-    Make,
-    Mark,
-    News,
-    Rest,
-    Say,
-    Step,
-    Take,
-    Wait,
-    Wake,
-)
-from controllers.claim.lifetime import expires_at, next_moment
+from controllers.claim.expiry import expires_at, next_moment
 from controllers.claim.overrides import mismatch, refused
-from controllers.claim.personal import wished
-from controllers.claim.state import Failure, State, moment
+from controllers.claim.personalization import wished
+from controllers.claim.snapshot import ClaimSnapshot, Failure, moment
+from controllers.claim.steps import (
+    ActivateVM,
+    CheckHealth,
+    ClaimEvent,
+    CreateVM,
+    DeleteVM,
+    FindVMs,
+    HandOverVM,
+    JoinWaitQueue,
+    MarkActivated,
+    PersonalizeVM,
+    Requeue,
+    ReserveVM,
+    Step,
+    UpdateStatus,
+)
 from controllers.warmpool.vmi import PAUSED_BY_US
 from controllers.warmpool.warm_vm import Machine
 from kinds.warm import Warm
@@ -53,16 +53,16 @@ UNTOLD_SECONDS = 5.0
 """For so long after it was bound, that a machine is not well yet is no news: most are a moment later."""
 
 
-def plan(s: State, now: datetime) -> Step:
+def plan(s: ClaimSnapshot, now: datetime) -> Step:
     c = s.claim
     if c.deleting:
-        return _ended(s, "its claim is being deleted") or Rest()
+        return _ended(s, "its claim is being deleted") or Requeue()
     if c.over:
-        return _ended(s, f"its claim is {c.status.phase}") or Rest()
+        return _ended(s, f"its claim is {c.status.phase}") or Requeue()
     if c.spec.release or c.status.phase == "Releasing":
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
-        return Say(status.expired(s, now), News("ClaimExpired", f"its time ended at {end:%H:%M:%S} UTC"))
+        return UpdateStatus(status.expired(s, now), ClaimEvent("ClaimExpired", f"its time ended at {end:%H:%M:%S} UTC"))
     if s.mine is None and (used := _in_use_for(s)):
         # What somebody uses can't be made again. A status can be lost with a backup, or be another release's.
         return _bind(s, used, now)
@@ -72,23 +72,23 @@ def plan(s: State, now: datetime) -> Step:
 # It ends
 
 
-def _release(s: State, now: datetime) -> Step:
+def _release(s: ClaimSnapshot, now: datetime) -> Step:
     if s.claim.status.phase != "Releasing":
-        return Say(status.releasing(s, now))
+        return UpdateStatus(status.releasing(s, now))
     if ending := _ended(s, "its claim was released"):
         return ending
     if not s.certain:
-        return Look()
+        return FindVMs()
     if s.machines:  # being deleted, and not gone
-        return Rest(HELD_SECONDS)
-    return Say(status.released(s, now), News("ClaimReleased", "its machine is gone"))
+        return Requeue(HELD_SECONDS)
+    return UpdateStatus(status.released(s, now), ClaimEvent("ClaimReleased", "its machine is gone"))
 
 
-def _ended(s: State, reason: str) -> Step | None:
-    return next((End(m, reason) for m in s.machines if not m.deleting), None)
+def _ended(s: ClaimSnapshot, reason: str) -> Step | None:
+    return next((DeleteVM(m, reason) for m in s.machines if not m.deleting), None)
 
 
-def _in_use_for(s: State) -> Machine | None:
+def _in_use_for(s: ClaimSnapshot) -> Machine | None:
     """A machine that says that it was handed over to the claim: it was written down as the claim's before."""
     used = [m for m in s.machines if m.state is Warm.IN_USE and not m.deleting]
     return min(used, key=lambda m: (m.born, m.uid), default=None)
@@ -97,25 +97,25 @@ def _in_use_for(s: State) -> Machine | None:
 # It has no machine yet
 
 
-def _unbound(s: State, now: datetime) -> Step:
+def _unbound(s: ClaimSnapshot, now: datetime) -> Step:
     taken = [m for m in s.machines if not m.deleting]
     if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
         # Of several, of which a race has left all but one behind, whoever looks takes the same one. The others go when
         # that is written down: who reads the claim late does not know that it has one of them already.
         return _serve(s, min(usable, key=lambda m: (m.born, m.uid)), now)
     if taken:
-        return End(taken[0], "it carries a claim in a state in which no machine has one")
+        return DeleteVM(taken[0], "it carries a claim in a state in which no machine has one")
     if s.claim.status.attempts >= MOST_ATTEMPTS:
         return _fail(s, Failure("ActivationFailed", status.last_failure(s)), now)
     if not s.certain:
-        return Look()
+        return FindVMs()
     step = _wanted(s, now)
-    if now < s.bind_by or (isinstance(step, Take) and now < s.bind_by + LENIENCE):
+    if now < s.bind_by or (isinstance(step, ReserveVM) and now < s.bind_by + LENIENCE):
         return step
     return _fail(s, _late(s), now)
 
 
-def _wanted(s: State, now: datetime) -> Step:
+def _wanted(s: ClaimSnapshot, now: datetime) -> Step:
     if s.claim.problem:
         return _fail(s, Failure("InvalidSpec", s.claim.problem), now)
     if s.absent is not None:
@@ -123,7 +123,7 @@ def _wanted(s: State, now: datetime) -> Step:
     return _get(s, now)
 
 
-def _get(s: State, now: datetime) -> Step:
+def _get(s: ClaimSnapshot, now: datetime) -> Step:
     assert s.pool is not None
     want, policy = s.claim.wanted, s.pool.spec.claim_policy
     if why := refused(want, s.pool.template, policy.allowed_overrides, s.pool.placements):
@@ -137,7 +137,7 @@ def _get(s: State, now: datetime) -> Step:
     if s.trouble is not None and s.trouble.reason == "TakeRefused":
         return _hold(s, s.trouble, now)
     if s.candidate is not None:
-        return Take(s.candidate)
+        return ReserveVM(s.candidate)
     if want.placement:
         return _make(s, Failure("OverrideMismatch", f"no machine is ready in placement {want.placement}"), now)
     empty = "no machine of the pool is ready" if s.place <= 1 else "machines that are ready go to claims that wait"
@@ -150,20 +150,20 @@ def _get(s: State, now: datetime) -> Step:
             return _make(s, Failure("PoolEmpty", empty), now)
 
 
-def _queue(s: State, now: datetime) -> Step:
+def _queue(s: ClaimSnapshot, now: datetime) -> Step:
     if not s.place:
-        return Wait()
+        return JoinWaitQueue()
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
     # The further back, the less often its place is written: a line of a thousand moves on with every machine.
     pause = min(max(2.0, float(s.place)), max(60.0, s.waiting / LOOKS_PER_SECOND))
     placed = _since(s.marks.placed, now)
     if first or (fresh != s.claim.status and placed >= pause):
-        return Say(fresh, News("ClaimQueued", f"number {s.place} in line") if first else None)
+        return UpdateStatus(fresh, ClaimEvent("ClaimQueued", f"number {s.place} in line") if first else None)
     left = pause - placed if fresh != s.claim.status else pause
-    return Rest(min(max(0.05, left), _seconds(s.bind_by, now)))
+    return Requeue(min(max(0.05, left), _seconds(s.bind_by, now)))
 
 
-def _make(s: State, why: Failure, now: datetime) -> Step:
+def _make(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
     assert s.pool is not None
     if (kept := _paused(s)) is None and s.full:
         kept = Failure("PoolFull", f"the pool has its maxTotal of {s.pool.spec.max_total} machines")
@@ -172,10 +172,10 @@ def _make(s: State, why: Failure, now: datetime) -> Step:
         return _fail(s, kept, now) if s.on_empty == "Fail" else _hold(s, kept, now)
     if s.trouble is not None:
         return _hold(s, s.trouble, now, phase="Allocating")
-    return Make(s.pool, machine_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
+    return CreateVM(s.pool, machine_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
 
 
-def _paused(s: State) -> Failure | None:
+def _paused(s: ClaimSnapshot) -> Failure | None:
     """Why no machine is made, neither for the claim nor by the pool."""
     if s.pool is None or not s.pool.spec.paused:
         return None
@@ -188,7 +188,7 @@ def machine_name(claim: str, uid: str, attempt: int) -> str:
     return f"{claim[:54].rstrip('-.')}-{digest}"
 
 
-def _late(s: State) -> Failure:
+def _late(s: ClaimSnapshot) -> Failure:
     waited = f"no machine was bound before {s.bind_by:%H:%M:%S} UTC"
     held = s.absent or s.over_limit or s.trouble or _paused(s)
     if held is not None:
@@ -196,49 +196,49 @@ def _late(s: State) -> Failure:
     return Failure("BindTimeout", f"{waited}, it was number {s.place} in line" if s.place else waited)
 
 
-def _hold(s: State, why: Failure, now: datetime, phase: str = "Pending") -> Step:
+def _hold(s: ClaimSnapshot, why: Failure, now: datetime, phase: str = "Pending") -> Step:
     fresh = status.held(s, why, now, phase)
     if fresh != s.claim.status:
-        return Say(fresh, News(why.reason, why.message, "Warning"))
-    return Rest(min(HELD_SECONDS, _seconds(s.bind_by, now)))
+        return UpdateStatus(fresh, ClaimEvent(why.reason, why.message, "Warning"))
+    return Requeue(min(HELD_SECONDS, _seconds(s.bind_by, now)))
 
 
-def _fail(s: State, why: Failure, now: datetime) -> Step:
-    return Say(status.failed(s, why, now), News(why.reason, why.message, "Warning"))
+def _fail(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
+    return UpdateStatus(status.failed(s, why, now), ClaimEvent(why.reason, why.message, "Warning"))
 
 
 # It has one
 
 
-def _serve(s: State, m: Machine, now: datetime) -> Step:
+def _serve(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     """What runs and is well is the claim's and Ready in one write. To be asked how it is changes nothing in a machine,
     so it may happen before; whatever is done to one, or inside it, has to wait until it is bound."""
     if not _at_hand(s, m):
         return _bind(s, m, now)
     if s.health is None:
-        return Check(m)
+        return CheckHealth(m)
     if s.health.verdict != "Healthy":  # it may take a while: whose it is, is said before
         return _bind(s, m, now)
     fresh = status.served(s, m, now)
-    return Say(fresh, status.news(s, fresh, m, now))
+    return UpdateStatus(fresh, status.news(s, fresh, m, now))
 
 
-def _at_hand(s: State, m: Machine) -> bool:
+def _at_hand(s: ClaimSnapshot, m: Machine) -> bool:
     """Whether there is nothing to be done to it. To check an instance of EC2 launches its claim's application."""
     warm = status.launch(s, m)[0] == "Warm"
     return warm and s.pool is not None and s.pool.spec.ec2 is None and not wished(s.claim.spec.personalization)
 
 
-def _bind(s: State, m: Machine, now: datetime) -> Step:
+def _bind(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     """The second compare-and-swap."""
     launch, reason = status.launch(s, m)
     fresh, said = status.bound(s, m, launch, reason, now), f"{m.name} ({launch})"
     if launch == "Warm":  # that it is Ready is said in a moment: an Event costs as much as all the claim's own writes
-        return Say(fresh)
-    return Say(fresh, News("ColdStart", said) if launch == "Cold" else News("ClaimBound", said))
+        return UpdateStatus(fresh)
+    return UpdateStatus(fresh, ClaimEvent("ColdStart", said) if launch == "Cold" else ClaimEvent("ClaimBound", said))
 
 
-def _bound(s: State, now: datetime) -> Step:
+def _bound(s: ClaimSnapshot, now: datetime) -> Step:
     if s.others:
         return _step_back(s.others[0])
     m = s.mine
@@ -247,24 +247,24 @@ def _bound(s: State, now: datetime) -> Step:
     if m.state is Warm.IN_USE and m.owned_by(s.claim.uid):
         return _in_use(s, m, now)
     if m.state is Warm.IN_USE:  # somebody has written its owner references
-        return HandOver(m)
+        return HandOverVM(m)
     if m.state is Warm.ALLOCATING and s.claim.status.ready_at:
-        return HandOver(m)  # its user may be in it already: how it is, is theirs to judge
+        return HandOverVM(m)  # its user may be in it already: how it is, is theirs to judge
     if m.state is not Warm.ALLOCATING:
-        return End(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
+        return DeleteVM(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
     if s.health is not None and s.health.verdict != "Healthy":
         return _unwell(s, m, now)
     asleep = (m.guest is not None and m.guest.paused == PAUSED_BY_US) or m.strategy == "Halted"
     if not m.activated and s.claim.status.launch_type != "Warm":
-        return Mark(m)
+        return MarkActivated(m)
     if asleep and _since(s.marks.awake, now) >= AGAIN_SECONDS:
-        return Wake(m)
+        return ActivateVM(m)
     if s.health is None:
-        return Check(m)
-    return Grant(m) if _to_grant(s) else HandOver(m)
+        return CheckHealth(m)
+    return PersonalizeVM(m) if _to_grant(s) else HandOverVM(m)
 
 
-def _unwell(s: State, m: Machine, now: datetime) -> Step:
+def _unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     assert s.health is not None
     waited = (now - moment(s.claim.status.bound_at)).total_seconds()
     most = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
@@ -272,40 +272,40 @@ def _unwell(s: State, m: Machine, now: datetime) -> Step:
     patience = min(PATIENCE.get(s.claim.status.launch_type or "", most), most) if s.health.verdict == "Failed" else most
     if waited < patience:
         if waited >= UNTOLD_SECONDS and (fresh := status.unwell(s, m, now)) != s.claim.status:
-            return Say(fresh)
-        return Rest(min(2.0, max(0.1, waited / 4), patience - waited))
-    return End(m, f"after {waited:.0f} s: {s.health.reason}: {s.health.message}")
+            return UpdateStatus(fresh)
+        return Requeue(min(2.0, max(0.1, waited / 4), patience - waited))
+    return DeleteVM(m, f"after {waited:.0f} s: {s.health.reason}: {s.health.message}")
 
 
 def _step_back(m: Machine) -> Step:
     """A machine that a race has left behind: another one is the claim's. It would do no harm to have it Ready again if
     nobody has touched it, and what is lost is one warm machine in a race of two leaders; but "a machine never has two
     claims" can be seen from outside, "nobody has touched it" can not."""
-    return End(m, "its claim has another machine")
+    return DeleteVM(m, "its claim has another machine")
 
 
-def _lost(s: State, now: datetime) -> Step:
+def _lost(s: ClaimSnapshot, now: datetime) -> Step:
     if not s.certain:
-        return Look()
+        return FindVMs()
     if s.claim.status.ready_at:
         return _fail(s, Failure("MachineLost", "its machine was deleted, and not by us"), now)
     why = s.ended or Failure("ActivationFailed", "its machine was deleted before it was handed over")
     if s.claim.status.attempts >= MOST_ATTEMPTS:
         return _fail(s, why, now)
-    return Say(status.again(s, why, now), News(why.reason, f"{why.message}; one more try", "Warning"))
+    return UpdateStatus(status.again(s, why, now), ClaimEvent(why.reason, f"{why.message}; one more try", "Warning"))
 
 
-def _to_grant(s: State) -> bool:
+def _to_grant(s: ClaimSnapshot) -> bool:
     return wished(s.claim.spec.personalization) and s.refused is None
 
 
-def _in_use(s: State, m: Machine, now: datetime) -> Step:
+def _in_use(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     if not s.claim.status.ready_at and _to_grant(s):  # who did it was killed before it could be said
-        return Grant(m)
+        return PersonalizeVM(m)
     fresh = status.in_use(s, m, now)
     if fresh != s.claim.status:
-        return Say(fresh, status.news(s, fresh, m, now))
-    return Rest(next_moment(s, now))
+        return UpdateStatus(fresh, status.news(s, fresh, m, now))
+    return Requeue(next_moment(s, now))
 
 
 def _since(mark: datetime | None, now: datetime) -> float:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from controllers.claim.actions import News
-from controllers.claim.lifetime import expires_at, granted, warn_at
+from controllers.claim.expiry import expires_at, granted, warn_at
 from controllers.claim.overrides import mismatch
-from controllers.claim.personal import personalized
-from controllers.claim.state import Failure, State, moment, text
+from controllers.claim.personalization import personalized
+from controllers.claim.snapshot import ClaimSnapshot, Failure, moment, text
+from controllers.claim.steps import ClaimEvent
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_vm import Machine
 from kinds.claim import ClaimStatus, InstanceRef, LaunchType, MachineRef, Phase, Timings
@@ -21,18 +21,18 @@ LAUNCHES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stop
 """by how the machine has waited"""
 
 
-def held(s: State, why: Failure, now: datetime, phase: str = "Pending") -> ClaimStatus:
+def held(s: ClaimSnapshot, why: Failure, now: datetime, phase: str = "Pending") -> ClaimStatus:
     """Nothing is done for it, and the reason may pass."""
     return _with(s, now, [_no("Bound", why)], phase=phase, queue_position=None)
 
 
-def queued(s: State, now: datetime) -> ClaimStatus:
+def queued(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     why = Failure("Queued", "no machine of the pool is ready for it yet")
     name = s.pool.name if s.pool else ""
     return _with(s, now, [_no("Bound", why)], phase="Queued", queue_position=s.place, pool_name=name)
 
 
-def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
+def bound(s: ClaimSnapshot, m: Machine, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
     """Written with the resourceVersion of a claim that had no machine: it can be won once."""
     ref: dict[str, Any] = {"vm_ref": MachineRef(name=m.name, uid=m.uid)}
     if is_instance(m):  # its pool may be gone by now
@@ -59,7 +59,7 @@ def bound(s: State, m: Machine, launch: LaunchType, reason: str, now: datetime) 
     )
 
 
-def unwell(s: State, m: Machine, now: datetime) -> ClaimStatus:
+def unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
     """What its last check has found. The same reason is not said again: what the check says of it may change with every
     try, and each would be a write."""
     assert s.health is not None
@@ -69,13 +69,13 @@ def unwell(s: State, m: Machine, now: datetime) -> ClaimStatus:
     return _with(s, now, [_no("Ready", Failure(s.health.reason, f"{m.name}: {s.health.message}"))])
 
 
-def served(s: State, m: Machine, now: datetime) -> ClaimStatus:
+def served(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
     """Bound and Ready in one: the second compare-and-swap of a machine that is well and needs nothing."""
     said = bound(s, m, *launch(s, m), now)
     return in_use(_said(s, said), m, now)
 
 
-def launch(s: State, m: Machine) -> tuple[LaunchType, str]:
+def launch(s: ClaimSnapshot, m: Machine) -> tuple[LaunchType, str]:
     """How the claim comes to its machine, and why so. One that nobody had before its claim was made for it."""
     if not m.activated:
         return LAUNCHES[m.standby], f"a machine was {'waiting' if m.standby == 'Running' else m.standby.lower()}"
@@ -86,7 +86,7 @@ def launch(s: State, m: Machine) -> tuple[LaunchType, str]:
     return "Cold", "PoolEmpty: no machine of the pool was ready"
 
 
-def in_use(s: State, m: Machine, now: datetime) -> ClaimStatus:
+def in_use(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
     """Ready, and from then on what is true of its machine."""
     said = s.claim.status
     guest = m.guest
@@ -110,50 +110,50 @@ def in_use(s: State, m: Machine, now: datetime) -> ClaimStatus:
     )
 
 
-def news(s: State, fresh: ClaimStatus, m: Machine, now: datetime) -> News | None:
+def news(s: ClaimSnapshot, fresh: ClaimStatus, m: Machine, now: datetime) -> ClaimEvent | None:
     """What is worth an event of what has changed in a claim that is in use."""
     if not s.claim.status.ready_at:
         total = fresh.timings.total_ms if fresh.timings is not None else None
         took = f" after {total} ms" if total is not None else ""
-        return News("ClaimReady", f"{m.name} ({fresh.launch_type}) was handed over{took}")
+        return ClaimEvent("ClaimReady", f"{m.name} ({fresh.launch_type}) was handed over{took}")
     before = {c.type: c.status for c in s.claim.status.conditions}
     warned = next((c for c in fresh.conditions if c.type == "Expiring"), None)
     if warned is not None and warned.status == "True" and before.get("Expiring") != "True":
-        return News("ClaimExpiring", warned.message, "Warning")
+        return ClaimEvent("ClaimExpiring", warned.message, "Warning")
     return None
 
 
-def again(s: State, why: Failure, now: datetime) -> ClaimStatus:
+def again(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
     """Its machine was not to be used: another one is tried."""
     conditions = [_no("Bound", why), _no("Ready", why)]
     gone = {"vm_ref": None, "instance_ref": None, "bound_at": None, "expires_at": None, "launch_type": None}
     return _with(s, now, conditions, phase="Pending", **gone, launch_reason="")
 
 
-def releasing(s: State, now: datetime) -> ClaimStatus:
+def releasing(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     return _with(s, now, [_no("Ready", Failure("Released", "it is being given back"))], phase="Releasing")
 
 
-def released(s: State, now: datetime) -> ClaimStatus:
+def released(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     why = Failure("Released", "it was given back, and its machine is gone")
     return _over(s, "Released", why, now)
 
 
-def expired(s: State, now: datetime) -> ClaimStatus:
+def expired(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     return _over(s, "Expired", Failure("Expired", "its time is over"), now)
 
 
-def failed(s: State, why: Failure, now: datetime) -> ClaimStatus:
+def failed(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
     return _over(s, "Failed", why, now)
 
 
-def last_failure(s: State) -> str:
+def last_failure(s: ClaimSnapshot) -> str:
     """Of the attempts that were made."""
     said = next((c.message for c in s.claim.status.conditions if c.type == "Bound"), "")
     return f"{s.claim.status.attempts} machines were tried; the last: {said}"
 
 
-def _expiring(s: State, now: datetime) -> list[Condition]:
+def _expiring(s: ClaimSnapshot, now: datetime) -> list[Condition]:
     """Said once when a tenth of the time is left, and taken back when it is extended."""
     ends, warns = expires_at(s), warn_at(s)
     if ends is not None and warns is not None and now >= warns:
@@ -163,11 +163,11 @@ def _expiring(s: State, now: datetime) -> list[Condition]:
     return []
 
 
-def _over(s: State, phase: Phase, why: Failure, now: datetime) -> ClaimStatus:
+def _over(s: ClaimSnapshot, phase: Phase, why: Failure, now: datetime) -> ClaimStatus:
     return _with(s, now, [_no("Bound", why), _no("Ready", why)], phase=phase, queue_position=None)
 
 
-def _with(s: State, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:
+def _with(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:
     before = s.claim.status
     known = {c.type: c for c in before.conditions}
     for c in conditions:
@@ -179,7 +179,7 @@ def _with(s: State, now: datetime, conditions: Iterable[Condition], **change: An
     return before.model_copy(update={**answered, "conditions": tuple(known.values()), **change})
 
 
-def _timings(s: State, now: datetime, *, ready: bool) -> Timings:
+def _timings(s: ClaimSnapshot, now: datetime, *, ready: bool) -> Timings:
     """Of what this process has seen with its own clock, until the write that says it. A claim that it found half done
     is measured from its creation, of which the API server writes whole seconds only."""
     marks = s.marks
@@ -208,7 +208,7 @@ def _same_or(said: str | None, ends: datetime | None) -> str | None:
     return said if said and moment(said) == ends else text(ends)
 
 
-def _said(s: State, status: ClaimStatus) -> State:
+def _said(s: ClaimSnapshot, status: ClaimStatus) -> ClaimSnapshot:
     return replace(s, claim=replace(s.claim, status=status))
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controllers.claim.personal import beyond, labels
-from controllers.claim.state import Claim, Failure
+from controllers.claim.personalization import beyond, labels
+from controllers.claim.snapshot import Claim, Failure
 from controllers.warmpool import ssh_keys
 from controllers.warmpool.backends import Lost, Unsure
 from controllers.warmpool.vm_backend import GUESTS, MACHINES

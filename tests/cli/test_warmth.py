@@ -9,7 +9,7 @@ import click
 import pytest
 
 from cli.warmth import WARMTH, examined, row
-from controllers.claim.state import CLAIMS
+from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.vm_backend import MACHINES
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from kinds import meta

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.claim.state import CLAIMS
+from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.vm_backend import MACHINES
 from kinds import meta
 from runtime.api import Api, NotFound

@@ -17,9 +17,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
-from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import NAMESPACE
-from controllers.warmpool.ec2.wire import METHODS, SERVICE, messages
+from controllers.warmpool.ec2.wire import METHODS, SERVICE, message_classes
 
 Json = dict[str, Any]
 
@@ -38,8 +38,8 @@ class Ec2:
     """Whose instances are looked at. Who was cut off while asking for one may still get it, in the next test."""
 
     @property
-    def terms(self) -> Terms:
-        return Terms(REGION, self.endpoint, period_seconds=PERIOD_SECONDS)
+    def terms(self) -> EC2Settings:
+        return EC2Settings(REGION, self.endpoint, period_seconds=PERIOD_SECONDS)
 
     def instances(self, *states: str, **tags: str) -> list[Json]:
         """With their tags as a dict, in `Tags`."""
@@ -106,7 +106,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent() -> AsyncIterator[Agent]:
-    found, known = Agent(), messages()
+    found, known = Agent(), message_classes()
     found.serving(True)
 
     async def launch(asked: Any, context: Any) -> Any:

@@ -22,7 +22,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from controllers.claim.state import CLAIMS
+from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.ssh_keys import SECRETS, secret_name
 from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES
 from controllers.warmpool.warm_pool import POOLS

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.claim.state import CLAIMS
+from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.vm_backend import MACHINES, NODES
 from controllers.warmpool.warm_pool import POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner

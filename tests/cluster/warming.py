@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.vm_backend import GUESTS, MACHINES
 from controllers.warmpool.warm_pool import POOLS
 from controllers.warmpool.warm_vm import Machine, machine
@@ -68,7 +68,9 @@ class Running:
 
 
 @asynccontextmanager
-async def controllers(kubeconfig: Path, ec2: Terms | None = None, fast_seconds: float = 0) -> AsyncIterator[Running]:
+async def controllers(
+    kubeconfig: Path, ec2: EC2Settings | None = None, fast_seconds: float = 0
+) -> AsyncIterator[Running]:
     """On leaving, they are cut off wherever they are, as when they are killed. Their machine's clock is so much ahead
     of everybody else's."""
     registry = CollectorRegistry()

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.ec2.wire import METHODS, SERVICE, messages
+from controllers.warmpool.ec2.wire import METHODS, SERVICE, message_classes
 
 WELL = ("Running", "Succeeded")
 
 
 @dataclass(frozen=True)
-class Place:
+class AgentEndpoint:
     """Where an agent answers, as the instance's tag has it: `GRPC:8200`, with `:tls` if it speaks TLS."""
 
     address: str
@@ -25,7 +25,7 @@ class Place:
     secure: bool = False
 
     @classmethod
-    def read(cls, tag: str, address: str) -> Place | None:
+    def read(cls, tag: str, address: str) -> AgentEndpoint | None:
         protocol, _, rest = tag.partition(":")
         port, _, secure = rest.partition(":")
         if protocol not in ("TCP", "GRPC") or not port.isdecimal():
@@ -45,20 +45,20 @@ class Application:
     uid: str
 
 
-class Agents(Protocol):
+class AgentClient(Protocol):
     """The document's LaunchApplication and TerminateApplication, and its health check."""
 
-    async def health(self, place: Place, timeout_seconds: float) -> Health: ...
-    async def launch(self, place: Place, application: Application, timeout_seconds: float) -> Health:
+    async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health: ...
+    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
         """Launches it, which again is no harm, and says how it is."""
 
-    async def terminate(self, place: Place, timeout_seconds: float) -> None: ...
+    async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None: ...
 
 
-class Network:
+class NetworkAgentClient:
     """Agents over TCP and gRPC."""
 
-    async def health(self, place: Place, timeout_seconds: float) -> Health:
+    async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
         if not place.grpc:
             return await self._accepts(place, timeout_seconds)
         from grpc.aio import AioRpcError
@@ -75,7 +75,7 @@ class Network:
         word = HealthCheckResponse.ServingStatus.Name(answer.status)
         return Health("Failed", "NotServing", f"the agent at {place} says {word}")
 
-    async def launch(self, place: Place, application: Application, timeout_seconds: float) -> Health:
+    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
         from grpc.aio import AioRpcError
 
         metadata = {"namespace": application.namespace, "name": application.name, "uid": application.uid}
@@ -95,7 +95,7 @@ class Network:
             return Health("Failed", "ApplicationFailed", said)
         return Health("Unable", "ApplicationStarting", said)
 
-    async def terminate(self, place: Place, timeout_seconds: float) -> None:
+    async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None:
         """As far as the agent can: the instance goes anyway."""
         from contextlib import suppress
 
@@ -105,7 +105,7 @@ class Network:
             with suppress(AioRpcError):
                 await self._ask(channel, "TerminateApplication", timeout_seconds)
 
-    async def _accepts(self, place: Place, timeout_seconds: float) -> Health:
+    async def _accepts(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
         try:
             async with asyncio.timeout(timeout_seconds):
                 _, writer = await asyncio.open_connection(place.address, place.port)
@@ -118,7 +118,7 @@ class Network:
 
     @cached_property
     def _messages(self) -> dict[str, Any]:
-        return messages()
+        return message_classes()
 
     async def _ask(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
         asked, answered = (self._messages[name] for name in METHODS[method])
@@ -130,7 +130,7 @@ class Network:
         return await call(asked(**content), timeout=timeout_seconds)
 
     @asynccontextmanager
-    async def _channel(self, place: Place) -> AsyncIterator[Any]:
+    async def _channel(self, place: AgentEndpoint) -> AsyncIterator[Any]:
         """A new one for each question: a connection kept to a thousand instances is a thousand connections."""
         from grpc import ssl_channel_credentials
         from grpc.aio import insecure_channel, secure_channel
@@ -143,5 +143,5 @@ class Network:
             yield channel
 
 
-def _failed(place: Place, error: Any) -> Health:
+def _failed(place: AgentEndpoint, error: Any) -> Health:
     return Health("Failed", "NoAnswer", f"the agent at {place}: {error.code().name}: {error.details()}")

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from controllers.warmpool.backends import Machines
-from controllers.warmpool.ec2.agent import Network
-from controllers.warmpool.ec2.cloud import Aws
-from controllers.warmpool.ec2.instances import Instances
-from controllers.warmpool.ec2.off import Off
-from controllers.warmpool.ec2.scan import Scan
-from controllers.warmpool.ec2.settings import Terms, terms
-from controllers.warmpool.ec2.shown import Shown
+from controllers.warmpool.ec2.agent import NetworkAgentClient
+from controllers.warmpool.ec2.backend import EC2Backend
+from controllers.warmpool.ec2.client import Boto3EC2Client
+from controllers.warmpool.ec2.instance_cache import InstanceCache
+from controllers.warmpool.ec2.off import DisabledEC2Backend
+from controllers.warmpool.ec2.poller import EC2Poller
+from controllers.warmpool.ec2.settings import EC2Settings, read_settings
 from controllers.warmpool.ec2.tags import is_instance
 from runtime.api import Api
 from runtime.resource import Resource
 
-__all__ = ["Held", "Terms", "hold", "is_instance", "terms"]
+__all__ = ["EC2", "EC2Settings", "build_ec2", "is_instance", "read_settings"]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 IDENTITY = "kube-system"
@@ -26,13 +26,13 @@ IDENTITY = "kube-system"
 
 
 @dataclass(frozen=True)
-class Held:
-    machines: Machines = field(default_factory=Off)
-    shown: Shown = field(default_factory=lambda: Shown(monotonic))
-    scan: Scan | None = None
+class EC2:
+    machines: Machines = field(default_factory=DisabledEC2Backend)
+    shown: InstanceCache = field(default_factory=lambda: InstanceCache(monotonic))
+    scan: EC2Poller | None = None
 
     @property
-    def sights(self) -> tuple[Scan, ...]:
+    def sights(self) -> tuple[EC2Poller, ...]:
         """What has to be seen before anything is concluded of what is not there."""
         return (self.scan,) if self.scan is not None else ()
 
@@ -48,13 +48,13 @@ class Held:
             await self.scan.run()
 
 
-def hold(api: Api, terms: Terms | None, policy: Callable[[str], str | None]) -> Held:
-    if terms is None:
-        return Held()
-    cloud, shown, cluster = Aws(terms), Shown(monotonic), _identity(api)
-    instances = Instances(cloud, Network(), shown, terms, cluster, api.now)
-    scan = Scan(cloud, shown, instances, api, cluster, policy, terms.period_seconds, monotonic)
-    return Held(instances, shown, scan)
+def build_ec2(api: Api, settings: EC2Settings | None, policy: Callable[[str], str | None]) -> EC2:
+    if settings is None:
+        return EC2()
+    cloud, shown, cluster = Boto3EC2Client(settings), InstanceCache(monotonic), _identity(api)
+    instances = EC2Backend(cloud, NetworkAgentClient(), shown, settings, cluster, api.now)
+    scan = EC2Poller(cloud, shown, instances, api, cluster, policy, settings.period_seconds, monotonic)
+    return EC2(instances, shown, scan)
 
 
 def _identity(api: Api) -> Callable[[], Awaitable[str]]:

@@ -11,7 +11,7 @@ from runtime.errors import Forbidden
 WHY = f"these controllers hold no instances of EC2: set {REGION} for them, the region that instances are to be in"
 
 
-class Off:
+class DisabledEC2Backend:
     async def create(self, order: Order) -> Machine:
         raise Forbidden(WHY, reason="Ec2Off")
 

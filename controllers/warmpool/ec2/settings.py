@@ -15,7 +15,7 @@ NEEDED = ("boto3", "grpc", "grpc_health")
 
 
 @dataclass(frozen=True)
-class Terms:
+class EC2Settings:
     """Credentials are found by boto3's own rules: environment, web identity, the node's profile."""
 
     region: str
@@ -27,7 +27,7 @@ class Terms:
     """from one look at all instances to the next"""
 
 
-def terms(environment: Mapping[str, str]) -> Terms | None:
+def read_settings(environment: Mapping[str, str]) -> EC2Settings | None:
     """None where EC2 is off. Raises ValueError with a sentence that names the variable."""
     region = environment.get(REGION, "")
     if not region:
@@ -46,4 +46,4 @@ def terms(environment: Mapping[str, str]) -> Terms | None:
     missing = [each for each in NEEDED if find_spec(each) is None]
     if missing:
         raise ValueError(f"{REGION}: instances of EC2 need {', '.join(missing)}; install poolhouse[controllers,ec2]")
-    return Terms(region, endpoint, environment.get(SUBNET, ""), float(period))
+    return EC2Settings(region, endpoint, environment.get(SUBNET, ""), float(period))

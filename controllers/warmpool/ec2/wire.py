@@ -28,7 +28,7 @@ METHODS = {
 }
 
 
-def messages() -> dict[str, Any]:
+def message_classes() -> dict[str, Any]:
     """A class for each message."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from controllers.claim.state import Claim, Marks, State, claim, text
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, read_claim, text
 from controllers.warmpool.warm_pool import Pool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner
 from kinds.warm import Warm
@@ -26,7 +26,7 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
         if key in given:
             metadata[key] = given.pop(key)
-    return claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
+    return read_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
 
 
 def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:
@@ -49,8 +49,8 @@ def taken(uid: str = "m", state: Warm = Warm.ALLOCATING, **facts: Any) -> Machin
     return machine(uid, state, **facts)
 
 
-def state(c: Claim | None = None, *machines: Machine, pool: Pool | None = None, **facts: Any) -> State:
+def state(c: Claim | None = None, *machines: Machine, pool: Pool | None = None, **facts: Any) -> ClaimSnapshot:
     """Of a claim of which nothing is unknown, and whose pool is there."""
     home = pool or (None if "absent" in facts else a_pool())
-    found = State(c or a_claim(), home, machines=machines, certain=True, marks=Marks(seen=NOW))
+    found = ClaimSnapshot(c or a_claim(), home, machines=machines, certain=True, marks=Timeline(seen=NOW))
     return replace(found, **facts)

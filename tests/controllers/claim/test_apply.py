@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.claim.actions import HandOver, Make, Step, Take
-from controllers.claim.apply import Apply
-from controllers.claim.memory import Memory
+from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.observe import Floor, Stores
-from controllers.claim.state import State
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import ClaimSnapshot
+from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, Lost, Order, Unsure
 from controllers.warmpool.cache import INDEXES, Queues
 from controllers.warmpool.warm_vm import NOBODY, Machine, Owner
@@ -72,7 +72,7 @@ class Desk:
 
     machines: list[Machine]
     holder: Holder
-    memory: Memory = field(default_factory=lambda: Memory(certain=True))
+    memory: ClaimRecord = field(default_factory=lambda: ClaimRecord(certain=True))
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Desk:
             store.put(m.key, m)
         self.floor = Floor()
         self.floor.shelves.reset(self.machines)
-        self.apply = Apply(
+        self.apply = ClaimWriter(
             cast(Api, None),
             cast(Events, Quiet()),
             lambda pool: cast(Any, self.holder),
@@ -95,7 +95,7 @@ class Desk:
     def now(self) -> datetime:
         return NOW
 
-    async def __call__(self, found: State, step: Step) -> None:
+    async def __call__(self, found: ClaimSnapshot, step: Step) -> None:
         await self.apply(found, step, self.memory)
 
     @property
@@ -107,14 +107,14 @@ class Desk:
 async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried() -> None:
     first, second = machine("a"), machine("b")
     desk = Desk([first, second], Holder({"a": REFUSED, "b": REFUSED}))
-    await desk(state(), Take(first))
+    await desk(state(), ReserveVM(first))
     assert desk.memory.trouble is not None
     assert desk.memory.trouble.reason == "TakeRefused"
     assert "web-a" in desk.memory.trouble.message
     assert "the office does not like it" in desk.memory.trouble.message
     assert desk.memory.trouble_until > 0
     assert desk.offered == {"web-b"}, "the next try is another machine"
-    await desk(state(), Take(second))
+    await desk(state(), ReserveVM(second))
     assert desk.offered == {"web-a"}, "and nobody is kept from the first one any more"
     desk.apply.forget(a_claim().uid, desk.memory)
     assert desk.offered == {"web-a", "web-b"}
@@ -137,7 +137,7 @@ async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools
 ) -> None:
     m = machine("a")
     desk = Desk([m], Holder(live={"a": live}))
-    await desk(state(), Take(m))
+    await desk(state(), ReserveVM(m))
     assert ("a" in desk.holder.owners) == ("a" in desk.memory.machines) == given
     assert desk.offered == set(), "its event says what became of it"
 
@@ -146,7 +146,7 @@ async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_o
     only = machine("a")
     desk = Desk([only], Holder({"a": Throttled("later")}))
     with pytest.raises(Throttled):
-        await desk(state(), Take(only))
+        await desk(state(), ReserveVM(only))
     assert desk.offered == {"web-a"}
     assert not desk.memory.taking
 
@@ -154,7 +154,7 @@ async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_o
 async def test_a_hand_over_that_is_refused_is_as_one_that_fails() -> None:
     m = taken()
     desk = Desk([m], Holder({"m": Invalid("labels: no")}))
-    await desk(state(a_claim(status=bound("m")), m), HandOver(m))
+    await desk(state(a_claim(status=bound("m")), m), HandOverVM(m))
     assert desk.memory.health is not None
     assert (desk.memory.health.verdict, desk.memory.health.message) == ("Failed", "labels: no")
 
@@ -163,14 +163,14 @@ async def test_the_label_of_a_machine_that_somebody_uses_can_wait() -> None:
     m = taken()
     desk = Desk([m], Holder({"m": Invalid("labels: no")}))
     with pytest.raises(Invalid):
-        await desk(state(a_claim(status=bound("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), m), HandOver(m))
+        await desk(state(a_claim(status=bound("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), m), HandOverVM(m))
 
 
 async def test_a_machine_that_is_handed_over_is_its_claims_also_where_somebody_wrote_its_owners() -> None:
     lost, kept = taken("lost", owner=a_pool().owner), taken("kept")
     desk = Desk([lost, kept], Holder())
     for m in (lost, kept):
-        await desk(state(a_claim(status=bound(m.uid)), m), HandOver(m))
+        await desk(state(a_claim(status=bound(m.uid)), m), HandOverVM(m))
     assert desk.holder.owners == {"lost": a_claim().owner, "kept": None}
 
 
@@ -189,14 +189,14 @@ PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
 async def test_where_a_machine_is_tried_to_be_made(answers: list[Exception], places: int) -> None:
     desk = Desk([], Holder(answers=[*answers]))
     for _ in answers:
-        await desk(state(pool=PLACES), Make(PLACES, "mine-1", "PoolEmpty", "none is ready"))
+        await desk(state(pool=PLACES), CreateVM(PLACES, "mine-1", "PoolEmpty", "none is ready"))
     assert len(set(desk.holder.drawn)) == places
 
 
 async def test_another_machine_is_drawn_for_itself() -> None:
     desk = Desk([], Holder(answers=[Unsure(), REFUSED, REFUSED]))
     for name in ("mine-1", "mine-2", "mine-2"):
-        await desk(state(pool=PLACES), Make(PLACES, name, "PoolEmpty", "none is ready"))
+        await desk(state(pool=PLACES), CreateVM(PLACES, name, "PoolEmpty", "none is ready"))
     assert len(set(desk.holder.drawn)) == 3
 
 
@@ -204,5 +204,5 @@ async def test_the_placement_that_is_wanted_is_not_drawn() -> None:
     desk = Desk([], Holder(answers=[REFUSED, REFUSED]))
     for _ in range(2):
         wish = a_claim(overrides={"placement": "p7"})
-        await desk(state(wish, pool=PLACES), Make(PLACES, "mine-1", "OverrideMismatch", "none is there"))
+        await desk(state(wish, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
     assert desk.holder.drawn == ["p7", "p7"]

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.claim.actions import Check, Step, Wait
-from controllers.claim.apply import Apply
+from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController
-from controllers.claim.line import Line
-from controllers.claim.memory import Memory
-from controllers.claim.observe import Floor, Observe, Stores
-from controllers.claim.state import Claim, State, by_uid
+from controllers.claim.observe import ClaimObserver, Floor, Stores
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
+from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
+from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.backends import Order
 from controllers.warmpool.cache import Queues
 from controllers.warmpool.warm_pool import Pool
@@ -40,9 +40,9 @@ class Steps:
     def __init__(self) -> None:
         self.taken: list[str] = []
 
-    async def __call__(self, s: State, step: Step, memory: Memory) -> None:
+    async def __call__(self, s: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
         self.taken.append(f"{type(step).__name__} {s.claim.name}")
-        if isinstance(step, Check):
+        if isinstance(step, CheckHealth):
             await asyncio.Event().wait()
 
 
@@ -59,7 +59,7 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
         claims.put(c.key, c)
     steps = Steps()
 
-    def observe(c: Claim, memory: Memory) -> State:
+    def observe(c: Claim, memory: ClaimRecord) -> ClaimSnapshot:
         if c.uid == SILENT.uid:
             return state(c, taken("m", Warm.ALLOCATING, activated=True), pool=pool)
         return state(c, candidate=machine("n"))
@@ -68,8 +68,8 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
         cast(Api, None),
         Stores(claims, Store(), Queues(Store(), Store(), Store())),
         Floor(),
-        cast(Observe, observe),
-        cast(Apply, steps),
+        cast(ClaimObserver, observe),
+        cast(ClaimWriter, steps),
         lambda: NOW,
         lambda key, seconds: None,
         turns=asyncio.Semaphore(1),
@@ -79,8 +79,8 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
     other = asyncio.create_task(controller.reconcile(OTHER.key))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert steps.taken[0] == "Check silent"
-    assert ("Take other" in steps.taken) == goes_on
+    assert steps.taken[0] == "CheckHealth silent"
+    assert ("ReserveVM other" in steps.taken) == goes_on
     for task in (waiting, other):
         task.cancel()
     await asyncio.gather(waiting, other, return_exceptions=True)
@@ -111,12 +111,12 @@ async def test_who_leads_again_wants_nothing_for_claims_that_were_served_meanwhi
         cast(Api, Empty()),
         desk.apply.stores,
         desk.floor,
-        cast(Observe, lambda c, memory: state(c, pool=pool)),
+        cast(ClaimObserver, lambda c, memory: state(c, pool=pool)),
         desk.apply,
         lambda: NOW,
         lambda key, seconds: None,
     )
-    await desk(state(SILENT, pool=pool), Wait())
+    await desk(state(SILENT, pool=pool), JoinWaitQueue())
     making = asyncio.create_task(controller.reconcile(OTHER.key))
     await asyncio.sleep(0)
     assert (desk.floor.demand.queued(pool.uid), desk.floor.demand.making(pool.uid)) == (1, 1)
@@ -141,7 +141,7 @@ async def test_who_leads_again_wants_nothing_for_claims_that_were_served_meanwhi
 def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: list[str]) -> None:
     claims: Store[Claim] = Store({"uid": by_uid})
     floor, heard = Floor(), dict[str, float]()
-    line = floor.lines.setdefault(QUEUE.uid, Line())
+    line = floor.lines.setdefault(QUEUE.uid, WaitQueue())
     for place, c in enumerate((SILENT, OTHER)):
         claims.put(c.key, c)
         line.join("somebody", str(place), c.uid)
@@ -149,8 +149,8 @@ def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: lis
         cast(Api, None),
         Stores(claims, Store(), Queues(Store(), Store(), Store())),
         floor,
-        cast(Observe, None),
-        cast(Apply, None),
+        cast(ClaimObserver, None),
+        cast(ClaimWriter, None),
         lambda: NOW,
         lambda key, seconds: heard.update({key[1]: seconds}),
     )
@@ -164,13 +164,13 @@ def test_a_machine_that_can_be_given_away_again_is_told_to_who_is_next() -> None
     pool, heard = a_pool(), list[str]()
     found, claims, floor = queues(machine("m"), nodes=(CORDONED,)), Store[Claim]({"uid": by_uid}), Floor()
     claims.put(OTHER.key, OTHER)
-    floor.lines.setdefault(pool.uid, Line()).join("somebody", "", OTHER.uid)
+    floor.lines.setdefault(pool.uid, WaitQueue()).join("somebody", "", OTHER.uid)
     controller = ClaimController(
         cast(Api, None),
         Stores(claims, Store(), found),
         floor,
-        cast(Observe, None),
-        cast(Apply, None),
+        cast(ClaimObserver, None),
+        cast(ClaimWriter, None),
         lambda: NOW,
         lambda key, seconds: heard.append(key[1]),
     )

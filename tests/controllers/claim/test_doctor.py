@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controllers.claim.doctor import findings
-from controllers.claim.state import Claim
+from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import NOBODY, Machine
 from kinds.warm import Warm
 from tests.controllers.claim.builders import a_claim, bound, taken

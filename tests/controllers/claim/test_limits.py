@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.actions import Say
-from controllers.claim.choose import chosen
-from controllers.claim.lifetime import expires_at, warn_at
-from controllers.claim.limits import Holders
+from controllers.claim.allocator import select_pool
+from controllers.claim.expiry import expires_at, warn_at
+from controllers.claim.limits import QuotaTracker
 from controllers.claim.plan import plan
-from controllers.claim.state import Failure, text
+from controllers.claim.snapshot import Failure, text
+from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.warm_pool import Pool
 from tests.controllers.claim.builders import a_claim, bound, state, taken
@@ -33,7 +33,7 @@ KEY = ("ns", "web")
     ],
 )
 def test_limits(policy: dict[str, int], held: list[str], over: bool) -> None:
-    holders = Holders()
+    holders = QuotaTracker()
     for number, requester in enumerate(held):
         for _ in range(2):  # said twice is held once
             holders.hold(f"c{number}", KEY, requester)
@@ -45,7 +45,7 @@ def test_limits(policy: dict[str, int], held: list[str], over: bool) -> None:
 
 
 def test_who_holds_one_is_not_asked_again() -> None:
-    holders, c = Holders(), a_claim()
+    holders, c = QuotaTracker(), a_claim()
     holders.hold(c.uid, KEY, "")
     assert holders.over(c, a_pool(claimPolicy={"maxPerUser": 1})) is None
 
@@ -71,7 +71,7 @@ def test_who_holds_one_is_not_asked_again() -> None:
     ],
 )
 def test_pool(name: str | None, pools: list[Pool], expected: str) -> None:
-    found = chosen(a_claim(poolName=name), pools)
+    found = select_pool(a_claim(poolName=name), pools)
     assert (found.reason if isinstance(found, Failure) else found.name) == expected
 
 
@@ -83,7 +83,7 @@ def test_pool(name: str | None, pools: list[Pool], expected: str) -> None:
     ],
 )
 def test_whoever_names_no_pool_is_told_which_there_are(pools: list[Pool], said: str) -> None:
-    found = chosen(a_claim(poolName=None), pools)
+    found = select_pool(a_claim(poolName=None), pools)
     assert isinstance(found, Failure)
     assert found.message == f"it names no pool, and {said}"
 
@@ -103,7 +103,7 @@ def test_what_is_granted_when_it_is_bound(own: int | None, policy: dict[str, Any
     spec: dict[str, Any] = {"ttlSeconds": own} if own else {}
     found = state(a_claim(**spec), taken(), pool=a_pool(claimPolicy=policy), health=HEALTHY)
     step = plan(found, NOW)
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     assert step.status.expires_at == (text(NOW + timedelta(seconds=seconds)) if seconds else None)
     after = replace(found, claim=replace(found.claim, status=step.status))
     if seconds:
@@ -164,7 +164,7 @@ def test_a_change_is_heard_whatever_is_said_at_that_moment() -> None:
     status = bound("m", "Started", seconds=10, expiresAt=text(NOW + timedelta(seconds=90)), observedGeneration=0)
     found = state(a_claim(status=status, ttlSeconds=1000), taken(activated=True), health=Health("Failed", "NoAnswer"))
     step = plan(found, NOW)
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     assert step.status.expires_at == text(NOW + timedelta(seconds=990))
     after = replace(found.claim, status=step.status)
     assert expires_at(replace(found, claim=after)) == NOW + timedelta(seconds=990)

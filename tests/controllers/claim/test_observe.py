@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.line import Line
-from controllers.claim.memory import Memory
-from controllers.claim.observe import Floor, Observe, Stores
+from controllers.claim.observe import ClaimObserver, Floor, Stores
+from controllers.claim.record import ClaimRecord
+from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.warm_pool import Misfit, Pool, by_namespace, by_uid
 from controllers.warmpool.warm_vm import Machine
 from kinds.warm import Warm
@@ -30,11 +30,11 @@ RECREATE = a_pool(updateStrategy={"type": "Recreate"})
 
 def candidate(*machines: Machine, pool: Pool = POOL, waiting: int = 0, **wants: Any) -> str | None:
     """The one that a newcomer would get, after those who wait."""
-    found, floor, line = queues(*machines), Floor(), Line()
+    found, floor, line = queues(*machines), Floor(), WaitQueue()
     floor.shelves.reset(machines)
     for number in range(waiting):
         line.join("somebody", f"{number:03}", f"other-{number}")
-    observe = Observe(Stores(Store(), Store(), found), floor, Expectations(), lambda: 0.0)
+    observe = ClaimObserver(Stores(Store(), Store(), found), floor, Expectations(), lambda: 0.0)
     given = observe.candidate(a_claim(**wants), pool, line)
     return given.uid if given is not None else None
 
@@ -99,5 +99,5 @@ def test_a_pool_that_is_full(facts: dict[str, Any], full: bool) -> None:
     pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
     stores = Stores(Store(), pools, queues(*(machine(name, Warm.UNHEALTHY, **facts) for name in "ab")))
-    observe = Observe(stores, Floor(), Expectations(), lambda: 0.0)
-    assert observe(a_claim(), Memory()).full is full
+    observe = ClaimObserver(stores, Floor(), Expectations(), lambda: 0.0)
+    assert observe(a_claim(), ClaimRecord()).full is full

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.actions import (
-    Check,
-    End,
-    Grant,
-    HandOver,
-    Look,
-    Make,
-    Mark,
-    Rest,
-    Say,
-    Step,
-    Take,
-    Wait,
-    Wake,
-)
 from controllers.claim.plan import machine_name, plan
-from controllers.claim.state import Failure, Marks, State, text
+from controllers.claim.snapshot import ClaimSnapshot, Failure, Timeline, text
+from controllers.claim.steps import (
+    ActivateVM,
+    CheckHealth,
+    CreateVM,
+    DeleteVM,
+    FindVMs,
+    HandOverVM,
+    JoinWaitQueue,
+    MarkActivated,
+    PersonalizeVM,
+    Requeue,
+    ReserveVM,
+    Step,
+    UpdateStatus,
+)
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.vmi import PAUSED_BY_US
 from kinds.warm import Warm
@@ -46,20 +46,20 @@ SERVED["conditions"] = [{"type": "Bound", "status": "True", "reason": "MachineBo
 
 def said(step: Step) -> tuple[str, str]:
     """The phase that is written, and the reason in its condition Bound."""
-    assert isinstance(step, Say), step
+    assert isinstance(step, UpdateStatus), step
     return step.status.phase, next((c.reason for c in step.status.conditions if c.type == "Bound"), "")
 
 
 def kind(step: Step) -> Any:
     match step:
-        case Say():
+        case UpdateStatus():
             return said(step)
-        case Take(m) | Mark(m) | Wake(m) | Check(m) | Grant(m) | HandOver(m):
+        case ReserveVM(m) | MarkActivated(m) | ActivateVM(m) | CheckHealth(m) | PersonalizeVM(m) | HandOverVM(m):
             return type(step), m.uid
-        case End(m, _):
-            return End, m.uid
-        case Make():
-            return Make, step.reason
+        case DeleteVM(m, _):
+            return DeleteVM, m.uid
+        case CreateVM():
+            return CreateVM, step.reason
     return type(step)
 
 
@@ -67,18 +67,18 @@ def kind(step: Step) -> Any:
     ("found", "expected"),
     [
         # No machine yet
-        pytest.param(state(candidate=READY), (Take, "m"), id="a machine is ready"),
-        pytest.param(state(candidate=READY, certain=False), Look, id="another may be its own already"),
-        pytest.param(state(), (Make, "PoolEmpty"), id="none is ready"),
+        pytest.param(state(candidate=READY), (ReserveVM, "m"), id="a machine is ready"),
+        pytest.param(state(candidate=READY, certain=False), FindVMs, id="another may be its own already"),
+        pytest.param(state(), (CreateVM, "PoolEmpty"), id="none is ready"),
         pytest.param(state(pool=FAIL), ("Failed", "NoCapacity"), id="none is ready, and it is not to wait"),
-        pytest.param(state(pool=QUEUE), Wait, id="none is ready, and it is to wait"),
+        pytest.param(state(pool=QUEUE), JoinWaitQueue, id="none is ready, and it is to wait"),
         pytest.param(state(a_claim(onEmpty="Fail"), pool=QUEUE), ("Failed", "NoCapacity"), id="a claim's wish wins"),
         pytest.param(state(pool=QUEUE, place=3), ("Queued", "Queued"), id="its place in line is said"),
         pytest.param(state(full=True), ("Pending", "PoolFull"), id="the pool may have no more"),
-        pytest.param(state(full=True, candidate=READY), (Take, "m"), id="a full pool has ready machines"),
+        pytest.param(state(full=True, candidate=READY), (ReserveVM, "m"), id="a full pool has ready machines"),
         pytest.param(state(pool=FAIL, full=True), ("Failed", "NoCapacity"), id="and no time to wait for less"),
         pytest.param(state(pool=STILL), ("Pending", "PoolPaused"), id="a paused pool makes none"),
-        pytest.param(state(pool=STILL, candidate=READY), (Take, "m"), id="and gives what is there"),
+        pytest.param(state(pool=STILL, candidate=READY), (ReserveVM, "m"), id="and gives what is there"),
         pytest.param(
             state(a_claim(overrides={"instancetype": "large"}), pool=STILL, candidate=READY),
             ("Pending", "PoolPaused"),
@@ -89,7 +89,7 @@ def kind(step: Step) -> Any:
             ("Failed", "PoolPaused"),
             id="and who is not to wait is told so",
         ),
-        pytest.param(state(a_claim(onEmpty="Queue"), pool=STILL), Wait, id="who waits in line waits there"),
+        pytest.param(state(a_claim(onEmpty="Queue"), pool=STILL), JoinWaitQueue, id="who waits in line waits there"),
         pytest.param(
             state(candidate=READY, over_limit=Failure("QuotaExceeded", "")),
             ("Pending", "QuotaExceeded"),
@@ -105,7 +105,9 @@ def kind(step: Step) -> Any:
             state(trouble=Failure("CreateRefused", "", True)), ("Failed", "CreateRefused"), id="none ever can be made"
         ),
         pytest.param(
-            state(trouble=Failure("CreateRefused", ""), candidate=READY), (Take, "m"), id="but one has become ready"
+            state(trouble=Failure("CreateRefused", ""), candidate=READY),
+            (ReserveVM, "m"),
+            id="but one has become ready",
         ),
         pytest.param(
             state(trouble=Failure("TakeRefused", ""), candidate=READY), ("Pending", "TakeRefused"), id="one was refused"
@@ -128,12 +130,12 @@ def kind(step: Step) -> Any:
         # Overrides
         pytest.param(
             state(a_claim(overrides={"instancetype": "large"}), candidate=READY),
-            (Make, "OverrideMismatch"),
+            (CreateVM, "OverrideMismatch"),
             id="a ready machine that is otherwise is not handed out",
         ),
         pytest.param(
             state(a_claim(annotations={"poolhouse.dev/instance-type": "large"}), candidate=READY, pool=QUEUE),
-            (Make, "OverrideMismatch"),
+            (CreateVM, "OverrideMismatch"),
             id="nor by annotation, nor where it could wait",
         ),
         pytest.param(
@@ -145,20 +147,20 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}])),
-            (Make, "OverrideMismatch"),
+            (CreateVM, "OverrideMismatch"),
             id="no machine is ready in the placement",
         ),
         pytest.param(
             state(
                 a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}]), candidate=READY
             ),
-            (Take, "m"),
+            (ReserveVM, "m"),
             id="one is ready in the placement",
         ),
         # Too late
         pytest.param(
             state(a_claim(creationTimestamp=ago(320)), candidate=READY),
-            (Take, "m"),
+            (ReserveVM, "m"),
             id="late, and one is ready all the same",
         ),
         pytest.param(
@@ -186,7 +188,7 @@ def kind(step: Step) -> Any:
             id="late, since the pool is paused",
         ),
         # The first compare-and-swap was won
-        pytest.param(state(None, taken()), (Check, "m"), id="it runs: it is checked before anything is said"),
+        pytest.param(state(None, taken()), (CheckHealth, "m"), id="it runs: it is checked before anything is said"),
         pytest.param(
             state(None, taken(), health=HEALTHY), ("Ready", "MachineBound"), id="well: bound and Ready in one"
         ),
@@ -230,19 +232,19 @@ def kind(step: Step) -> Any:
             ("Bound", "MachineBound"),
             id="or somebody has written another one into it",
         ),
-        pytest.param(state(None, taken("m", Warm.READY)), (End, "m"), id="ready with a claim: nobody's"),
-        pytest.param(state(None, taken(deleting=True), candidate=READY), (Take, "m"), id="one that goes is none"),
+        pytest.param(state(None, taken("m", Warm.READY)), (DeleteVM, "m"), id="ready with a claim: nobody's"),
+        pytest.param(state(None, taken(deleting=True), candidate=READY), (ReserveVM, "m"), id="one that goes is none"),
         # The second one too
-        pytest.param(state(a_claim(status=bound("m")), taken()), (Check, "m"), id="it runs: it is checked"),
-        pytest.param(state(a_claim(status=bound("m")), taken(), health=HEALTHY), (HandOver, "m"), id="it is well"),
+        pytest.param(state(a_claim(status=bound("m")), taken()), (CheckHealth, "m"), id="it runs: it is checked"),
+        pytest.param(state(a_claim(status=bound("m")), taken(), health=HEALTHY), (HandOverVM, "m"), id="it is well"),
         pytest.param(
             state(a_claim(status=bound("m"), personalization=WISH), taken(), health=HEALTHY),
-            (Grant, "m"),
+            (PersonalizeVM, "m"),
             id="well, and to be made its claimant's own before it is handed over",
         ),
         pytest.param(
             state(a_claim(status=bound("m"), personalization=WISH), taken(), health=HEALTHY, refused=()),
-            (HandOver, "m"),
+            (HandOverVM, "m"),
             id="which was done",
         ),
         pytest.param(
@@ -252,12 +254,12 @@ def kind(step: Step) -> Any:
                 health=HEALTHY,
                 refused=(Failure("GuestNotTold", "it has no agent"),),
             ),
-            (HandOver, "m"),
+            (HandOverVM, "m"),
             id="or could not be done",
         ),
         pytest.param(
             state(a_claim(status=bound("m"), personalization=WISH), taken("m", Warm.IN_USE)),
-            (Grant, "m"),
+            (PersonalizeVM, "m"),
             id="killed between the hand-over and the word of it: granted again, to know what to say",
         ),
         pytest.param(
@@ -265,9 +267,9 @@ def kind(step: Step) -> Any:
             ("Ready", ""),
             id="and said",
         ),
-        pytest.param(state(a_claim(status=bound("m")), taken(), health=SICK), Rest, id="not well yet"),
+        pytest.param(state(a_claim(status=bound("m")), taken(), health=SICK), Requeue, id="not well yet"),
         pytest.param(
-            state(a_claim(status=bound("m", seconds=20)), taken(), health=SICK), (End, "m"), id="not well in time"
+            state(a_claim(status=bound("m", seconds=20)), taken(), health=SICK), (DeleteVM, "m"), id="not well in time"
         ),
         pytest.param(
             state(a_claim(status=bound("m", seconds=20)), taken(), health=BLIND),
@@ -275,43 +277,45 @@ def kind(step: Step) -> Any:
             id="it may be well",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", seconds=1000)), taken(), health=BLIND), (End, "m"), id="but not for ever"
+            state(a_claim(status=bound("m", seconds=1000)), taken(), health=BLIND),
+            (DeleteVM, "m"),
+            id="but not for ever",
         ),
         pytest.param(
             state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused")),
-            (Mark, "m"),
+            (MarkActivated, "m"),
             id="before it is woken it is marked",
         ),
         pytest.param(
             state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused", activated=True)),
-            (Wake, "m"),
+            (ActivateVM, "m"),
             id="then woken",
         ),
         pytest.param(
             state(
                 a_claim(status=bound("m", "Resumed")),
                 taken(guest=PAUSED, standby="Paused", activated=True),
-                marks=Marks(awake=NOW),
+                marks=Timeline(awake=NOW),
             ),
-            (Check, "m"),
+            (CheckHealth, "m"),
             id="and not woken twice at once",
         ),
         pytest.param(
             state(
                 a_claim(status=bound("m", "Started")),
                 taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
-                marks=Marks(awake=NOW - timedelta(seconds=2)),
+                marks=Timeline(awake=NOW - timedelta(seconds=2)),
             ),
-            (Wake, "m"),
+            (ActivateVM, "m"),
             id="but once more if it did not hear",
         ),
         pytest.param(
             state(
                 a_claim(status=bound("m", "Started")),
                 taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
-                marks=Marks(awake=NOW + timedelta(hours=1)),
+                marks=Timeline(awake=NOW + timedelta(hours=1)),
             ),
-            (Wake, "m"),
+            (ActivateVM, "m"),
             id="also where the clock was set back since",
         ),
         pytest.param(
@@ -321,21 +325,23 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(status=SERVED), taken("m", Warm.IN_USE, owner=a_pool().owner)),
-            (HandOver, "m"),
+            (HandOverVM, "m"),
             id="somebody wrote its owner references",
         ),
         pytest.param(
-            state(a_claim(status=bound("m")), taken("m"), taken("other")), (End, "other"), id="one too many is ended"
+            state(a_claim(status=bound("m")), taken("m"), taken("other")),
+            (DeleteVM, "other"),
+            id="one too many is ended",
         ),
         # It is Ready, and its machine does not say so yet: killed between the two writes
-        pytest.param(state(a_claim(status=SERVED), taken()), (HandOver, "m"), id="served: the label follows"),
+        pytest.param(state(a_claim(status=SERVED), taken()), (HandOverVM, "m"), id="served: the label follows"),
         pytest.param(
             state(a_claim(status=SERVED), taken(guest=None), health=SICK, certain=False),
-            (HandOver, "m"),
+            (HandOverVM, "m"),
             id="also where it fails now: its user may be in it",
         ),
         pytest.param(
-            state(a_claim(status=SERVED), taken("m"), taken("other")), (End, "other"), id="served with one of two"
+            state(a_claim(status=SERVED), taken("m"), taken("other")), (DeleteVM, "other"), id="served with one of two"
         ),
         pytest.param(
             state(a_claim(status=SERVED), certain=True), ("Failed", "MachineLost"), id="served, and it is gone"
@@ -344,7 +350,7 @@ def kind(step: Step) -> Any:
             state(a_claim(status=SERVED, release=True), taken()), ("Releasing", "MachineBound"), id="served, and over"
         ),
         # Its machine is lost before it is handed over
-        pytest.param(state(a_claim(status=bound("m")), certain=False), Look, id="not seen: it is looked for"),
+        pytest.param(state(a_claim(status=bound("m")), certain=False), FindVMs, id="not seen: it is looked for"),
         pytest.param(state(a_claim(status=bound("m"))), ("Pending", "ActivationFailed"), id="one more try"),
         pytest.param(
             state(a_claim(status=bound("m")), taken(deleting=True)), ("Pending", "ActivationFailed"), id="going"
@@ -370,12 +376,12 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             state(a_claim(status=bound("m", phase="Releasing"), release=True), taken("m", Warm.IN_USE)),
-            (End, "m"),
+            (DeleteVM, "m"),
             id="its machine is deleted",
         ),
         pytest.param(
             state(a_claim(status=bound("m", phase="Releasing"), release=True), taken(deleting=True)),
-            Rest,
+            Requeue,
             id="until it is gone",
         ),
         pytest.param(
@@ -394,19 +400,23 @@ def kind(step: Step) -> Any:
             id="also while it wakes up",
         ),
         *(
-            pytest.param(state(a_claim(status=bound("m", phase=phase)), taken()), (End, "m"), id=f"{phase}: nothing")
+            pytest.param(
+                state(a_claim(status=bound("m", phase=phase)), taken()), (DeleteVM, "m"), id=f"{phase}: nothing"
+            )
             for phase in ("Failed", "Expired", "Released")
         ),
-        pytest.param(state(a_claim(status=bound("m", phase="Failed"))), Rest, id="over is over"),
+        pytest.param(state(a_claim(status=bound("m", phase="Failed"))), Requeue, id="over is over"),
         pytest.param(
-            state(a_claim(status=bound("m"), deletionTimestamp=ago(1)), taken()), (End, "m"), id="its claim is deleted"
+            state(a_claim(status=bound("m"), deletionTimestamp=ago(1)), taken()),
+            (DeleteVM, "m"),
+            id="its claim is deleted",
         ),
         pytest.param(
-            state(a_claim(deletionTimestamp=ago(1)), candidate=READY), Rest, id="a claim that goes gets nothing"
+            state(a_claim(deletionTimestamp=ago(1)), candidate=READY), Requeue, id="a claim that goes gets nothing"
         ),
     ],
 )
-def test_next_step(found: State, expected: Any) -> None:
+def test_next_step(found: ClaimSnapshot, expected: Any) -> None:
     assert kind(plan(found, NOW)) == expected
 
 
@@ -424,30 +434,30 @@ def test_while_it_is_waited_for_it_is_said_why(seconds: float, health: Health, r
     c = a_claim(status=bound("m", "Started", seconds=seconds, conditions=[activating]))
     step = plan(state(c, taken(activated=True), health=health), NOW)
     if ready is None:
-        assert isinstance(step, Rest)
+        assert isinstance(step, Requeue)
         return
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     assert step.news is None
     [told] = [c for c in step.status.conditions if c.type == "Ready"]
     assert (told.status, f"{told.reason}: {told.message}") == ("False", ready)
     again = state(replace(c, status=step.status), taken(activated=True), health=replace(health, message="still not"))
-    assert isinstance(plan(again, NOW), Rest)
+    assert isinstance(plan(again, NOW), Requeue)
     other = state(replace(c, status=step.status), taken(activated=True), health=Health("Failed", "NoAnswer", "none"))
-    assert isinstance(plan(other, NOW), Say)
+    assert isinstance(plan(other, NOW), UpdateStatus)
 
 
 def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     """Or a line of a thousand would write a thousand statuses for each that is served."""
     before = plan(state(pool=QUEUE, place=30), NOW)
-    assert isinstance(before, Say)
+    assert isinstance(before, UpdateStatus)
     c = replace(a_claim(), status=before.status)
-    moved = state(c, pool=QUEUE, place=29, marks=Marks(placed=NOW - timedelta(seconds=3)))
-    assert plan(moved, NOW) == Rest(26)
-    assert isinstance(plan(moved, NOW + timedelta(seconds=27)), Say)
-    later = replace(moved, marks=Marks(placed=NOW + timedelta(hours=1)))
-    assert isinstance(plan(later, NOW), Say), "the clock was set back since"
-    still = state(c, pool=QUEUE, place=30, marks=Marks(placed=NOW - timedelta(seconds=60)))
-    assert plan(still, NOW) == Rest(30), "and nothing at rest, nor is it looked at all the time"
+    moved = state(c, pool=QUEUE, place=29, marks=Timeline(placed=NOW - timedelta(seconds=3)))
+    assert plan(moved, NOW) == Requeue(26)
+    assert isinstance(plan(moved, NOW + timedelta(seconds=27)), UpdateStatus)
+    later = replace(moved, marks=Timeline(placed=NOW + timedelta(hours=1)))
+    assert isinstance(plan(later, NOW), UpdateStatus), "the clock was set back since"
+    still = state(c, pool=QUEUE, place=30, marks=Timeline(placed=NOW - timedelta(seconds=60)))
+    assert plan(still, NOW) == Requeue(30), "and nothing at rest, nor is it looked at all the time"
 
 
 @pytest.mark.parametrize(
@@ -464,35 +474,35 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
 def test_what_a_line_costs_does_not_grow_with_it(place: int, waiting: int, seconds: float) -> None:
     found = state(a_claim(bindTimeoutSeconds=292), pool=QUEUE, place=place, waiting=waiting)
     said = plan(found, NOW)
-    assert isinstance(said, Say)
-    assert plan(replace(found, claim=replace(found.claim, status=said.status)), NOW) == Rest(seconds)
+    assert isinstance(said, UpdateStatus)
+    assert plan(replace(found, claim=replace(found.claim, status=said.status)), NOW) == Requeue(seconds)
 
 
 def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and_one_after() -> None:
     """And whoever is killed between any two of them leaves what the next one goes on from: each step is decided from
     what is written down, and nothing else."""
     found = state(candidate=READY)
-    assert kind(plan(found, NOW)) == (Take, "m")
+    assert kind(plan(found, NOW)) == (ReserveVM, "m")
     found = replace(found, candidate=None, machines=(taken(),))
-    assert kind(plan(found, NOW)) == (Check, "m")
+    assert kind(plan(found, NOW)) == (CheckHealth, "m")
     step = plan(replace(found, health=HEALTHY), NOW)
     assert kind(step) == ("Ready", "MachineBound")
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     assert step.status.vm_ref is not None
     assert {c.type: c.status for c in step.status.conditions} == {"Bound": "True", "Ready": "True"}
     assert (step.status.addresses, step.status.attempts, step.status.launch_type) == (("10.0.0.1",), 1, "Warm")
     found = replace(found, claim=replace(found.claim, status=step.status))
-    assert kind(plan(found, NOW)) == (HandOver, "m")
+    assert kind(plan(found, NOW)) == (HandOverVM, "m")
     found = replace(found, machines=(taken("m", Warm.IN_USE),))
-    assert plan(found, NOW + timedelta(seconds=1)) == Rest(None), "nothing more is written"
+    assert plan(found, NOW + timedelta(seconds=1)) == Requeue(None), "nothing more is written"
 
 
 def test_timings_add_up() -> None:
-    marks = Marks(
+    marks = Timeline(
         seen=NOW, popped=NOW + timedelta(milliseconds=2), taken=NOW + timedelta(milliseconds=9), bound=None, awake=None
     )
     step = plan(state(None, taken(), health=HEALTHY, marks=marks), NOW + timedelta(milliseconds=10))
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     timings = step.status.timings
     assert timings is not None
     said = (timings.queued_ms, timings.bind_ms, timings.activate_ms, timings.check_ms)
@@ -507,9 +517,9 @@ def test_what_is_said_twice_is_written_once() -> None:
         state(a_claim(status=bound("m")), taken("m", Warm.IN_USE, activated=True)),
     ):
         step = plan(found, NOW)
-        assert isinstance(step, Say)
+        assert isinstance(step, UpdateStatus)
         again = replace(found, claim=replace(found.claim, status=step.status))
-        assert isinstance(plan(again, NOW + timedelta(seconds=1)), Rest)
+        assert isinstance(plan(again, NOW + timedelta(seconds=1)), Requeue)
 
 
 def test_the_name_of_a_machine_follows_from_the_claim() -> None:
@@ -526,7 +536,7 @@ def test_the_name_of_a_machine_follows_from_the_claim() -> None:
 def test_a_machine_whose_pool_is_gone_is_referred_to_as_what_it_is(uid: str, refers: str) -> None:
     """The pool can be deleted between the two compare-and-swaps."""
     step = plan(state(None, taken(uid), absent=None), NOW)
-    assert isinstance(step, Say)
+    assert isinstance(step, UpdateStatus)
     assert {"instanceRef", "vmRef"} & step.status.json().keys() == {refers}
 
 
@@ -534,4 +544,4 @@ def test_a_second_attempt_has_as_long_as_the_first() -> None:
     """A machine that took its 15 minutes to fail does not make its claim late."""
     condition = {"type": "Bound", "status": "False", "reason": "ActivationFailed", "lastTransitionTime": text(NOW)}
     c = a_claim(creationTimestamp=ago(3600), status={"phase": "Pending", "attempts": 1, "conditions": [condition]})
-    assert kind(plan(state(c, candidate=READY), NOW)) == (Take, "m")
+    assert kind(plan(state(c, candidate=READY), NOW)) == (ReserveVM, "m")

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from controllers.warmpool.apply import AWAY, refused
-from controllers.warmpool.ec2 import cloud
-from controllers.warmpool.ec2.cloud import Aws, Cloud
-from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.ec2 import client
+from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
+from controllers.warmpool.ec2.settings import EC2Settings
 from runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unreachable
 
 Asked = dict[str, str]
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def wire() -> Iterator[tuple[Aws, Callable[..., Ec2]]]:
+def wire() -> Iterator[tuple[Boto3EC2Client, Callable[..., Ec2]]]:
     with pytest.MonkeyPatch.context() as patch:
         for key, value in (("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")):
             patch.setenv(key, value)
@@ -79,7 +79,7 @@ def wire() -> Iterator[tuple[Aws, Callable[..., Ec2]]]:
             return handler.ec2
 
         try:
-            yield Aws(Terms("us-east-1", f"http://127.0.0.1:{server.server_port}")), answers
+            yield Boto3EC2Client(EC2Settings("us-east-1", f"http://127.0.0.1:{server.server_port}")), answers
         finally:
             server.shutdown()
             server.server_close()
@@ -120,8 +120,8 @@ async def test_a_refusal_comes_as_what_it_means(wire: Any, status: int, code: st
     answers((status, refusal(code)))
     with pytest.raises(kind, match=f"{code}: said EC2") as raised:
         await aws.terminate("i-1")
-    assert (refused(raised.value).reason == "CapacityExhausted") is (code in cloud.CAPACITY)
-    assert isinstance(raised.value, AWAY) is (code in cloud.THROTTLED)
+    assert (refused(raised.value).reason == "CapacityExhausted") is (code in client.CAPACITY)
+    assert isinstance(raised.value, AWAY) is (code in client.THROTTLED)
 
 
 @pytest.mark.parametrize("answer", [None, (502, "<html>a proxy</html>")])
@@ -137,7 +137,7 @@ async def test_without_credentials_ec2_cannot_be_asked(monkeypatch: pytest.Monke
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    aws: Cloud = Aws(Terms("us-east-1", "http://127.0.0.1:9"))
+    aws: EC2Client = Boto3EC2Client(EC2Settings("us-east-1", "http://127.0.0.1:9"))
     with pytest.raises(Forbidden, match="credentials"):
         await aws.describe({})
 
@@ -147,7 +147,7 @@ async def test_where_nobody_listens_there_is_no_answer(monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     with pytest.raises(Unreachable):
-        await Aws(Terms("us-east-1", "http://127.0.0.1:9")).describe({})
+        await Boto3EC2Client(EC2Settings("us-east-1", "http://127.0.0.1:9")).describe({})
 
 
 def test_what_boto3_takes_for_too_many_requests_is_that_to_us_too() -> None:
@@ -158,4 +158,4 @@ def test_what_boto3_takes_for_too_many_requests_is_that_to_us_too() -> None:
         "TransactionInProgressException",
         "LimitExceededException",
     }
-    assert set(ThrottledRetryableChecker._THROTTLED_ERROR_CODES) - of_other_services <= cloud.THROTTLED
+    assert set(ThrottledRetryableChecker._THROTTLED_ERROR_CODES) - of_other_services <= client.THROTTLED

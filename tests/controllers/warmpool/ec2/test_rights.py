@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from controllers.warmpool.ec2 import cloud
+from controllers.warmpool.ec2 import client
 from controllers.warmpool.ec2.tags import CLUSTER
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ def many(value: str | list[str]) -> list[str]:
 
 def called() -> Iterator[str]:
     """Methods of boto3's client, `run_instances`, and what it pages through."""
-    for node in ast.walk(ast.parse(Path(cloud.__file__).read_text())):
+    for node in ast.walk(ast.parse(Path(client.__file__).read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if ast.unparse(node.func.value) != "self._ec2":
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.ec2.settings import Terms, terms
+from controllers.warmpool.ec2.settings import EC2Settings, read_settings
 
 
 @pytest.mark.parametrize(
@@ -12,16 +12,16 @@ from controllers.warmpool.ec2.settings import Terms, terms
     [
         pytest.param({}, None, id="off by default"),
         pytest.param({"REGION": ""}, None, id="an empty region is none"),
-        pytest.param({"REGION": "us-west-2"}, Terms("us-west-2"), id="a region is enough"),
+        pytest.param({"REGION": "us-west-2"}, EC2Settings("us-west-2"), id="a region is enough"),
         pytest.param(
             {"REGION": "us-gov-east-1", "ENDPOINT": "http://127.0.0.1:5000", "SUBNET": "s", "PERIOD_SECONDS": "0.5"},
-            Terms("us-gov-east-1", "http://127.0.0.1:5000", "s", 0.5),
+            EC2Settings("us-gov-east-1", "http://127.0.0.1:5000", "s", 0.5),
             id="everything",
         ),
     ],
 )
-def test_settings_are_read(environment: dict[str, str], found: Terms | None) -> None:
-    assert terms({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()}) == found
+def test_settings_are_read(environment: dict[str, str], found: EC2Settings | None) -> None:
+    assert read_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()}) == found
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_settings_are_read(environment: dict[str, str], found: Terms | None) -> 
 )
 def test_what_cannot_be_ends_the_process_with_the_variables_name(environment: dict[str, str], blamed: str) -> None:
     with pytest.raises(ValueError, match=f"POOLHOUSE_EC2_{blamed}: "):
-        terms({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()})
+        read_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()})

@@ -12,10 +12,10 @@ from typing import Any
 from controllers.warmpool.audit_log import note
 from controllers.warmpool.backends import HEALTHY, Change, Health, Lost, Order, Unsure, legal
 from controllers.warmpool.ec2 import tags
-from controllers.warmpool.ec2.agent import Agents, Application, Place
-from controllers.warmpool.ec2.cloud import Cloud
-from controllers.warmpool.ec2.settings import SUBNET, Terms
-from controllers.warmpool.ec2.shown import Shown
+from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
+from controllers.warmpool.ec2.client import EC2Client
+from controllers.warmpool.ec2.instance_cache import InstanceCache
+from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
 from controllers.warmpool.warm_vm import Machine, Standby
 from kinds import meta
 from kinds.warm import Warm
@@ -32,15 +32,15 @@ DEDICATED = "mac"
 """types that run on dedicated hosts only"""
 
 
-class Instances:
+class EC2Backend:
     """`cluster` tells our instances from those of another cluster in the same account."""
 
     def __init__(
         self,
-        cloud: Cloud,
-        agents: Agents,
-        shown: Shown,
-        terms: Terms,
+        cloud: EC2Client,
+        agents: AgentClient,
+        shown: InstanceCache,
+        terms: EC2Settings,
         cluster: Callable[[], Awaitable[str]],
         now: Callable[[], datetime],
     ) -> None:
@@ -102,7 +102,7 @@ class Instances:
             return Health("Failed", "NotRunning", "it does not run")
         if not run.running:
             return Health("Failed", "NotRunning", "it is starting")
-        place = Place.read(machine.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
+        place = AgentEndpoint.read(machine.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
         if place is None:
             return HEALTHY
         if machine.state is not Warm.ALLOCATING or not place.grpc:
@@ -145,7 +145,7 @@ class Instances:
         run = self._shown.guests.get(live.key)
         if live.state not in (Warm.ALLOCATING, Warm.IN_USE, Warm.TERMINATING) or run is None:
             return
-        place = Place.read(live.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
+        place = AgentEndpoint.read(live.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
         if place is not None and place.grpc:
             await self._agents.terminate(place, LAST_WORD_SECONDS)
 
@@ -181,7 +181,7 @@ def _same(live: Machine, known: Machine) -> bool:
     return (live.resource_version, live.claim_uid, live.owner) == (known.resource_version, known.claim_uid, known.owner)
 
 
-def _wanted(order: Order, terms: Terms) -> Json:
+def _wanted(order: Order, terms: EC2Settings) -> Json:
     """The parameters of RunInstances."""
     template = order.template
     subnet = str(order.placement.get("name") or "")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from controllers.warmpool.audit_log import note
 from controllers.warmpool.backends import Change, Lost, Unsure
-from controllers.warmpool.ec2.cloud import Cloud
-from controllers.warmpool.ec2.instances import Instances
-from controllers.warmpool.ec2.shown import Shown
+from controllers.warmpool.ec2.backend import EC2Backend
+from controllers.warmpool.ec2.client import EC2Client
+from controllers.warmpool.ec2.instance_cache import InstanceCache
 from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES
 from controllers.warmpool.warm_pool import POOLS
 from controllers.warmpool.warm_vm import NOBODY, POOL_KIND, Machine
@@ -34,10 +34,10 @@ PAUSES = Backoff(base_seconds=1, cap_seconds=60)
 
 
 @dataclass
-class Scan:
-    cloud: Cloud
-    shown: Shown
-    instances: Instances
+class EC2Poller:
+    cloud: EC2Client
+    shown: InstanceCache
+    instances: EC2Backend
     api: Api
     cluster: Callable[[], Awaitable[str]]
     policy: Callable[[str], str | None]

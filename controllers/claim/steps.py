@@ -11,7 +11,7 @@ from kinds.claim import ClaimStatus
 
 
 @dataclass(frozen=True)
-class News:
+class ClaimEvent:
     """What people are told by an event."""
 
     reason: str
@@ -20,19 +20,19 @@ class News:
 
 
 @dataclass(frozen=True)
-class Look:
+class FindVMs:
     """Ask the API, and not the store, which machines are the claim's."""
 
 
 @dataclass(frozen=True)
-class Take:
+class ReserveVM:
     """The first compare-and-swap: give the machine to the claim, or learn that somebody was first."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class Make:
+class CreateVM:
     """Create a machine for the claim, as its pool's and its overrides say."""
 
     pool: Pool
@@ -42,50 +42,50 @@ class Make:
 
 
 @dataclass(frozen=True)
-class Say:
+class UpdateStatus:
     """Write the claim's status. With a machine in it that was not there before, this is the second compare-and-swap."""
 
     status: ClaimStatus
-    news: News | None = None
+    news: ClaimEvent | None = None
 
 
 @dataclass(frozen=True)
-class Mark:
+class MarkActivated:
     """Write down that the machine is about to be woken: from here on it is never anybody else's."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class Wake:
+class ActivateVM:
     """Unpause or start it."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckHealth:
     """Ask whether it is well."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class Grant:
+class PersonalizeVM:
     """Make it the claimant's own, as far as it can be."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class HandOver:
+class HandOverVM:
     """It is in use from now on."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class End:
+class DeleteVM:
     """Delete the machine."""
 
     machine: Machine
@@ -93,15 +93,28 @@ class End:
 
 
 @dataclass(frozen=True)
-class Wait:
+class JoinWaitQueue:
     """Get in line."""
 
 
 @dataclass(frozen=True)
-class Rest:
+class Requeue:
     """Nothing to do before something changes, or before so many seconds have passed."""
 
     seconds: float | None = None
 
 
-Step = Look | Take | Make | Say | Mark | Wake | Check | Grant | HandOver | End | Wait | Rest
+Step = (
+    FindVMs
+    | ReserveVM
+    | CreateVM
+    | UpdateStatus
+    | MarkActivated
+    | ActivateVM
+    | CheckHealth
+    | PersonalizeVM
+    | HandOverVM
+    | DeleteVM
+    | JoinWaitQueue
+    | Requeue
+)

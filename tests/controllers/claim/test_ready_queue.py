@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.shelf import Kin, Shelves
+from controllers.claim.ready_queue import ReadyQueues, Variant
 from controllers.warmpool.vmi import PAUSED_BY_US
 from controllers.warmpool.warm_vm import NOBODY, POOL_KIND, Machine, Owner
 from kinds.warm import Warm
@@ -22,15 +22,15 @@ def machine(name: str, pool: str = "p", **facts: Any) -> Machine:
     return Machine("ns", name, f"uid-{name}", **{"state": Warm.READY, "guest": guest, **home, **facts})
 
 
-def stocked(*machines: Machine) -> Shelves:
-    shelves = Shelves()
+def stocked(*machines: Machine) -> ReadyQueues:
+    shelves = ReadyQueues()
     for m in machines:
         shelves.changed(None, m)
     return shelves
 
 
-def offered(shelves: Shelves, placement: str = "") -> list[str]:
-    def does(kin: Kin) -> bool:
+def offered(shelves: ReadyQueues, placement: str = "") -> list[str]:
+    def does(kin: Variant) -> bool:
         return placement in ("", kin.placement)
 
     return [name for _, name in shelves.of("p").candidates(lambda kin: kin.template_hash == "new", does)]
@@ -87,7 +87,7 @@ def test_what_was_not_given_away_is_offered_again() -> None:
 
 def test_it_says_when_there_is_one_more() -> None:
     one = machine("one")
-    shelves = Shelves()
+    shelves = ReadyQueues()
     unready = replace(one, state=Warm.PROVISIONING)
     assert not shelves.changed(None, unready)
     assert shelves.changed(unready, one)
@@ -111,7 +111,7 @@ def test_a_machine_that_changes_its_tier_moves_there() -> None:
     shelves = stocked(one, two)
     shelves.changed(one, machine("one"))
     assert sorted(offered(shelves)) == ["one", "two"]
-    assert len(list(islice(shelves.of("p").candidates(lambda kin: isinstance(kin, Kin)), 5))) == 2
+    assert len(list(islice(shelves.of("p").candidates(lambda kin: isinstance(kin, Variant)), 5))) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from apimachinery.unstructured import entries
-from controllers.claim.state import Failure
+from controllers.claim.snapshot import Failure
 from controllers.warmpool.ec2.tags import OURS
 from controllers.warmpool.ssh_keys import wants_key
 from kinds import meta

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from controllers.claim.state import State, moment
+from controllers.claim.snapshot import ClaimSnapshot, moment
 
 WARNED = 0.1
 """People are told when this part of the time is left."""
@@ -16,12 +16,12 @@ WARNED = 0.1
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-def granted(s: State, bound_at: datetime) -> datetime | None:
+def granted(s: ClaimSnapshot, bound_at: datetime) -> datetime | None:
     """The end of what is bound at this moment; None for never."""
     return _none(min(_wished(s, bound_at), _limit(s, bound_at)))
 
 
-def expires_at(s: State) -> datetime | None:
+def expires_at(s: ClaimSnapshot) -> datetime | None:
     """As it was granted, or as the spec says since, if that was changed: it is told by its generation, as nothing else
     of it can be changed while there is a machine to keep. The pool's limit holds for what is longer than before, and a
     pool that is gone has none."""
@@ -34,25 +34,25 @@ def expires_at(s: State) -> datetime | None:
     return _none(min(_wished(s, bound_at), max(_limit(s, bound_at), known)))
 
 
-def warn_at(s: State) -> datetime | None:
+def warn_at(s: ClaimSnapshot) -> datetime | None:
     end = expires_at(s)
     return end - (end - moment(s.claim.status.bound_at)) * WARNED if end is not None else None
 
 
-def next_moment(s: State, now: datetime) -> float | None:
+def next_moment(s: ClaimSnapshot, now: datetime) -> float | None:
     """Seconds until time alone changes something."""
     ahead = [(each - now).total_seconds() for each in (warn_at(s), expires_at(s)) if each is not None and each > now]
     return min(ahead, default=None)
 
 
-def _wished(s: State, bound_at: datetime) -> datetime:
+def _wished(s: ClaimSnapshot, bound_at: datetime) -> datetime:
     own = s.claim.spec.ttl_seconds
     if own is None and s.pool is not None:
         own = s.pool.spec.claim_policy.default_ttl_seconds
     return _after(bound_at, own)
 
 
-def _limit(s: State, bound_at: datetime) -> datetime:
+def _limit(s: ClaimSnapshot, bound_at: datetime) -> datetime:
     return _after(bound_at, s.pool.spec.claim_policy.max_ttl_seconds if s.pool is not None else None)
 
 

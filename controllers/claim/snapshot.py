@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 CLAIMS = Resource("poolhouse.dev", "v1alpha1", "virtualmachineclaims", CLAIM_KIND)
 
-OVER = frozenset({"Released", "Expired", "Failed"})
+FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
 """Phases that a claim never leaves."""
 
 BIND_SECONDS = 300.0
@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def over(self) -> bool:
-        return self.status.phase in OVER
+        return self.status.phase in FINISHED_PHASES
 
     @property
     def vm_uid(self) -> str:
@@ -74,7 +74,7 @@ class Claim:
         return wanted(self.spec.overrides, self.annotations)
 
 
-def claim(document: Json) -> Claim:
+def read_claim(document: Json) -> Claim:
     """The view of a VirtualMachineClaim."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -119,7 +119,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Timeline:
     """When this process saw what of the claim. What another process saw is not known, and not measured."""
 
     seen: datetime | None = None
@@ -135,7 +135,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class State:
+class ClaimSnapshot:
     claim: Claim
     pool: Pool | None = None
     """the one that serves it"""
@@ -163,7 +163,7 @@ class State:
     """what the claim wishes of its machine and did not get; None where that was not tried, or by another process"""
     ended: Failure | None = None
     """why the machine that it had was ended, where we did it"""
-    marks: Marks = Marks()
+    marks: Timeline = Timeline()
 
     @property
     def mine(self) -> Machine | None:

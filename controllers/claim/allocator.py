@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from controllers.claim.state import Claim, Failure
+from controllers.claim.snapshot import Claim, Failure
 from controllers.warmpool.warm_pool import Misfit, Pool, elected
 
 
-def chosen(claim: Claim, pools: Collection[Pool | Misfit]) -> Pool | Failure:
+def select_pool(claim: Claim, pools: Collection[Pool | Misfit]) -> Pool | Failure:
     """The one that it names, else the default of its namespace. `pools` are those of the namespace."""
     name, namespace = claim.spec.pool_name, claim.namespace
     if not name:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from controllers.warmpool.ec2.settings import Terms
+from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import written
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled, Unavailable, Unreachable
 
@@ -71,7 +71,7 @@ RIGHTS = {
 PAUSE_SECONDS = 5.0
 
 
-class Cloud(Protocol):
+class EC2Client(Protocol):
     """What is asked of EC2. Raises what the API server's client raises, in the same sense."""
 
     async def run(self, wanted: Json) -> Json: ...
@@ -80,8 +80,8 @@ class Cloud(Protocol):
     async def terminate(self, instance_id: str) -> None: ...
 
 
-class Aws:
-    def __init__(self, terms: Terms) -> None:
+class Boto3EC2Client:
+    def __init__(self, terms: EC2Settings) -> None:
         import boto3
         from botocore.config import Config
 

@@ -19,7 +19,7 @@ from runtime.resource import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
+class Variant:
     """What machines have in common that may be given away one for the other."""
 
     standby: Standby
@@ -31,33 +31,33 @@ Heap = list[tuple[float, str]]
 """ranks and UIDs. The rank is a hash of the UID: among equals, as good as chance, and the same whoever asks again"""
 
 
-def spare(m: Machine) -> bool:
+def is_unclaimed(m: Machine) -> bool:
     """Whether it is its pool's to give away, as far as it says itself."""
     waits = m.state is Warm.READY and not (m.claim_uid or m.deleting or m.orphaned)
     return waits and m.owned_by(m.pool_uid)
 
 
 @dataclass
-class Shelf:
+class ReadyQueue:
     """Machines of one pool that can be given away now."""
 
-    _heaps: dict[Kin, Heap] = field(default_factory=dict)
+    _heaps: dict[Variant, Heap] = field(default_factory=dict)
     """what is not offered any more stays in its heap until it comes up"""
-    _heaped: set[tuple[Kin, str]] = field(default_factory=set)
+    _heaped: set[tuple[Variant, str]] = field(default_factory=set)
     """what is in them: a machine that comes and goes is there once"""
-    _offered: dict[str, tuple[Kin, Key]] = field(default_factory=dict)
-    _numbers: Counter[Kin] = field(default_factory=Counter)
+    _offered: dict[str, tuple[Variant, Key]] = field(default_factory=dict)
+    _numbers: Counter[Variant] = field(default_factory=Counter)
     """of those that are offered"""
 
     def __len__(self) -> int:
         return len(self._offered)
 
-    def count(self, serves: Callable[[Kin], bool]) -> int:
+    def count(self, serves: Callable[[Variant], bool]) -> int:
         return sum(number for kin, number in self._numbers.items() if serves(kin))
 
     def offer(self, m: Machine) -> None:
         self.withdraw(m.uid)
-        kin = Kin(m.standby, m.placement, m.template_hash)
+        kin = Variant(m.standby, m.placement, m.template_hash)
         self._offered[m.uid] = (kin, m.key)
         self._numbers[kin] += 1
         if (kin, m.uid) not in self._heaped:
@@ -73,19 +73,19 @@ class Shelf:
             del self._numbers[kin]
 
     def candidates(
-        self, current: Callable[[Kin], bool], does: Callable[[Kin], bool] = lambda kin: True
+        self, current: Callable[[Variant], bool], does: Callable[[Variant], bool] = lambda kin: True
     ) -> Generator[Key]:
         """The soonest to be handed over first, of those the ones of today's template, of those by chance."""
 
-        def grade(kin: Kin) -> tuple[int, bool]:
+        def grade(kin: Variant) -> tuple[int, bool]:
             return STANDBYS.index(kin.standby), not current(kin)
 
         wanted = [kin for kin in list(self._heaps) if self._tidy(kin) and does(kin)]
         for _, equals in groupby(sorted(wanted, key=grade), grade):
             yield from self._merged(list(equals))
 
-    def _merged(self, equals: list[Kin]) -> Generator[Key]:
-        passed: list[tuple[Kin, tuple[float, str]]] = []
+    def _merged(self, equals: list[Variant]) -> Generator[Key]:
+        passed: list[tuple[Variant, tuple[float, str]]] = []
         try:
             while heaps := [kin for kin in equals if self._tidy(kin)]:
                 kin = min(heaps, key=lambda each: self._heaps[each][0])
@@ -96,7 +96,7 @@ class Shelf:
             for kin, entry in passed:
                 heapq.heappush(self._heaps.setdefault(kin, []), entry)
 
-    def _tidy(self, kin: Kin) -> bool:
+    def _tidy(self, kin: Variant) -> bool:
         """Whether any is left. What has gone is thrown away where it would be the next."""
         heap = self._heaps.get(kin)
         while heap and self._offered.get(heap[0][1], (None,))[0] != kin:
@@ -106,15 +106,15 @@ class Shelf:
         return bool(heap)
 
 
-class Shelves:
+class ReadyQueues:
     """By UID of the pool."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, ReadyQueue] = {}
         self._taken: set[str] = set()
 
-    def of(self, pool_uid: str) -> Shelf:
-        return self._shelves.get(pool_uid) or Shelf()
+    def of(self, pool_uid: str) -> ReadyQueue:
+        return self._shelves.get(pool_uid) or ReadyQueue()
 
     def reset(self, machines: Iterable[Machine]) -> None:
         """As the stores show them; nothing is being given away."""
@@ -131,14 +131,14 @@ class Shelves:
             self._withdraw(old)
         if new is None:
             return False
-        if not spare(new):
+        if not is_unclaimed(new):
             self._taken.discard(new.uid)
         elif new.uid in self._taken:
             return False
-        if not spare(new) or unwell(new):
+        if not is_unclaimed(new) or unwell(new):
             self._withdraw(new)
             return False
-        shelf = self._shelves.setdefault(new.pool_uid, Shelf())
+        shelf = self._shelves.setdefault(new.pool_uid, ReadyQueue())
         before = len(shelf)
         shelf.offer(new)
         return len(shelf) > before

@@ -22,7 +22,7 @@ Turn = tuple[int, Ticket]
 
 
 @dataclass
-class Line:
+class WaitQueue:
     """Claims that wait for machines of one pool."""
 
     _own: dict[str, list[Ticket]] = field(default_factory=dict)

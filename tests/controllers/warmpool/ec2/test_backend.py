@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from controllers.warmpool.backends import HEALTHY, Change, Health, Illegal, Lost, Unsure
-from controllers.warmpool.ec2.agent import Application, Place
-from controllers.warmpool.ec2.instances import Instances
-from controllers.warmpool.ec2.settings import Terms
-from controllers.warmpool.ec2.shown import SHOWN_SECONDS, Shown
+from controllers.warmpool.ec2.agent import AgentEndpoint, Application
+from controllers.warmpool.ec2.backend import EC2Backend
+from controllers.warmpool.ec2.instance_cache import SHOWN_SECONDS, InstanceCache
+from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner, unfit
 from kinds import meta
 from kinds.warm import Warm
@@ -34,14 +34,14 @@ class Agents:
     launched: list[Application] = field(default_factory=list)
     ended: int = 0
 
-    async def health(self, place: Place, timeout_seconds: float) -> Health:
+    async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
         return self.well
 
-    async def launch(self, place: Place, application: Application, timeout_seconds: float) -> Health:
+    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
         self.launched.append(application)
         return self.well
 
-    async def terminate(self, place: Place, timeout_seconds: float) -> None:
+    async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None:
         self.ended += 1
 
 
@@ -57,9 +57,9 @@ class House:
         async def cluster() -> str:
             return "cluster"
 
-        self.shown = Shown(lambda: self.now)
-        self.instances = Instances(
-            self.cloud, self.agents, self.shown, Terms("r"), cluster, lambda: datetime(2026, 11, 21, tzinfo=UTC)
+        self.shown = InstanceCache(lambda: self.now)
+        self.instances = EC2Backend(
+            self.cloud, self.agents, self.shown, EC2Settings("r"), cluster, lambda: datetime(2026, 11, 21, tzinfo=UTC)
         )
 
     async def ready(self, **given: Any) -> Machine:
@@ -230,13 +230,13 @@ async def test_only_a_claims_application_is_launched_and_ended() -> None:
 @pytest.mark.parametrize(
     ("tag", "place"),
     [
-        ("TCP:22", Place("a", 22)),
-        ("GRPC:8200", Place("a", 8200, grpc=True)),
-        ("GRPC:8200:tls", Place("a", 8200, grpc=True, secure=True)),
+        ("TCP:22", AgentEndpoint("a", 22)),
+        ("GRPC:8200", AgentEndpoint("a", 8200, grpc=True)),
+        ("GRPC:8200:tls", AgentEndpoint("a", 8200, grpc=True, secure=True)),
         ("", None),
         ("UDP:1", None),
         ("TCP:x", None),
     ],
 )
-def test_where_an_agent_answers_is_read_from_a_tag(tag: str, place: Place | None) -> None:
-    assert Place.read(tag, "a") == place
+def test_where_an_agent_answers_is_read_from_a_tag(tag: str, place: AgentEndpoint | None) -> None:
+    assert AgentEndpoint.read(tag, "a") == place

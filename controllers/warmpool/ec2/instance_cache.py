@@ -37,7 +37,7 @@ class _Done:
 
 
 @dataclass
-class Shown:
+class InstanceCache:
     clock: Callable[[], float]
     machines: Store[Machine] = field(default_factory=lambda: Store(INDEXES))
     guests: Store[Guest] = field(default_factory=lambda: Store(GUEST_INDEXES))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from controllers.claim.state import Claim, Failure, Marks
+from controllers.claim.snapshot import Claim, Failure, Timeline
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import Machine
 from runtime.feed import older
@@ -20,7 +20,7 @@ SHOWN_SECONDS = 15.0
 
 
 @dataclass
-class Memory:
+class ClaimRecord:
     certain: bool = False
     """no machine can carry the claim's UID but those that are known"""
     stale: bool = False
@@ -49,7 +49,7 @@ class Memory:
     """the UID of its machine, and what it wishes of it and did not get"""
     ended: Failure | None = None
     """why we ended the machine that it had"""
-    marks: Marks = field(default_factory=Marks)
+    marks: Timeline = field(default_factory=Timeline)
 
     def latest(self, shown: Claim) -> Claim:
         """The claim as the store shows it, or as we know it to be since."""

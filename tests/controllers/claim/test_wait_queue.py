@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from controllers.claim.line import Line
+from controllers.claim.wait_queue import WaitQueue
 
 
-def line(*tickets: str) -> Line:
+def line(*tickets: str) -> WaitQueue:
     """`a1` is requester a's claim of second 1."""
-    found = Line()
+    found = WaitQueue()
     for each in tickets:
         found.join(each[0], each[1:], each)
     return found
@@ -56,7 +56,7 @@ def test_coming_back_gains_nothing_and_joining_twice_is_once() -> None:
 
 
 def test_within_a_second_the_order_is_that_in_which_they_were_seen() -> None:
-    found = Line()
+    found = WaitQueue()
     for uid, seen in (("z", "1"), ("a", "3"), ("m", "2")):
         found.join("who", "12:00:00", uid, seen=seen)
     assert found.first(3) == ["z", "m", "a"]
@@ -69,7 +69,7 @@ def test_one_who_is_not_in_line_would_be_last() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_places_are_the_order_whatever_happened(seed: int) -> None:
     """And the order is what it would be if it were made anew."""
-    chance, found = Random(seed), Line()
+    chance, found = Random(seed), WaitQueue()
     own: dict[str, list[str]] = {}
     served: dict[str, int] = {}
     for number in range(80):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controllers.claim.state import CLAIMS, Claim
+from controllers.claim.snapshot import CLAIMS, Claim
 from controllers.warmpool.backends import Machines, Unsure
 from controllers.warmpool.warm_pool import Misfit, Pool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Machine
@@ -23,7 +23,7 @@ Enqueue = Callable[[Key, float], None]
 
 
 @dataclass
-class Strays:
+class GarbageCollector:
     api: Api
     claims: Store[Claim]
     """indexed `uid`"""

@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from controllers.warmpool.backends import Change
-from controllers.warmpool.ec2.scan import PAUSES, UNSEEN, Scan
+from controllers.warmpool.ec2.poller import PAUSES, UNSEEN, EC2Poller
 from controllers.warmpool.warm_vm import NOBODY
 from kinds.warm import Warm
 from runtime.api import Api
 from runtime.errors import NotFound, Unreachable
 from tests.controllers.warmpool.ec2.cloud import POOL, order
-from tests.controllers.warmpool.ec2.test_instances import CLAIM, TAKEN, House
+from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, House
 
 
 class Pools:
@@ -31,12 +31,12 @@ class Pools:
         return {"metadata": {"uid": self.uids[0]}}
 
 
-def scan(house: House, pools: Pools, *known: str, policy: str = "Delete") -> Scan:
+def scan(house: House, pools: Pools, *known: str, policy: str = "Delete") -> EC2Poller:
     async def cluster() -> str:
         return "cluster"
 
     api = cast(Api, pools)
-    return Scan(
+    return EC2Poller(
         house.cloud,
         house.shown,
         house.instances,

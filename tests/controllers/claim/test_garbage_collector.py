@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.claim.state import Claim, by_uid
-from controllers.claim.strays import LATE_SECONDS, Strays
+from controllers.claim.garbage_collector import LATE_SECONDS, GarbageCollector
+from controllers.claim.snapshot import Claim, by_uid
 from controllers.warmpool.cache import INDEXES
 from controllers.warmpool.warm_pool import Misfit, Pool
 from controllers.warmpool.warm_vm import Machine
@@ -42,7 +42,7 @@ class Holder:
         return True
 
 
-def strays(holder: Holder, *claims: Claim) -> Strays:
+def strays(holder: Holder, *claims: Claim) -> GarbageCollector:
     machines: Store[Machine] = Store(INDEXES)
     machines.put(MACHINE.key, MACHINE)
     known: Store[Claim] = Store({"uid": by_uid})
@@ -52,7 +52,7 @@ def strays(holder: Holder, *claims: Claim) -> Strays:
 
     def enqueue(key: Key, pause: float) -> None: ...
 
-    return Strays(cast(Api, Forgetful()), known, machines, lambda pool: cast(Any, holder), pools, enqueue)
+    return GarbageCollector(cast(Api, Forgetful()), known, machines, lambda pool: cast(Any, holder), pools, enqueue)
 
 
 async def test_a_machine_goes_with_its_claim() -> None:

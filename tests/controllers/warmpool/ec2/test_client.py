@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.warmpool.apply import refused
-from controllers.warmpool.ec2.cloud import CAPACITY, refusal
+from controllers.warmpool.ec2.client import CAPACITY, refusal
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled, Unavailable
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.personal import beyond, labels, personal_template, personalized
-from controllers.claim.state import Failure
+from controllers.claim.personalization import beyond, labels, personal_template, personalized
+from controllers.claim.snapshot import Failure
 from kinds import meta
 from kinds.claim import Personalization
 

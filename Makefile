@@ -70,7 +70,7 @@ $(CONTROL_PLANE): | $(INSTALLED)
 
 # The tiny Linux of the guests. Where it can't be had, it has said so, and simulated guests still run.
 $(GUEST): | $(INSTALLED)
-	@if $(BIN)/python -m local.engine.debian; then touch $@; fi
+	@if $(BIN)/python -m local.engine.qemu.guest_packages; then touch $@; fi
 
 # For the tests of the chart only.
 $(HELM): | $(CONTROL_PLANE)

@@ -28,7 +28,7 @@ from controllers.policy.board import Board
 from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
 from kinds.meta import MIGRATION_POLICY
 from kinds.precedence import Contender
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import AlreadyExists, Api
 
 Json = dict[str, Any]
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=10, help="seconds to count writes in")
     options = parser.parse_args()
     with cluster(options.kubeconfig) as kubeconfig:
-        theirs = options.controllers or Places(kubeconfig.parent).kubeconfig_of("controllers")
+        theirs = options.controllers or StackPaths(kubeconfig.parent).kubeconfig_of("controllers")
         asyncio.run(run(kubeconfig, theirs, options.vmis, options.policies, options.rest))
 
 

@@ -101,10 +101,10 @@ def _ended(kubeconfig: Path) -> Path | None:
     if not os.access(kubeconfig.parent / "status.json", os.F_OK):
         return None
     from local.lock import holder  # images have no embedded stack
-    from local.places import Places
+    from local.paths import StackPaths
 
-    places = Places.of(kubeconfig.parent)
-    return places.dir if kubeconfig.name == places.kubeconfig.name and holder(places.lock) is None else None
+    paths = StackPaths.of(kubeconfig.parent)
+    return paths.dir if kubeconfig.name == paths.kubeconfig.name and holder(paths.lock) is None else None
 
 
 async def visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:

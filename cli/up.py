@@ -16,13 +16,13 @@ from typing import Any
 import click
 
 from cli.output import Failed, Unreachable, output_option, print_as, structured
+from local.components import StackError
 from local.down import down as end_stack
 from local.lock import holder
 from local.logs import tail
-from local.parts import Broken
-from local.places import Places
-from local.report import Report
+from local.paths import StackPaths
 from local.services import SERVICES
+from local.status_file import StackStatus
 
 DETACHED_LOG = "supervisor"
 
@@ -74,23 +74,23 @@ def up(
 ) -> None:
     """Start the embedded stack and run it until Ctrl-C: a real API server, the webhook, the defaulter with a real
     libvirt, the controllers, and the engine that stands in for KubeVirt."""
-    places = Places.of(directory)
-    if (pid := _holder(places)) is not None:
-        raise Failed(f"a stack is already running in {places.dir} (pid {pid}); `poolhouse down` ends it")
-    from local.show import Show, documents
-    from local.stack import Wanted, run
+    paths = StackPaths.of(directory)
+    if (pid := _holder(paths)) is not None:
+        raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down` ends it")
+    from local.progress import ProgressDisplay, read_manifests
+    from local.stack import StackOptions, run
 
     say = (lambda text: None) if structured(output) else _clocked(click.echo)
     try:
-        show = Show(documents(manifests), say) if manifests else None
+        show = ProgressDisplay(read_manifests(manifests), say) if manifests else None
         if detach:
-            _detach(places, quiet=structured(output))
+            _detach(paths, quiet=structured(output))
             if structured(output):
-                print_as(output, _status(places))
+                print_as(output, _status(paths))
             return
-        wanted = Wanted(places, engine, frozenset(without), timedelta(hours=certificate_hours))
+        wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours))
         run(wanted, say, show.run if show else None)
-    except Broken as broken:
+    except StackError as broken:
         raise Failed(str(broken)) from None
 
 
@@ -99,17 +99,17 @@ def up(
 @output_option("text")
 def down(directory: Path, output: str) -> None:
     """End the stack of a directory, also one whose supervisor was killed. Its state stays."""
-    places = Places.of(directory)
+    paths = StackPaths.of(directory)
     try:
-        if not places.dir.is_dir():
-            raise Failed(f"there is no stack in {places.dir}")
-        ended = end_stack(places)
+        if not paths.dir.is_dir():
+            raise Failed(f"there is no stack in {paths.dir}")
+        ended = end_stack(paths)
     except PermissionError as error:
-        raise _not_ours(places, error) from None
+        raise _not_ours(paths, error) from None
     if structured(output):
-        print_as(output, {"dir": str(places.dir), "ended": ended})
+        print_as(output, {"dir": str(paths.dir), "ended": ended})
     else:
-        click.echo(f"the stack in {places.dir} has ended" if ended else f"nothing was running in {places.dir}")
+        click.echo(f"the stack in {paths.dir} has ended" if ended else f"nothing was running in {paths.dir}")
 
 
 @click.command()
@@ -117,8 +117,8 @@ def down(directory: Path, output: str) -> None:
 @output_option("text")
 def status(directory: Path, output: str) -> None:
     """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
-    places = Places.of(directory)
-    found = _status(places)
+    paths = StackPaths.of(directory)
+    found = _status(paths)
     if structured(output):
         print_as(output, found)
     else:
@@ -127,16 +127,16 @@ def status(directory: Path, output: str) -> None:
         raise SystemExit(Unreachable.exit_code)
 
 
-def _holder(places: Places) -> int | None:
+def _holder(paths: StackPaths) -> int | None:
     try:
-        return holder(places.lock)
+        return holder(paths.lock)
     except PermissionError as error:
-        raise _not_ours(places, error) from None
+        raise _not_ours(paths, error) from None
 
 
-def _not_ours(places: Places, error: PermissionError) -> Failed:
+def _not_ours(paths: StackPaths, error: PermissionError) -> Failed:
     what = f" ({error.filename})" if error.filename else ""
-    return Failed(f"the stack in {places.dir} is somebody else's: {error.strerror}{what}")
+    return Failed(f"the stack in {paths.dir} is somebody else's: {error.strerror}{what}")
 
 
 def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
@@ -145,12 +145,12 @@ def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
 
 
-def _detach(places: Places, *, quiet: bool) -> None:
+def _detach(paths: StackPaths, *, quiet: bool) -> None:
     """Start ourselves again without a terminal, and wait until that says it is ready."""
-    log = places.log(DETACHED_LOG)
+    log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
-    with places.writing():
-        places.logs.mkdir(parents=True, exist_ok=True)
+    with paths.writing():
+        paths.logs.mkdir(parents=True, exist_ok=True)
         log.touch(mode=0o600)
     with log.open("ab") as file:
         shown = file.tell()
@@ -164,7 +164,7 @@ def _detach(places: Places, *, quiet: bool) -> None:
     try:
         while child.poll() is None:
             shown = _echo_from(log, shown, quiet)
-            report = Report.read(places.status)
+            report = StackStatus.read(paths.status)
             if report is not None and report.pid == child.pid and report.phase == "ready":
                 return
             time.sleep(0.1)
@@ -175,7 +175,7 @@ def _detach(places: Places, *, quiet: bool) -> None:
     _echo_from(log, shown, quiet)
     if not quiet:
         raise SystemExit(Failed.exit_code)  # it has said why
-    report = Report.read(places.status)
+    report = StackStatus.read(paths.status)
     said = report.message if report is not None and report.pid == child.pid else ""
     raise Failed(said or f"the stack did not start; the last words of {log}:\n{tail(log)}")
 
@@ -189,35 +189,35 @@ def _echo_from(log: Path, position: int, quiet: bool) -> int:
     return position + len(text)
 
 
-def _status(places: Places) -> dict[str, Any]:
-    running = _holder(places) is not None
-    report = Report.read(places.status)
-    found: dict[str, Any] = {"dir": str(places.dir), "running": running}
+def _status(paths: StackPaths) -> dict[str, Any]:
+    running = _holder(paths) is not None
+    report = StackStatus.read(paths.status)
+    found: dict[str, Any] = {"dir": str(paths.dir), "running": running}
     if report is not None:
         found |= report.json()
         if not running:
             found |= {"phase": "broken" if report.phase == "broken" else "ended", "parts": [], "pid": None}
     if running:
-        found["kubeconfig"] = str(places.kubeconfig)
-        found["endpoints"] = _endpoints(places)
-        found["pools"] = _pools(places)
+        found["kubeconfig"] = str(paths.kubeconfig)
+        found["endpoints"] = _endpoints(paths)
+        found["pools"] = _pools(paths)
     return found
 
 
-def _endpoints(places: Places) -> dict[str, str]:
+def _endpoints(paths: StackPaths) -> dict[str, str]:
     try:
-        found: dict[str, str] = json.loads(places.endpoints.read_text())
+        found: dict[str, str] = json.loads(paths.endpoints.read_text())
         return found
     except (OSError, ValueError):
         return {}
 
 
-def _pools(places: Places) -> list[dict[str, Any]] | None:
+def _pools(paths: StackPaths) -> list[dict[str, Any]] | None:
     """None: the API server does not answer."""
-    from local.show import pools
+    from local.progress import list_pools
 
     try:
-        return asyncio.run(pools(places.kubeconfig))
+        return asyncio.run(list_pools(paths.kubeconfig))
     except OSError:
         return None
 

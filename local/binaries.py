@@ -22,20 +22,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.parts import Broken
+from local.components import StackError
 
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
-OLDEST = {
+MINIMUM_VERSIONS = {
     # ValidatingAdmissionPolicy, selectable fields and the CEL library of our schemas' rules.
     "kube-apiserver": (1, 31),
     "kube-controller-manager": (1, 31),
     "etcd": (3, 5),
 }
-OLDEST_KUBECTL = (1, 31)
+MINIMUM_KUBECTL_VERSION = (1, 31)
 
 Version = tuple[int, int]
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,22 @@ class Programs:
         return str(self.directory / name)
 
 
-def find(say: Say, *, download: Callable[[Path, Say], bool], build: Callable[[Path, Say], None]) -> Programs:
+def find_programs(
+    echo: Echo, *, download: Callable[[Path, Echo], bool], build: Callable[[Path, Echo], None]
+) -> Programs:
     """The programs, made if need be. `download` says whether it could; `build` raises `Broken`."""
     for directory, origin in _installed():
-        if complaint := unfit(directory):
+        if complaint := why_unusable(directory):
             if any((directory / name).exists() for name in PROGRAMS):
-                say(f"not using the control plane of {origin}: {complaint}")
+                echo(f"not using the control plane of {origin}: {complaint}")
             continue
         return Programs(directory, origin)
-    cached = cache() / key()
+    cached = cache_dir() / cache_key()
     if complete(cached):
         return Programs(cached, "the cache")
-    if download(cached, say):
+    if download(cached, echo):
         return Programs(cached, "Kubernetes' releases")
-    build(cached, say)
+    build(cached, echo)
     return Programs(cached, "a build of our own")
 
 
@@ -77,7 +79,7 @@ def complete(directory: Path) -> bool:
     return all(os.access(directory / name, os.X_OK) for name in PROGRAMS)
 
 
-def unfit(directory: Path, version_of: Callable[[Path], Version | None] | None = None) -> str | None:
+def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] | None = None) -> str | None:
     """Why the programs in a directory can't be used."""
     version_of = version_of or program_version
     versions: dict[str, Version] = {}
@@ -85,8 +87,8 @@ def unfit(directory: Path, version_of: Callable[[Path], Version | None] | None =
         version = version_of(directory / name)
         if version is None:
             return f"{name} is missing in {directory} or does not run"
-        if version < OLDEST[name]:
-            return f"{name} is {_dotted(version)}, and {_dotted(OLDEST[name])} is the oldest that will do"
+        if version < MINIMUM_VERSIONS[name]:
+            return f"{name} is {_dotted(version)}, and {_dotted(MINIMUM_VERSIONS[name])} is the oldest that will do"
         versions[name] = version
     apiserver, manager = versions["kube-apiserver"], versions["kube-controller-manager"]
     if apiserver != manager:
@@ -120,11 +122,11 @@ def _dotted(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def cache() -> Path:
+def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "controlplane"
 
 
-def key(module: Path = MODULE) -> str:
+def cache_key(module: Path = MODULE) -> str:
     """Names what the module would build: its sources, its pinned dependencies and the machine it is for."""
     digest = hashlib.sha256()
     for name in ("main.go", "go.mod", "go.sum"):
@@ -143,7 +145,7 @@ def etcd_version(module: Path = MODULE) -> str:
 def _required(name: str, module: Path) -> str:
     found = re.search(rf"^\s*{re.escape(name)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise Broken(f"{module / 'go.mod'} does not require {name}")
+        raise StackError(f"{module / 'go.mod'} does not require {name}")
     return found[1]
 
 
@@ -162,7 +164,7 @@ def link_kubectl(programs: Programs, target: Path) -> bool:
     if not here.exists() or target.exists():
         return False
     version = kubectl_version(Path(theirs)) if theirs else None
-    if version and version > OLDEST_KUBECTL:
+    if version and version > MINIMUM_KUBECTL_VERSION:
         return False
     target.symlink_to(here)
     return True
@@ -178,8 +180,8 @@ def main() -> int:
     from local.download import Releases
 
     try:
-        programs = find(lambda text: print(text, flush=True), download=Releases().download, build=build)
-    except Broken as broken:
+        programs = find_programs(lambda text: print(text, flush=True), download=Releases().download, build=build)
+    except StackError as broken:
         print(broken, file=sys.stderr)
         return 1
     link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl")

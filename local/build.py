@@ -1,4 +1,4 @@
-"""The control plane from published Go modules: one program that is linked to under each part's name."""
+"""The control plane from published Go modules: one program that is linked to under each component's name."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import subprocess
 import time
 from pathlib import Path
 
-from local.binaries import MODULE, PROGRAMS, Say, Version, kubernetes_version, parse_version
+from local.binaries import MODULE, PROGRAMS, Echo, Version, kubernetes_version, parse_version
+from local.components import StackError
 from local.logs import tail
-from local.parts import Broken
 
 PROGRAM = "controlplane"
 SAY_EVERY_SECONDS = 15.0
 
 
-def build(directory: Path, say: Say, module: Path = MODULE) -> None:
+def build(directory: Path, echo: Echo, module: Path = MODULE) -> None:
     """Build it into the directory, saying how far it is. Raises `Broken` with one line when Go can't."""
     check_go(module)
     directory.mkdir(parents=True, exist_ok=True)
     target, log = directory / f".{PROGRAM}.{os.getpid()}", directory / "build.log"
-    say(f"building the control plane {kubernetes_version(module)} from its Go modules; a few minutes, once")
+    echo(f"building the control plane {kubernetes_version(module)} from its Go modules; a few minutes, once")
     try:
-        _run(command(target, module), module, log, say)
+        _run(command(target, module), module, log, echo)
         adopt(target, directory)
     finally:
         target.unlink(missing_ok=True)
@@ -53,13 +53,13 @@ def check_go(module: Path = MODULE) -> None:
     wanted = _wanted(module)
     install = f"install Go {wanted[0]}.{wanted[1]} or later, or set KUBEBUILDER_ASSETS to a control plane's programs"
     if shutil.which("go") is None:
-        raise Broken(f"the control plane must be built and there is no Go: {install}")
+        raise StackError(f"the control plane must be built and there is no Go: {install}")
     answer = subprocess.run(["go", "version"], cwd=module, capture_output=True, text=True, check=False)
     found = _go_version(answer.stdout)
     if found is None:
-        raise Broken(f"`go version` fails ({answer.stderr.strip() or answer.stdout.strip()}): {install}")
+        raise StackError(f"`go version` fails ({answer.stderr.strip() or answer.stdout.strip()}): {install}")
     if found < wanted:
-        raise Broken(f"Go {found[0]}.{found[1]} is too old to build the control plane: {install}")
+        raise StackError(f"Go {found[0]}.{found[1]} is too old to build the control plane: {install}")
 
 
 def _wanted(module: Path) -> Version:
@@ -73,7 +73,7 @@ def _go_version(text: str) -> Version | None:
     return (int(found[1]), int(found[2])) if found else parse_version(text)
 
 
-def _run(arguments: list[str], module: Path, log: Path, say: Say) -> None:
+def _run(arguments: list[str], module: Path, log: Path, echo: Echo) -> None:
     """`go build -v` names each package that it has compiled, which is the only measure of progress there is."""
     # Without cgo it needs no C compiler. Nice, because it would take the machine for minutes.
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
@@ -86,10 +86,10 @@ def _run(arguments: list[str], module: Path, log: Path, say: Say) -> None:
             if time.monotonic() - said >= SAY_EVERY_SECONDS:
                 said = time.monotonic()
                 packages = sum(1 for line in log.read_text().splitlines() if not line.startswith("go: "))
-                say(f"  {said - started:.0f} s, {packages} packages compiled")
+                echo(f"  {said - started:.0f} s, {packages} packages compiled")
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
     if process.returncode:
-        raise Broken(f"the control plane could not be built; go's last words, from {log}:\n{tail(log)}")
+        raise StackError(f"the control plane could not be built; go's last words, from {log}:\n{tail(log)}")

@@ -1,4 +1,4 @@
-"""Ending a stack: its supervisor, which ends its parts; or, where that one was killed, the parts themselves."""
+"""Stops a stack: its supervisor, which stops its components, or the components of a supervisor that was killed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import signal
 from pathlib import Path
 
 from local.lock import holder
-from local.places import Places
-from local.processes import Found, end_belonging
+from local.paths import StackPaths
+from local.processes import StackProcess, end_processes
 
 SUPERVISOR_SECONDS = 90.0
 LEFTOVER_SECONDS = 10.0
 
 
-def down(places: Places) -> bool:
+def down(paths: StackPaths) -> bool:
     """Returns when every process of the stack has ended; whether there was any."""
-    supervised = _end_supervisor(places.lock)
-    leftovers = clean(places)
+    supervised = _end_supervisor(paths.lock)
+    leftovers = clean_up(paths)
     return supervised or bool(leftovers)
 
 
-def clean(places: Places) -> list[Found]:
+def clean_up(paths: StackPaths) -> list[StackProcess]:
     """End processes that a killed supervisor left behind, and remove what only a running stack has."""
-    ended = end_belonging(places.dir, LEFTOVER_SECONDS)
+    ended = end_processes(paths.dir, LEFTOVER_SECONDS)
     with contextlib.suppress(OSError):
-        if (places.runtime / "owner").exists():
-            shutil.rmtree(places.runtime, ignore_errors=True)
-        (places.dir / "runtime-dir").unlink()
-    places.endpoints.unlink(missing_ok=True)
+        if (paths.runtime / "owner").exists():
+            shutil.rmtree(paths.runtime, ignore_errors=True)
+        (paths.dir / "runtime-dir").unlink()
+    paths.endpoints.unlink(missing_ok=True)
     return ended
 
 

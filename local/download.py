@@ -13,7 +13,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.binaries import Say, architecture, etcd_version, kubernetes_version
+from local.binaries import Echo, architecture, etcd_version, kubernetes_version
 
 KUBERNETES = "https://dl.k8s.io/release"
 ETCD = "https://github.com/etcd-io/etcd/releases/download"
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 4.0
 READ_SECONDS = 30.0
 
 
-class Unfetched(Exception):
+class DownloadFailed(Exception):
     """It can't be had from there."""
 
 
@@ -33,7 +33,7 @@ class Releases:
     kubernetes: str = KUBERNETES
     etcd: str = ETCD
 
-    def download(self, directory: Path, say: Say) -> bool:
+    def download(self, directory: Path, echo: Echo) -> bool:
         """All programs into the directory, or none; whether it worked."""
         if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
             return False
@@ -41,49 +41,52 @@ class Releases:
         base = f"{self.kubernetes}/{version}/bin/linux/{architecture()}"
         try:
             _fetch(f"{base}/kube-apiserver.sha256", CONNECT_SECONDS)
-        except Unfetched as reason:
-            say(f"Kubernetes' releases are out of reach ({reason})")
+        except DownloadFailed as reason:
+            echo(f"Kubernetes' releases are out of reach ({reason})")
             return False
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".download-") as temporary:
             try:
                 for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
-                    say(f"downloading {name} {version}")
-                    _write(Path(temporary) / name, checked(f"{base}/{name}", published(f"{base}/{name}.sha256")))
-                self._etcd(Path(temporary), say)
-            except Unfetched as reason:
-                say(f"the download failed: {reason}")
+                    echo(f"downloading {name} {version}")
+                    _write(
+                        Path(temporary) / name,
+                        fetch_verified(f"{base}/{name}", published_sha256(f"{base}/{name}.sha256")),
+                    )
+                self._etcd(Path(temporary), echo)
+            except DownloadFailed as reason:
+                echo(f"the download failed: {reason}")
                 return False
             shutil.copytree(temporary, directory, dirs_exist_ok=True)
         return True
 
-    def _etcd(self, directory: Path, say: Say) -> None:
+    def _etcd(self, directory: Path, echo: Echo) -> None:
         version = etcd_version()
         name = f"etcd-{version}-linux-{architecture()}"
         base = f"{self.etcd}/{version}"
-        say(f"downloading etcd {version}")
+        echo(f"downloading etcd {version}")
         sums = dict(line.split()[::-1] for line in _fetch(f"{base}/SHA256SUMS").decode().splitlines() if line.strip())
         if f"{name}.tar.gz" not in sums:
-            raise Unfetched(f"{base}/SHA256SUMS does not name {name}.tar.gz")
-        archive = checked(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
+            raise DownloadFailed(f"{base}/SHA256SUMS does not name {name}.tar.gz")
+        archive = fetch_verified(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             member = tar.extractfile(f"{name}/etcd")
             if member is None:
-                raise Unfetched(f"{name}.tar.gz holds no etcd")
+                raise DownloadFailed(f"{name}.tar.gz holds no etcd")
             _write(directory / "etcd", member.read())
 
 
-def published(url: str) -> str:
+def published_sha256(url: str) -> str:
     """The hash that a file of hashes begins with."""
     return _fetch(url, CONNECT_SECONDS).decode().split()[0]
 
 
-def checked(url: str, sha256: str) -> bytes:
+def fetch_verified(url: str, sha256: str) -> bytes:
     """The file, if it has this hash."""
     content = _fetch(url)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise Unfetched(f"{url} has the hash {found}, and {sha256} was published")
+        raise DownloadFailed(f"{url} has the hash {found}, and {sha256} was published")
     return content
 
 
@@ -93,9 +96,9 @@ def _fetch(url: str, seconds: float = READ_SECONDS) -> bytes:
             content: bytes = answer.read()
             return content
     except urllib.error.URLError as error:
-        raise Unfetched(f"{url}: {error.reason}") from error
+        raise DownloadFailed(f"{url}: {error.reason}") from error
     except OSError as error:
-        raise Unfetched(f"{url}: {error}") from error
+        raise DownloadFailed(f"{url}: {error}") from error
 
 
 def _write(path: Path, content: bytes) -> None:

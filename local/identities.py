@@ -37,7 +37,7 @@ def service(account: str) -> Identity:
     return Identity(account, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"))
 
 
-def keep_tokens(identities: Iterable[Identity], record: Path) -> dict[str, str]:
+def load_tokens(identities: Iterable[Identity], record: Path) -> dict[str, str]:
     """The token of each, by name; those of an earlier `up` stay what they were."""
     kept = {row[1]: row[0] for row in _rows(record)}
     tokens = {identity: kept.get(identity.name) or secrets.token_hex(24) for identity in identities}

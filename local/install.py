@@ -15,8 +15,8 @@ import kinds
 from kinds import guard, kubevirt, meta, rbac, webhooks
 from kinds.crd import is_ours
 from kinds.kind import Kind
-from local.engine.rights import roles
-from local.parts import Broken
+from local.components import StackError
+from local.engine.kubevirt_roles import kubevirt_roles
 from local.services import ACCOUNTS
 from runtime.api import Api, ApiError, NotFound, Resource
 
@@ -57,14 +57,19 @@ PROBE = {
 
 async def install_kinds(api: Api) -> None:
     """Namespace, CRDs, rights and the guard of our labels; returns when every kind is served."""
-    definitions = [*kinds.crds(await installable(api)), *kubevirt.crds()]
+    definitions = [*kinds.crds(await installable_kinds(api)), *kubevirt.crds()]
     await apply(api, [_namespace()])
-    rights = [*rbac.manifests(ACCOUNTS), *rbac.user_roles(), *roles(), *guard.policies(map(rbac.account, ACCOUNTS))]
+    rights = [
+        *rbac.manifests(ACCOUNTS),
+        *rbac.user_roles(),
+        *kubevirt_roles(),
+        *guard.policies(map(rbac.account, ACCOUNTS)),
+    ]
     await apply(api, [*definitions, *rights])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
 
 
-async def installable(api: Api) -> list[Kind]:
+async def installable_kinds(api: Api) -> list[Kind]:
     """The kinds of ours, without those that stand back because somebody else has installed their resource."""
     return [kind for kind in kinds.KINDS if not kind.stands_back or await _free(api, kind)]
 
@@ -95,7 +100,7 @@ async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
 
 async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
     """Of KubeVirt's own kinds nobody is asked who would refuse what he does not know."""
-    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable(api)))
+    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable_kinds(api)))
 
 
 async def remove_webhooks(api: Api) -> None:
@@ -159,7 +164,7 @@ async def _established(api: Api, name: str) -> None:
         refused = _condition(found, "NamesAccepted")
         sentence = f"{name} is not served: {refused.get('message') or 'not yet'}"
         if refused.get("status") == "False":
-            raise Broken(sentence)
+            raise StackError(sentence)
         return sentence
 
     await _until(unserved)
@@ -211,4 +216,4 @@ async def _until(ask: Callable[[], Awaitable[str | None]]) -> None:
             while missing := await ask() or None:  # noqa: ASYNC110
                 await asyncio.sleep(ASK_SECONDS)
     except TimeoutError:
-        raise Broken(missing or "the API server does not answer") from None
+        raise StackError(missing or "the API server does not answer") from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.parts import Broken
+from local.components import StackError
 
 LOCKS = Path("/proc/locks")
 ASKED_SECONDS = 1.0
@@ -17,14 +17,14 @@ ASKED_SECONDS = 1.0
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
+def hold(lock: Path) -> Iterator[None]:
     """Hold the lock, with our pid inside. Raises `Broken` when another has it."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + ASKED_SECONDS
         while not _locked(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
-                raise Broken(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
+                raise StackError(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
             time.sleep(0.02)
         os.truncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
@@ -38,7 +38,7 @@ def holder(lock: Path) -> int | None:
     try:
         fd = os.open(lock, os.O_RDWR)
     except PermissionError:
-        return told(lock)
+        return holder_in_proc(lock)
     except OSError:
         return None
     try:
@@ -48,7 +48,7 @@ def holder(lock: Path) -> int | None:
         os.close(fd)
 
 
-def told(lock: Path) -> int | None:
+def holder_in_proc(lock: Path) -> int | None:
     """By the kernel, which tells everybody who holds a lock. Raises `PermissionError` where not even the directory may
     be looked into."""
     inode = str(lock.stat().st_ino)

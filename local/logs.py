@@ -1,4 +1,4 @@
-"""The parts' logs: bounded, and read from the end."""
+"""The components' logs: bounded, and read from the end."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ from pathlib import Path
 FIRST, COUNT = 18000, 14000
 
 
-def choose(names: Iterable[str], stack: str, kept: Mapping[str, int], free: Callable[[int], bool]) -> dict[str, int]:
+def choose_ports(
+    names: Iterable[str], stack: str, kept: Mapping[str, int], free: Callable[[int], bool]
+) -> dict[str, int]:
     """A free port for each name: the kept one, else the first free one from a place that depends on stack and name, so
     that stacks that start at the same moment don't reach for the same ones."""
     chosen: dict[str, int] = {}
@@ -28,18 +30,18 @@ def choose(names: Iterable[str], stack: str, kept: Mapping[str, int], free: Call
     return chosen
 
 
-def keep(names: Iterable[str], stack: str, record: Path, free: Callable[[int], bool]) -> dict[str, int]:
+def load_ports(names: Iterable[str], stack: str, record: Path, free: Callable[[int], bool]) -> dict[str, int]:
     """`choose`, from and into a file."""
     try:
         kept = json.loads(record.read_text())
     except (OSError, ValueError):
         kept = {}
-    chosen = choose(names, stack, kept, free)
+    chosen = choose_ports(names, stack, kept, free)
     record.write_text(json.dumps({**kept, **chosen}, indent=2) + "\n")
     return chosen
 
 
-class Reserved:
+class PortReservations:
     """Ports that no other stack of this machine gets, from when they are chosen until the end of this process. Some are
     listened on a minute later only, and a stack that starts meanwhile would find them free."""
 

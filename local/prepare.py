@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from local.binaries import find, link_kubectl
+from local.binaries import find_programs, link_kubectl
 from local.build import build
+from local.components import StackError
 from local.download import Releases
-from local.parts import Broken
 
 
 def main() -> int:
-    def say(text: str) -> None:
+    def echo(text: str) -> None:
         print(text, flush=True)
 
     try:
-        programs = find(say, download=Releases().download, build=build)
-    except Broken as broken:
+        programs = find_programs(echo, download=Releases().download, build=build)
+    except StackError as broken:
         print(broken, file=sys.stderr)
         return 1
     print(f"control plane: {programs.directory} ({programs.origin})")

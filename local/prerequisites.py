@@ -9,25 +9,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from local.parts import Broken
+from local.components import StackError
 
-ROOM = 256 << 20
+MINIMUM_FREE_BYTES = 256 << 20
 """two of etcd's logs of 64 MiB, and what a small pool adds to them"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """where distributions put libvirtd, which an ordinary user's PATH does not name"""
 
 
-def check(wanted: tuple[str, ...], engine: str) -> None:
+def check_programs(wanted: tuple[str, ...], engine: str) -> None:
     """Raises `Broken` with one line for each thing that is missing."""
     if missing := list(_missing(wanted, engine)):
-        raise Broken("\n".join(missing))
+        raise StackError("\n".join(missing))
 
 
-def check_room(directory: Path, free: int | None = None) -> None:
+def check_disk_space(directory: Path, free: int | None = None) -> None:
     """Raises `Broken` where a first start would end in etcd restarting for ever: it reserves its log in advance."""
     free = shutil.disk_usage(directory).free if free is None else free
-    if not (directory / "etcd" / "member").exists() and free < ROOM:
-        raise Broken(f"{directory} has {free >> 20} MiB of room, and a stack needs {ROOM >> 20}; give another --dir")
+    if not (directory / "etcd" / "member").exists() and free < MINIMUM_FREE_BYTES:
+        raise StackError(
+            f"{directory} has {free >> 20} MiB free, and a stack needs {MINIMUM_FREE_BYTES >> 20}: use another --dir"
+        )
 
 
 def search_path() -> str:

@@ -1,4 +1,4 @@
-"""Asking a part whether it is ready."""
+"""Asking a component whether it is ready."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import ssl
 from urllib.parse import urlsplit
 
-from local.parts import FileProbe, HttpProbe, Probe, SocketProbe
+from local.components import FileProbe, HttpProbe, Probe, SocketProbe
 
 ANSWER_SECONDS = 5.0
 
 
-async def passes(probe: Probe) -> bool:
-    """Whether the part is ready now; no answer in time is a no."""
+async def is_ready(probe: Probe) -> bool:
+    """Whether the component is ready now; no answer in time is a no."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             match probe:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.places import MARKER
+from local.paths import DIR_VARIABLE
 
 KILL_SECONDS = 5.0
 """how long the kernel may take over a SIGKILL (a process in the middle of a disk write)"""
@@ -29,7 +29,7 @@ class Child:
     def __init__(
         self, command: tuple[str, ...], *, env: Mapping[str, str], cwd: Path, log: Path, uid: int | None
     ) -> None:
-        # The log is a file and not a pipe: a part must outlive a supervisor that was killed.
+        # The log is a file and not a pipe: a component must outlive a supervisor that was killed.
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -79,17 +79,17 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Found:
+class StackProcess:
     """A process that carries a stack's mark."""
 
     pid: int
     command: str
 
 
-def belonging(directory: Path, proc: Path = Path("/proc")) -> Iterator[Found]:
+def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[StackProcess]:
     """Processes whose environment says that they belong to the stack of `directory`, but for ourselves and those who
     started us (a person may have the mark in the shell's environment)."""
-    mark = f"{MARKER}={directory}".encode()
+    mark = f"{DIR_VARIABLE}={directory}".encode()
     spared = set(_ancestry(os.getpid(), proc))
     for entry in proc.iterdir():
         if not entry.name.isdigit() or int(entry.name) in spared:
@@ -97,17 +97,17 @@ def belonging(directory: Path, proc: Path = Path("/proc")) -> Iterator[Found]:
         try:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                yield Found(int(entry.name), command)
+                yield StackProcess(int(entry.name), command)
         except OSError:
             continue  # gone, or another user's
 
 
-def end_belonging(directory: Path, grace_seconds: float) -> list[Found]:
+def end_processes(directory: Path, grace_seconds: float) -> list[StackProcess]:
     """End every process of the stack, in rounds, because what is being ended may still start another; returns those
     there were. SIGKILL when the grace is over."""
-    ended: dict[int, Found] = {}
+    ended: dict[int, StackProcess] = {}
     deadline = time.monotonic() + grace_seconds
-    while found := list(belonging(directory)):
+    while found := list(find_processes(directory)):
         ended |= {process.pid: process for process in found}
         late = time.monotonic() >= deadline
         _end(found, signal.SIGKILL if late else signal.SIGTERM, KILL_SECONDS if late else deadline - time.monotonic())
@@ -116,7 +116,7 @@ def end_belonging(directory: Path, grace_seconds: float) -> list[Found]:
     return list(ended.values())
 
 
-def _end(processes: Iterable[Found], number: signal.Signals, wait_seconds: float) -> None:
+def _end(processes: Iterable[StackProcess], number: signal.Signals, wait_seconds: float) -> None:
     poll = select.poll()
     waiting = set()
     for process in processes:

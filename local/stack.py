@@ -15,18 +15,18 @@ from pathlib import Path
 
 from kinds import rbac
 from local import identities, install, prerequisites, services
-from local.binaries import Programs, Say, find, link_kubectl
+from local.binaries import Echo, Programs, find_programs, link_kubectl
 from local.build import build
-from local.cluster import control_plane
-from local.down import clean
+from local.certificates import LEAF_LIFE, CertificateManager, prepare_cluster_certificates
+from local.components import Component, SetupStep, StackError
+from local.control_plane import control_plane_components
+from local.down import clean_up
 from local.download import Releases
-from local.lock import held
-from local.parts import Broken, Gate, Part
-from local.places import MARKER, Places, abandoned
-from local.ports import Reserved, keep
-from local.report import Reporter
-from local.supervisor import State, Supervisor
-from local.tls import LEAF_LIFE, Keeper, prepare_cluster
+from local.lock import hold
+from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
+from local.ports import PortReservations, load_ports
+from local.status_file import StatusFile
+from local.supervisor import ComponentState, Supervisor
 from runtime.api import Api, ApiError
 
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
@@ -36,10 +36,10 @@ Watching = Callable[[Api], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StackOptions:
     """What a person asked for."""
 
-    places: Places
+    paths: StackPaths
     engine: str = "qemu"
     without: frozenset[str] = frozenset()
     certificate_life: timedelta = LEAF_LIFE
@@ -49,62 +49,62 @@ class Wanted:
         return tuple(name for name in services.SERVICES if name not in self.without)
 
 
-def run(wanted: Wanted, say: Say, watch: Watching | None = None) -> None:
+def run(wanted: StackOptions, echo: Echo, watch: Watching | None = None) -> None:
     """Until SIGINT or SIGTERM; every process has ended when it returns. `watch` runs beside the stack once it is ready.
     Raises `Broken`, everything ended as well."""
-    places = wanted.places
-    prerequisites.check(wanted.services, wanted.engine)
-    with places.writing():
-        places.dir.mkdir(parents=True, exist_ok=True)
-        places.lock.touch(mode=0o600)
-        prerequisites.check_room(places.dir)
+    paths = wanted.paths
+    prerequisites.check_programs(wanted.services, wanted.engine)
+    with paths.writing():
+        paths.dir.mkdir(parents=True, exist_ok=True)
+        paths.lock.touch(mode=0o600)
+        prerequisites.check_disk_space(paths.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with held(places.lock):
-        for left in clean(places):
-            say(f"ended a leftover of an earlier run: {left.pid} {left.command[:80]}")
-        for directory in abandoned():
+    with hold(paths.lock):
+        for left in clean_up(paths):
+            echo(f"ended a leftover of an earlier run: {left.pid} {left.command[:80]}")
+        for directory in abandoned_directories():
             shutil.rmtree(directory, ignore_errors=True)
-        reporter = Reporter(places.status, wanted.engine, wanted.without)
+        reporter = StatusFile(paths.status, wanted.engine, wanted.without)
         try:
-            programs = _programs(say)
-            with places.writing():
-                places.prepare(services.worker_uid())
-                stack = Stack(wanted, programs, reporter, say)
+            programs = _programs(echo)
+            with paths.writing():
+                paths.prepare(services.worker_uid())
+                stack = Stack(wanted, programs, reporter, echo)
             asyncio.run(stack.run(watch))
-        except Broken as broken:
+        except StackError as broken:
             reporter.phase("broken", str(broken))
             raise
         finally:
-            clean(places)
+            clean_up(paths)
         reporter.phase("ended")
 
 
-def _programs(say: Say) -> Programs:
-    programs = find(say, download=Releases().download, build=build)
+def _programs(echo: Echo) -> Programs:
+    programs = find_programs(echo, download=Releases().download, build=build)
     if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
-        say("put kubectl beside poolhouse: this machine had none that is new enough")
+        echo("put kubectl beside poolhouse: this machine had none that is new enough")
     return programs
 
 
 class Stack:
     """One running stack."""
 
-    def __init__(self, wanted: Wanted, programs: Programs, reporter: Reporter, say: Say) -> None:
-        self._wanted, self._places, self._reporter, self._say = wanted, wanted.places, reporter, say
-        self._reserved = Reserved()
-        self._ports = keep(services.PORTS, str(self._places.dir), self._places.ports, self._reserved.take)
+    def __init__(self, wanted: StackOptions, programs: Programs, reporter: StatusFile, echo: Echo) -> None:
+        self._wanted, self._paths, self._reporter, self._echo = wanted, wanted.paths, reporter, echo
+        self._reserved = PortReservations()
+        self._ports = load_ports(services.PORTS, str(self._paths.dir), self._paths.ports, self._reserved.take)
         now = datetime.now(UTC)
-        cluster = prepare_cluster(self._places.tls_of("cluster"), now)
-        self._keeper = Keeper(self._places.tls, services.HOSTS, cluster, wanted.certificate_life)
+        cluster = prepare_cluster_certificates(self._paths.tls_of("cluster"), now)
+        self._keeper = CertificateManager(self._paths.tls, services.HOSTS, cluster, wanted.certificate_life)
         self._keeper.prepare(now)
         self._write_identities()
         self._began = asyncio.Event()
         self._supervisor = Supervisor(
-            [*control_plane(programs, self._places, self._ports), *self._services()],
-            self._gates(),
+            [*control_plane_components(programs, self._paths, self._ports), *self._services()],
+            self._steps(),
             env=self._environment(),
-            cwd=self._places.dir,
-            log=self._places.log,
+            cwd=self._paths.dir,
+            log=self._paths.log,
             changed=self._changed,
         )
 
@@ -117,7 +117,7 @@ class Stack:
             nonlocal asked
             asked += 1
             if asked == 1:
-                self._say("ending")
+                self._echo("ending")
                 running.cancel()
             else:
                 self._supervisor.hurry()
@@ -143,20 +143,20 @@ class Stack:
             self._reporter.phase("ended")
 
     async def _beside(self, watch: Watching | None) -> None:
-        """What the supervisor's own process does while the parts run."""
+        """What the supervisor's own process does while the components run."""
         await self._supervisor.ready()
-        found = services.endpoints(self._places, self._ports, self._wanted.services)
-        self._places.endpoints.write_text(json.dumps(found, indent=2) + "\n")
+        found = services.endpoints(self._paths, self._ports, self._wanted.services)
+        self._paths.endpoints.write_text(json.dumps(found, indent=2) + "\n")
         self._reporter.phase("ready")
-        self._say(f"ready: export KUBECONFIG={self._places.kubeconfig}")
+        self._echo(f"ready: export KUBECONFIG={self._paths.kubeconfig}")
         if watch is not None:
             await self._with_api(watch)
 
-    def _gates(self) -> list[Gate]:
-        gates = [Gate("kinds", lambda: self._patiently(install.install_kinds), after=("kube-apiserver",))]
-        gates.append(Gate("admission", self._open_admission, after=("kinds", "webhook")))
-        gates.append(Gate("subresources", self._open_subresources, after=("kinds", "engine")))
-        return gates
+    def _steps(self) -> list[SetupStep]:
+        steps = [SetupStep("kinds", lambda: self._patiently(install.install_kinds), after=("kube-apiserver",))]
+        steps.append(SetupStep("admission", self._open_admission, after=("kinds", "webhook")))
+        steps.append(SetupStep("subresources", self._open_subresources, after=("kinds", "engine")))
+        return steps
 
     async def _open_admission(self) -> None:
         if "webhook" in self._wanted.services:
@@ -192,7 +192,7 @@ class Stack:
                 return await self._with_api(step)
             except ApiError as error:
                 if loop.time() > end:
-                    raise Broken(f"the API server refuses what Poolhouse needs: {error}") from error
+                    raise StackError(f"the API server refuses what Poolhouse needs: {error}") from error
             await asyncio.sleep(0.3)
 
     async def _with_api(self, step: Watching) -> None:
@@ -200,40 +200,42 @@ class Stack:
             await step(api)
 
     async def _api(self) -> Api:
-        return await Api.connect(self._places.kubeconfig, user_agent="poolhouse-up")
+        return await Api.connect(self._paths.kubeconfig, user_agent="poolhouse-up")
 
-    def _services(self) -> tuple[Part, ...]:
-        nodes: tuple[Part, ...] = ()
+    def _services(self) -> tuple[Component, ...]:
+        nodes: tuple[Component, ...] = ()
         if "engine" in self._wanted.services and self._wanted.engine == "qemu":
-            from local.engine.nodes import node_parts  # needs libvirt, which a simulated engine does without
+            from local.engine.qemu.libvirtd import (
+                libvirtd_components,  # needs libvirt, which a simulated engine does without
+            )
 
-            nodes = node_parts(self._places, services.worker_uid())
-        return services.services(self._places, self._ports, self._wanted.services, self._wanted.engine, nodes)
+            nodes = libvirtd_components(self._paths, services.worker_uid())
+        return services.service_components(self._paths, self._ports, self._wanted.services, self._wanted.engine, nodes)
 
     def _environment(self) -> Mapping[str, str]:
-        """What every part has: little, so that a stack does not depend on the shell that started it."""
+        """What every component has: little, so that a stack does not depend on the shell that started it."""
         passed = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith("POOLHOUSE_")}
-        return {**passed, "PATH": prerequisites.search_path(), MARKER: str(self._places.dir)}
+        return {**passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
     def _write_identities(self) -> None:
         accounts = {name: identities.service(rbac.account(name)) for name in services.ACCOUNTS}
         accounts["kube-controller-manager"] = identities.MANAGER
-        tokens = identities.keep_tokens([identities.ADMIN, *accounts.values()], self._places.tokens)
-        files = {self._places.kubeconfig_of(name): who for name, who in accounts.items()}
-        files[self._places.kubeconfig] = identities.ADMIN
+        tokens = identities.load_tokens([identities.ADMIN, *accounts.values()], self._paths.tokens)
+        files = {self._paths.kubeconfig_of(name): who for name, who in accounts.items()}
+        files[self._paths.kubeconfig] = identities.ADMIN
         for path, who in files.items():
             server = services.url("apiserver", self._ports)
             token = tokens[who.name]
-            identities.write_kubeconfig(path, server=server, ca=self._places.ca, user=who.name, token=token)
+            identities.write_kubeconfig(path, server=server, ca=self._paths.ca, user=who.name, token=token)
 
-    def _changed(self, state: State) -> None:
+    def _changed(self, state: ComponentState) -> None:
         before = self._reporter.states.get(state.name)
-        self._reporter.part(state)
+        self._reporter.component(state)
         if state.ready and not (before and before.ready):
-            self._say(f"{state.name} is ready")
+            self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:
             how = f"exit code {state.exit_code}" if state.exit_code >= 0 else f"signal {-state.exit_code}"
-            self._say(f"{state.name} ended ({how}) and is started again; see {self._places.log(state.name)}")
+            self._echo(f"{state.name} ended ({how}) and is started again; see {self._paths.log(state.name)}")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -241,4 +243,4 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     leaves: list[BaseException] = []
     for error in group.exceptions:
         leaves.append(_first(error) if isinstance(error, BaseExceptionGroup) else error)
-    return next((error for error in leaves if isinstance(error, Broken)), leaves[0])
+    return next((error for error in leaves if isinstance(error, StackError)), leaves[0])

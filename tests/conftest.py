@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from local.logs import tail
-from local.places import Places
-from local.report import Report
+from local.paths import StackPaths
 from local.services import SERVICES
+from local.status_file import StackStatus
 
 START_SECONDS = 1500.0
 """from an empty cache the control plane is built first"""
@@ -30,30 +30,30 @@ settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """A real etcd, API server and controller manager with every kind of ours and none of our services.
 
     `control_plane.kubeconfig` is cluster-admin. It is shared by all tests of a run: each works in a namespace of its
     own, and takes back what is cluster-wide.
     """
-    places = Places.of(tmp_path_factory.mktemp("control-plane"))
-    with stack(places, *(option for name in SERVICES for option in ("--without", name))):
-        yield places
+    paths = StackPaths.of(tmp_path_factory.mktemp("control-plane"))
+    with stack(paths, *(option for name in SERVICES for option in ("--without", name))):
+        yield paths
 
 
 class stack:
-    """`with stack(places, "--engine", "simulated"):` runs `poolhouse up` until the block ends, however it ends."""
+    """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends, however it ends."""
 
-    def __init__(self, places: Places, *options: str) -> None:
-        self._places, self._options = places, options
+    def __init__(self, paths: StackPaths, *options: str) -> None:
+        self._paths, self._options = paths, options
 
     def __enter__(self) -> subprocess.Popen[bytes]:
-        places = self._places
-        places.logs.mkdir(parents=True, exist_ok=True)
-        log = places.log("supervisor")
+        paths = self._paths
+        paths.logs.mkdir(parents=True, exist_ok=True)
+        log = paths.log("supervisor")
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "cli.main", "up", "--dir", str(places.dir), *self._options],
+                [sys.executable, "-P", "-u", "-m", "cli.main", "up", "--dir", str(paths.dir), *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -62,7 +62,7 @@ class stack:
             )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            report = Report.read(places.status)
+            report = StackStatus.read(paths.status)
             if report is not None and report.pid == self.process.pid and report.phase == "ready":
                 return self.process
             time.sleep(0.1)

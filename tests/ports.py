@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from local.ports import FIRST, Reserved
+from local.ports import FIRST, PortReservations
 
 LOWEST = FIRST - 6000
 
-_reserved = Reserved()
+_reserved = PortReservations()
 
 
 def free_port() -> int:

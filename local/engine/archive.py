@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Entry:
+class CpioEntry:
     path: str
     mode: int
     """type and permissions, as in stat"""
@@ -17,25 +17,25 @@ class Entry:
     """major and minor, for device nodes"""
 
 
-def directory(path: str) -> Entry:
-    return Entry(path, stat.S_IFDIR | 0o755)
+def directory(path: str) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFDIR | 0o755)
 
 
-def program(path: str, content: bytes) -> Entry:
-    return Entry(path, stat.S_IFREG | 0o755, content)
+def program(path: str, content: bytes) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFREG | 0o755, content)
 
 
-def character(path: str, major: int, minor: int) -> Entry:
-    return Entry(path, stat.S_IFCHR | 0o600, device=(major, minor))
+def character(path: str, major: int, minor: int) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFCHR | 0o600, device=(major, minor))
 
 
-def cpio(entries: Iterable[Entry]) -> bytes:
+def cpio(entries: Iterable[CpioEntry]) -> bytes:
     """The archive; the same entries give the same bytes."""
-    listed = [*entries, Entry("TRAILER!!!", 0)]
+    listed = [*entries, CpioEntry("TRAILER!!!", 0)]
     return b"".join(_record(number, entry) for number, entry in enumerate(listed, 1))
 
 
-def _record(number: int, entry: Entry) -> bytes:
+def _record(number: int, entry: CpioEntry) -> bytes:
     name = entry.path.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     fields = [number, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, *entry.device, len(name), 0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from local.engine.times import stamp
+from local.engine.times import format_time
 
 Json = dict[str, Any]
 
@@ -18,21 +18,23 @@ def condition(kind: str, status: bool | str, reason: str = "", message: str = ""
     return {key: text for key, text in said.items() if text}
 
 
-def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+def find_condition(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
-def holds(conditions: Iterable[Mapping[str, Any]], kind: str, reason: str | None = None, status: str = "True") -> bool:
-    found = find(conditions, kind)
+def has_condition(
+    conditions: Iterable[Mapping[str, Any]], kind: str, reason: str | None = None, status: str = "True"
+) -> bool:
+    found = find_condition(conditions, kind)
     return found is not None and found.get("status") == status and reason in (None, found.get("reason"))
 
 
-def settle(old: Sequence[Mapping[str, Any]], new: Iterable[Json], now: datetime) -> list[Json]:
+def merge_conditions(old: Sequence[Mapping[str, Any]], new: Iterable[Json], now: datetime) -> list[Json]:
     """The new conditions with their times: the old time where type and status are as before."""
     settled = []
     for each in new:
-        before = find(old, each["type"])
+        before = find_condition(old, each["type"])
         same = before is not None and before.get("status") == each["status"]
         since = before.get("lastTransitionTime") if before is not None and same else None
-        settled.append({**each, "lastTransitionTime": since or stamp(now)})
+        settled.append({**each, "lastTransitionTime": since or format_time(now)})
     return settled

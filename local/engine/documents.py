@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from local.engine.reading import template_hash
-from local.engine.resources import GENERATION, INSTANCE_FINALIZER, TEMPLATE
+from local.engine.resources import GENERATION_ANNOTATION, TEMPLATE_HASH_ANNOTATION, VMI_FINALIZER
 
 Json = dict[str, Any]
 
 
-def instance_of(machine: Json, *, paused: bool = False) -> Json:
+def vmi_for(vm: Json, *, paused: bool = False) -> Json:
     """The VMI that a VM is started with: its name, its template, and the VM as controller."""
-    metadata, template = machine["metadata"], machine["spec"]["template"]
+    metadata, template = vm["metadata"], vm["spec"]["template"]
     inner, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
     if paused:
         spec["startStrategy"] = "Paused"
     annotations = {
         **(inner.get("annotations") or {}),
-        GENERATION: str(metadata.get("generation") or 1),
-        TEMPLATE: template_hash(template.get("spec") or {}),
+        GENERATION_ANNOTATION: str(metadata.get("generation") or 1),
+        TEMPLATE_HASH_ANNOTATION: template_hash(template.get("spec") or {}),
     }
     return {
         "apiVersion": "kubevirt.io/v1",
@@ -29,17 +29,17 @@ def instance_of(machine: Json, *, paused: bool = False) -> Json:
             "namespace": metadata["namespace"],
             "labels": inner.get("labels") or {},
             "annotations": annotations,
-            "finalizers": [INSTANCE_FINALIZER],
-            "ownerReferences": [_controller(machine)],
+            "finalizers": [VMI_FINALIZER],
+            "ownerReferences": [_controller(vm)],
         },
         "spec": spec,
     }
 
 
-def disk_of(machine: Json, name: str) -> Json | None:
+def data_volume_for(vm: Json, name: str) -> Json | None:
     """The DataVolume of one of the VM's dataVolumeTemplates; None where there is no template of that name any more."""
-    metadata = machine["metadata"]
-    for template in machine["spec"].get("dataVolumeTemplates") or ():
+    metadata = vm["metadata"]
+    for template in vm["spec"].get("dataVolumeTemplates") or ():
         if template["metadata"]["name"] == name:
             inner = template["metadata"]
             labels = {**(inner.get("labels") or {}), "kubevirt.io/created-by": metadata["uid"]}
@@ -51,15 +51,15 @@ def disk_of(machine: Json, name: str) -> Json | None:
                     "namespace": metadata["namespace"],
                     "labels": labels,
                     "annotations": inner.get("annotations") or {},
-                    "ownerReferences": [_controller(machine)],
+                    "ownerReferences": [_controller(vm)],
                 },
                 "spec": template.get("spec") or {},
             }
     return None
 
 
-def claim_of(disk: Json) -> Json:
-    """The claim of a DataVolume, bound as soon as its status says so."""
+def pvc_for(disk: Json) -> Json:
+    """The pvc of a DataVolume, bound as soon as its status says so."""
     metadata, spec = disk["metadata"], disk["spec"]
     wanted = dict(spec.get("pvc") or spec.get("storage") or {})
     wanted.setdefault("accessModes", ["ReadWriteOnce"])
@@ -80,14 +80,14 @@ def claim_of(disk: Json) -> Json:
     }
 
 
-def difference(old: Json, new: Json) -> Json:
+def merge_patch(old: Json, new: Json) -> Json:
     """The merge patch that makes the one into the other."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
         if before == value:
             continue
-        patch[key] = difference(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        patch[key] = merge_patch(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return patch
 
 

@@ -1,4 +1,4 @@
-"""What instances ask of whoever runs the guests."""
+"""What vmis ask of whoever runs the guests."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from local.engine.domain import Domain
-from local.engine.faults import Faults
+from local.engine.fault_injection import Faults
+from local.engine.migration.settings import MigrationSettings, timeout_message
+from local.engine.objects import VMI
 from local.engine.simulated import copy_seconds, domain_of
-from local.engine.terms import Terms, too_slow
-from local.engine.views import Instance
 
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class HypervisorRefused(Exception):
     """A guest cannot be started as it is asked for; trying again gives the same."""
 
 
-class Aborted(Exception):
+class MigrationAborted(Exception):
     """A migration was given up when its time was over: the guest is where it was."""
 
 
@@ -28,33 +28,40 @@ class Hypervisor(Protocol):
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Calls `changed` with the UID of each VMI whose domain has changed."""
 
-    def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+    def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         """What is known now; never waits."""
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Start the VMI's domain, or find it started. Raises `Refused`."""
 
-    async def press_power(self, instance: Instance) -> None: ...
+    async def press_power(self, vmi: VMI) -> None: ...
 
-    async def destroy(self, instance: Instance) -> None: ...
+    async def destroy(self, vmi: VMI) -> None: ...
 
-    async def pause(self, instance: Instance, paused: bool) -> None: ...
+    async def pause(self, vmi: VMI, paused: bool) -> None: ...
 
     async def no_post_copy(self) -> str | None:
         """Why guests cannot be moved by post-copy here, or None."""
 
     async def migrate(
-        self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
+        self,
+        vmi: VMI,
+        target: str,
+        settings: MigrationSettings,
+        faults: Faults,
+        switched: Callable[[], Awaitable[None]],
     ) -> None:
-        """Move it, live; raises `Refused`, or `Aborted` when the terms' time is over. Where the terms have post-copy it
-        goes on by that instead, and `switched` is called. Cancelled, it gives up; where it is too late for that, it
-        returns all the same when the guest has moved."""
+        """Live-migrates the VMI. Raises `HypervisorRefused`, or `MigrationAborted` after the timeout of the settings.
+
+        Where the settings allow post-copy, the migration switches at the timeout and calls `switched`. A cancelled
+        migration is aborted; it returns normally where the abort came too late.
+        """
 
     async def clear(self, uid: str) -> None:
         """End the domain of a VMI that is no more."""
 
 
-class Simulated:
+class SimulatedHypervisor:
     """Starts nothing; a pause is remembered until the VMI's condition tells of it."""
 
     def __init__(self) -> None:
@@ -64,44 +71,49 @@ class Simulated:
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
 
-    def domain(self, instance: Instance, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-        found = domain_of(instance, faults, identity, failures, now)
-        paused = self._paused.get(instance.uid)
+    def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+        found = domain_of(vmi, faults, identity, failures, now)
+        paused = self._paused.get(vmi.uid)
         if paused is None or found.state not in ("running", "paused"):
-            self._paused.pop(instance.uid, None)
+            self._paused.pop(vmi.uid, None)
             return found
         if paused == (found.state == "paused"):
-            del self._paused[instance.uid]
+            del self._paused[vmi.uid]
         return Domain("paused" if paused else "running", found.node, agent=found.agent)
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Nothing to start: by the VMI's phase it is on its way."""
 
-    async def press_power(self, instance: Instance) -> None:
+    async def press_power(self, vmi: VMI) -> None:
         """It ends when its time is over."""
 
-    async def destroy(self, instance: Instance) -> None:
+    async def destroy(self, vmi: VMI) -> None:
         """Nothing to clear away."""
 
-    async def pause(self, instance: Instance, paused: bool) -> None:
-        self._paused[instance.uid] = paused
-        self._changed(instance.uid)
+    async def pause(self, vmi: VMI, paused: bool) -> None:
+        self._paused[vmi.uid] = paused
+        self._changed(vmi.uid)
 
     async def no_post_copy(self) -> str | None:
         return None
 
     async def migrate(
-        self, instance: Instance, target: str, terms: Terms, faults: Faults, switched: Callable[[], Awaitable[None]]
+        self,
+        vmi: VMI,
+        target: str,
+        settings: MigrationSettings,
+        faults: Faults,
+        switched: Callable[[], Awaitable[None]],
     ) -> None:
         """Takes as long as copying its memory would."""
-        deadline = terms.deadline_seconds(instance.memory)
+        deadline = settings.deadline_seconds(vmi.memory)
         try:
             async with asyncio.timeout(deadline):
-                await asyncio.sleep(copy_seconds(instance.memory, terms, faults.dirty_memory))
+                await asyncio.sleep(copy_seconds(vmi.memory, settings, faults.dirty_memory))
         except TimeoutError:
             assert deadline is not None
-            if not terms.post_copy:
-                raise Aborted(too_slow(deadline, {})) from None
+            if not settings.post_copy:
+                raise MigrationAborted(timeout_message(deadline, {})) from None
             await switched()
 
     async def clear(self, uid: str) -> None:

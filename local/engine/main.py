@@ -12,20 +12,21 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from local.engine.disks import Disks
-from local.engine.evacuations import Evacuations
-from local.engine.filler import Filler, NoFiles
-from local.engine.fleet import Equipment, Fleet
-from local.engine.hypervisor import Hypervisor, Simulated
-from local.engine.instances import Instances
-from local.engine.machines import Machines
-from local.engine.migrations import Migrations
-from local.engine.nodes import NAMES
+from local.engine.datavolume.controller import DataVolumeController
+from local.engine.datavolume.importer import Importer
+from local.engine.hypervisor import Hypervisor, SimulatedHypervisor
+from local.engine.informers import Informers
+from local.engine.migration.controller import MigrationController
+from local.engine.migration.evacuation import EvacuationController
+from local.engine.node.capacity import NodeCapacity
+from local.engine.node.controller import NodeController, NodeHardware
 from local.engine.peer import Peer
-from local.engine.plan import Pace
-from local.engine.room import Room
-from local.engine.subresources import Subresources
-from local.engine.world import World
+from local.engine.qemu.libvirtd import NODE_NAMES
+from local.engine.simulated import SimulatedImporter
+from local.engine.virt_api import VirtApi
+from local.engine.vm.controller import VMController
+from local.engine.vm.plan import Delays
+from local.engine.vmi.controller import VMIController
 from runtime.api import Api
 from runtime.events import Events
 from runtime.metrics import Metrics
@@ -81,73 +82,75 @@ class Backing:
     """What is behind the guests and their disks."""
 
     hypervisor: Hypervisor
-    filler: Filler
-    equipment: Equipment
+    importer: Importer
+    equipment: NodeHardware
     health: Callable[[str], str | None]
     settle_seconds: float = 0.0
-    machine_settle_seconds: float = 0.0
+    vm_settle_seconds: float = 0.0
 
 
 async def serve(settings: Settings) -> None:
     registry = CollectorRegistry()
     async with await Api.connect(user_agent="poolhouse-engine", metrics=Metrics(registry)) as api:
-        world, events = World(api), Events(api, "poolhouse.dev/engine")
+        informers, events = Informers(api), Events(api, "poolhouse.dev/engine")
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
-            for informer in world.all:
+            for informer in informers.all:
                 group.create_task(informer.run(), name=informer.resource.plural)
             if settings.engine == "simulated":
-                backing, fleet = simulated(api, world)
+                backing, fleet = simulated(api, informers)
             else:
-                backing, fleet = await real(settings, api, world, events, group)
-            pace = Pace(settings.defaults_seconds, backing.settle_seconds, backing.machine_settle_seconds)
-            await world.synced()
-            machines = Machines(api, world, pace)
-            room = Room(world.instances.store)
-            instances = Instances(api, world, backing.hypervisor, events, pace, room)
-            disks = Disks(api, world, backing.filler)
-            migrations = Migrations(api, world, backing.hypervisor, events, room)
-            evacuations = Evacuations(api, world)
+                backing, fleet = await real(settings, api, informers, events, group)
+            pace = Delays(settings.defaults_seconds, backing.settle_seconds, backing.vm_settle_seconds)
+            await informers.synced()
+            vms = VMController(api, informers, pace)
+            room = NodeCapacity(informers.vmis.store)
+            vmis = VMIController(api, informers, backing.hypervisor, events, pace, room)
+            disks = DataVolumeController(api, informers, backing.importer)
+            migrations = MigrationController(api, informers, backing.hypervisor, events, room)
+            evacuations = EvacuationController(api, informers)
             await fleet.register()
             log.info("everything is seen; working with %s guests", settings.engine)
-            controllers = (machines.controller, instances.controller, instances.orphans, disks.controller)
+            controllers = (vms.controller, vmis.controller, vmis.orphans, disks.controller)
             moving = (migrations.controller, migrations.unfinished.controller, evacuations.controller)
             for controller in (*controllers, *moving, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.clear(), name="clear")
             if settings.listen is not None:
-                app = Subresources(api, backing.hypervisor, world.missing, registry)
+                app = VirtApi(api, backing.hypervisor, informers.missing, registry)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
                 serving = http.serve(app, *settings.listen, settings.tls, clients=clients, http=Peer)
                 group.create_task(serving, name="subresources")
 
 
-def simulated(api: Api, world: World) -> tuple[Backing, Fleet]:
-    backing = Backing(Simulated(), NoFiles(), Equipment(), lambda name: None, 2.0, 5.0)
-    return backing, Fleet(api, world, NAMES, backing.equipment, backing.health)
+def simulated(api: Api, informers: Informers) -> tuple[Backing, NodeController]:
+    backing = Backing(SimulatedHypervisor(), SimulatedImporter(), NodeHardware(), lambda name: None, 2.0, 5.0)
+    return backing, NodeController(api, informers, NODE_NAMES, backing.equipment, backing.health)
 
 
 async def real(
-    settings: Settings, api: Api, world: World, events: Events, group: asyncio.TaskGroup
-) -> tuple[Backing, Fleet]:
+    settings: Settings, api: Api, informers: Informers, events: Events, group: asyncio.TaskGroup
+) -> tuple[Backing, NodeController]:
     # Imported here: simulated guests need neither libvirt nor lxml.
-    from local.engine import debian, kvm
-    from local.engine.images import Images
-    from local.engine.nodes import find_socket
-    from local.engine.qemu import Qemu, Setting
+    from local.engine.datavolume.importer import QemuImgImporter
+    from local.engine.qemu import guest_packages, kvm
+    from local.engine.qemu.hypervisor import QemuHypervisor, QemuSettings
+    from local.engine.qemu.libvirtd import find_socket
 
-    uid, cache = settings.worker_uid, debian.cache_dir()
-    guest = await asyncio.to_thread(debian.provide, settings.disks / "boot", cache)
-    accelerated = await asyncio.to_thread(kvm.works, guest, cache, uid)
+    uid, cache = settings.worker_uid, guest_packages.cache_dir()
+    guest = await asyncio.to_thread(guest_packages.provide_guest_image, settings.disks / "boot", cache)
+    accelerated = await asyncio.to_thread(kvm.kvm_works, guest, cache, uid)
     log.info("guests run %s", "with KVM" if accelerated else "emulated: KVM is not here or does not work")
-    images = Images(settings.disks, events, world.claims.store.get, uid)
+    images = QemuImgImporter(settings.disks, events, informers.pvcs.store.get, uid)
     places = settings.runtime, settings.disks / "consoles", settings.disks / "scratch"
-    setting = Setting(settings.dir, *places, guest, accelerated, uid)
-    sockets = {name: find_socket(settings.runtime / name) for name in NAMES}
-    qemu = Qemu(setting, images, world.claims.store.get, sockets)
+    setting = QemuSettings(settings.dir, *places, guest, accelerated, uid)
+    sockets = {name: find_socket(settings.runtime / name) for name in NODE_NAMES}
+    qemu = QemuHypervisor(setting, images, informers.pvcs.store.get, sockets)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    equipment = Equipment(cpus=os.cpu_count() or 1, memory=int(machine * MEMORY_SHARE) // len(NAMES), kvm=accelerated)
-    fleet = Fleet(api, world, NAMES, equipment, qemu.health)
+    equipment = NodeHardware(
+        cpus=os.cpu_count() or 1, memory=int(machine * MEMORY_SHARE) // len(NODE_NAMES), kvm=accelerated
+    )
+    fleet = NodeController(api, informers, NODE_NAMES, equipment, qemu.health)
     qemu.subscribe_health(fleet.look)
     group.create_task(qemu.daemons.run(), name="libvirt")
     return Backing(qemu, images, equipment, qemu.health), fleet

@@ -11,30 +11,35 @@ from defaulter.contract import undefaulted
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.running import run_strategy
 from local.engine import times
-from local.engine.conditions import find
-from local.engine.quantity import bytes_of
-from local.engine.resources import CONTENT, EVACUATES, SCHEDULABLE, TEMPLATE
-from local.engine.views import (
+from local.engine.conditions import find_condition
+from local.engine.objects import (
     DEFAULT_MEMORY,
     EPOCH,
     GRACE_SECONDS,
-    Claim,
-    Disk,
-    Instance,
+    PVC,
+    VM,
+    VMI,
+    DataVolume,
     Json,
-    Machine,
     Migration,
     Node,
     Pairs,
     Volume,
 )
+from local.engine.quantity import bytes_of
+from local.engine.resources import (
+    CONTENT_ANNOTATION,
+    EVACUATION_ANNOTATION,
+    SCHEDULABLE_LABEL,
+    TEMPLATE_HASH_ANNOTATION,
+)
 
 
-def machine(document: Json) -> Machine:
+def read_vm(document: Json) -> VM:
     spec = document.get("spec") or {}
     template = spec.get("template") or {}
     volumes = (template.get("spec") or {}).get("volumes")
-    return Machine(
+    return VM(
         **_object(document),
         generation=int(document["metadata"].get("generation") or 0),
         strategy=run_strategy(spec),
@@ -51,14 +56,14 @@ def template_hash(spec: Json) -> str:
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def instance(document: Json) -> Instance:
+def read_vmi(document: Json) -> VMI:
     metadata, spec = document["metadata"], document.get("spec") or {}
     domain = spec.get("domain") or {}
     grace = spec.get("terminationGracePeriodSeconds")
     nics = (domain.get("devices") or {}).get("interfaces") or ()
-    return Instance(
+    return VMI(
         **_object(document),
-        template=(metadata.get("annotations") or {}).get(TEMPLATE, ""),
+        template=(metadata.get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION, ""),
         grace_seconds=GRACE_SECONDS if grace is None else float(grace),
         selector=_pairs(spec.get("nodeSelector")),
         volumes=tuple(_volumes(spec.get("volumes"))),
@@ -79,9 +84,9 @@ def guest_memory(domain: Json) -> int:
     return (bytes_of(str(named)) if named is not None else None) or DEFAULT_MEMORY
 
 
-def disk(document: Json) -> Disk:
+def read_data_volume(document: Json) -> DataVolume:
     spec = document.get("spec") or {}
-    return Disk(
+    return DataVolume(
         **_object(document),
         source=spec.get("source") or {},
         pvc=spec.get("pvc") or spec.get("storage") or {},
@@ -89,42 +94,42 @@ def disk(document: Json) -> Disk:
     )
 
 
-def claim(document: Json) -> Claim:
+def read_pvc(document: Json) -> PVC:
     spec = document.get("spec") or {}
     owners = document["metadata"].get("ownerReferences") or ()
-    return Claim(
+    return PVC(
         **_object(document),
         phase=str((document.get("status") or {}).get("phase") or ""),
         size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
-        content=(document["metadata"].get("annotations") or {}).get(CONTENT, ""),
+        content=(document["metadata"].get("annotations") or {}).get(CONTENT_ANNOTATION, ""),
         data_volume=next((o["uid"] for o in owners if o.get("kind") == "DataVolume"), ""),
     )
 
 
-def migration(document: Json) -> Migration:
+def read_migration(document: Json) -> Migration:
     spec = document.get("spec") or {}
     return Migration(
         **_object(document),
         vmi=str(spec.get("vmiName") or ""),
         selector=_pairs(spec.get("addedNodeSelector")),
-        evacuates=(document["metadata"].get("annotations") or {}).get(EVACUATES, ""),
+        evacuates=(document["metadata"].get("annotations") or {}).get(EVACUATION_ANNOTATION, ""),
         status=document.get("status") or {},
     )
 
 
-def node(document: Json) -> Node:
+def read_node(document: Json) -> Node:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     metadata = document["metadata"]
-    ready = find(status.get("conditions") or (), "Ready") or {}
+    ready = find_condition(status.get("conditions") or (), "Ready") or {}
     return Node(
         **_object(document),
         labels=_pairs(metadata.get("labels")),
-        ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE) != "false",
+        ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE_LABEL) != "false",
         cordoned=bool(spec.get("unschedulable")),
         taints=tuple((str(t.get("key")), str(t.get("effect"))) for t in spec.get("taints") or ()),
         memory=bytes_of(str((status.get("allocatable") or {}).get("memory") or "0")) or 0,
         lost=(metadata.get("annotations") or {}).get(NODE_LOST) == "true",
-        unready_since=None if ready.get("status") == "True" else times.read(ready.get("lastTransitionTime")),
+        unready_since=None if ready.get("status") == "True" else times.read_time(ready.get("lastTransitionTime")),
     )
 
 
@@ -136,8 +141,8 @@ def _object(document: Json) -> Json:
         "name": metadata["name"],
         "uid": metadata["uid"],
         "resource_version": metadata.get("resourceVersion") or "",
-        "created": times.read(metadata.get("creationTimestamp")) or EPOCH,
-        "deleted": times.read(metadata.get("deletionTimestamp")),
+        "created": times.read_time(metadata.get("creationTimestamp")) or EPOCH,
+        "deleted": times.read_time(metadata.get("deletionTimestamp")),
         "finalizers": tuple(metadata.get("finalizers") or ()),
         "owner": next((o["uid"] for o in owners if o.get("controller")), ""),
     }
@@ -164,6 +169,6 @@ def _faults(*documents: Json) -> Pairs:
     return tuple(sorted(found.items()))
 
 
-def settings(document: Json, name: str) -> Pairs:
+def read_config_map(document: Json, name: str) -> Pairs:
     """The data of the ConfigMap of that name; nothing of any other."""
     return _pairs(document.get("data")) if document["metadata"]["name"] == name else ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def stamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def read(text: str | None) -> datetime | None:
+def read_time(text: str | None) -> datetime | None:
     """None for nothing, and for what is no time."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None

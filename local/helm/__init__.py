@@ -14,11 +14,11 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local.binaries import Say, Version, architecture, cache, kubernetes_version, parse_version
+from local.binaries import Echo, Version, architecture, cache_dir, kubernetes_version, parse_version
 from local.build import check_go
-from local.download import Unfetched, checked, published
+from local.components import StackError
+from local.download import DownloadFailed, fetch_verified, published_sha256
 from local.logs import tail
-from local.parts import Broken
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"
@@ -27,18 +27,18 @@ PACKAGE = "helm.sh/helm/v3"
 BUILD_SECONDS = 1200
 
 
-def find(say: Say, *, build: Callable[[Path, Say], None] | None = None) -> Path:
+def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) -> Path:
     """The program, made if need be. Raises `Broken` with what a person has to know."""
     if (found := shutil.which("helm")) and (has := _version(found)) and OLDEST <= has < (4, 0):
         return Path(found)
-    kept = cache().parent / "helm" / f"{version()}-{architecture()}" / "helm"
+    kept = cache_dir().parent / "helm" / f"{version()}-{architecture()}" / "helm"
     if os.access(kept, os.X_OK):
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
     draft = kept.with_name(f".helm.{os.getpid()}")
     try:
-        if not download(draft, say):
-            (build or compile_)(draft, say)
+        if not download(draft, echo):
+            (build or compile_)(draft, echo)
         draft.chmod(0o755)
         draft.replace(kept)
     finally:
@@ -49,31 +49,31 @@ def find(say: Say, *, build: Callable[[Path, Say], None] | None = None) -> Path:
 def version(module: Path = MODULE) -> str:
     found = re.search(rf"^\s*{re.escape(PACKAGE)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise Broken(f"{module / 'go.mod'} does not require {PACKAGE}")
+        raise StackError(f"{module / 'go.mod'} does not require {PACKAGE}")
     return found[1]
 
 
-def download(target: Path, say: Say, releases: str = RELEASES) -> bool:
+def download(target: Path, echo: Echo, releases: str = RELEASES) -> bool:
     """Whether it could be had from there."""
     if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
         return False
     name = f"{platform.system().lower()}-{architecture()}"
     url = f"{releases}/helm-{version()}-{name}.tar.gz"
     try:
-        content = checked(url, published(f"{url}.sha256sum"))
+        content = fetch_verified(url, published_sha256(f"{url}.sha256sum"))
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             member = tar.extractfile(f"{name}/helm")
             assert member is not None
             target.write_bytes(member.read())
-    except (Unfetched, KeyError, tarfile.TarError) as reason:
-        say(f"Helm's releases are out of reach ({reason})")
+    except (DownloadFailed, KeyError, tarfile.TarError) as reason:
+        echo(f"Helm's releases are out of reach ({reason})")
         return False
     return True
 
 
-def compile_(target: Path, say: Say) -> None:
+def compile_(target: Path, echo: Echo) -> None:
     check_go(MODULE)
-    say(f"building Helm {version()} from its Go modules; a minute or two, once")
+    echo(f"building Helm {version()} from its Go modules; a minute or two, once")
     log = target.parent / "build.log"
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
     with log.open("wb") as output:
@@ -81,7 +81,7 @@ def compile_(target: Path, say: Say) -> None:
             command(target), cwd=MODULE, env=env, stdout=output, stderr=output, timeout=BUILD_SECONDS, check=False
         )
     if built.returncode:
-        raise Broken(f"Helm could not be built; go's last words, from {log}:\n{tail(log)}")
+        raise StackError(f"Helm could not be built; go's last words, from {log}:\n{tail(log)}")
 
 
 def command(target: Path) -> list[str]:

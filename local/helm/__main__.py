@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from local.helm import find
-from local.parts import Broken
+from local.components import StackError
+from local.helm import find_helm
 
 try:
-    print(f"helm: {find(lambda text: print(text, flush=True))}")
-except Broken as broken:
+    print(f"helm: {find_helm(lambda text: print(text, flush=True))}")
+except StackError as broken:
     sys.exit(str(broken))

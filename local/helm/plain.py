@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from kinds import KINDS, meta
-from local.helm import find
-from local.parts import Broken
+from local.components import StackError
+from local.helm import find_helm
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ def manifests() -> Iterator[Json]:
     left = [f"kinds.{kind.plural}=false" for kind in KINDS if kind.stands_back]
     done = subprocess.run(
         [
-            str(find(lambda text: None)),
+            str(find_helm(lambda text: None)),
             *("template", meta.POOLHOUSE, str(CHART), "--namespace", meta.NAMESPACE, "--no-hooks"),
             *("--set", ",".join(left)),
         ],
@@ -49,7 +49,7 @@ def manifests() -> Iterator[Json]:
         check=False,
     )
     if done.returncode:
-        raise Broken(done.stderr)
+        raise StackError(done.stderr)
     yield NAMESPACE
     yield from (_plain(each) for each in yaml.safe_load_all(done.stdout) if each)
 
@@ -74,5 +74,5 @@ def main(directory: Path) -> None:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
-    except Broken as broken:
+    except StackError as broken:
         sys.exit(str(broken))

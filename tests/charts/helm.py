@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from local.helm import find
+from local.helm import find_helm
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ RELEASE, NAMESPACE = "poolhouse", "poolhouse-system"
 
 @cache
 def program() -> str:
-    return str(find(lambda text: None))
+    return str(find_helm(lambda text: None))
 
 
 def template(values: Json | None = None, *options: str) -> list[Json]:

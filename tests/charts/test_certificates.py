@@ -19,7 +19,7 @@ import yaml
 
 from controllers.certificates.observe import resource
 from local.install import RESOURCES, apply
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import Api, NotFound
 from runtime.certificates import new_authority, new_server
 from tests.charts.asking import Asked, asking
@@ -88,7 +88,7 @@ def rendered(namespace: str, url: str, certificates: Json) -> list[Json]:
 
 @asynccontextmanager
 async def installed(
-    control_plane: Places, pods: Path, certificates: Json, prepared: Callable[[Installed], Awaitable[None]]
+    control_plane: StackPaths, pods: Path, certificates: Json, prepared: Callable[[Installed], Awaitable[None]]
 ) -> AsyncIterator[Installed]:
     """`prepared` is what somebody has to have done before admission works."""
     async with namespace(control_plane.kubeconfig, "chart-certificates") as place:
@@ -131,7 +131,7 @@ async def turned(found: Installed, before: set[str]) -> None:
 
 
 async def test_a_certificate_of_cert_managers_is_renewed_and_nobody_refused(
-    control_plane: Places, tmp_path: Path
+    control_plane: StackPaths, tmp_path: Path
 ) -> None:
     async def prepared(found: Installed) -> None:
         manager = managers["it"] = CertManager(found.api, found.documents)
@@ -150,7 +150,7 @@ async def test_a_certificate_of_cert_managers_is_renewed_and_nobody_refused(
 
 
 async def test_a_secret_of_yours_gets_another_authority_and_nobody_is_refused(
-    control_plane: Places, tmp_path: Path
+    control_plane: StackPaths, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
     old, new = (new_authority(name, now, DAY) for name in ("old", "new"))

@@ -25,7 +25,7 @@ from controllers.certificates.controller import LOOK_SECONDS
 from controllers.certificates.observe import SECRETS, observe
 from kinds import guard, meta, rbac, webhooks
 from local.install import RESOURCES, SUBRESOURCES
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import Api, ApiError, NotFound, Resource
 from runtime.certificates import Pair, joined
 from runtime.errors import Forbidden
@@ -87,12 +87,12 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One that knows KubeVirt and nothing of ours."""
-    places = Places.of(tmp_path_factory.mktemp("chart"))
+    paths = StackPaths.of(tmp_path_factory.mktemp("chart"))
     without = (option for name in ("webhook", "defaulter", "controllers") for option in ("--without", name))
-    with stack(places, "--engine", "simulated", *without):
-        asyncio.run(_bare(places.kubeconfig))
-        with Kubelet(places.kubeconfig, NAMESPACE, tmp_path_factory.mktemp("pods")) as kubelet:
-            yield Cluster(places.kubeconfig, kubelet, Shell(places.kubeconfig, tmp_path_factory.mktemp("shell")))
+    with stack(paths, "--engine", "simulated", *without):
+        asyncio.run(_bare(paths.kubeconfig))
+        with Kubelet(paths.kubeconfig, NAMESPACE, tmp_path_factory.mktemp("pods")) as kubelet:
+            yield Cluster(paths.kubeconfig, kubelet, Shell(paths.kubeconfig, tmp_path_factory.mktemp("shell")))
 
 
 async def _bare(kubeconfig: Path) -> None:

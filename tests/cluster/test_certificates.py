@@ -18,7 +18,7 @@ from controllers.certificates.observe import SECRETS, observe, resource
 from controllers.certificates.state import State, Terms
 from kinds import meta, webhooks
 from local.install import apply
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import ApiError, NotFound
 from runtime.certificates import new_authority, new_server
 from runtime.secret import Files
@@ -138,7 +138,7 @@ def published(state: State) -> bool:
     return any(each.published and all(each.pair.certificate in bundle for bundle in bundles) for each in newest)
 
 
-async def test_not_one_admission_is_refused(control_plane: Places, tmp_path: Path) -> None:
+async def test_not_one_admission_is_refused(control_plane: StackPaths, tmp_path: Path) -> None:
     async with namespace(control_plane.kubeconfig, "certificates") as place, kept(place, tmp_path) as story:
         first = await story.state()
         assert first.leaf is not None

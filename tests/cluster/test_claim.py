@@ -27,7 +27,7 @@ from controllers.warmpool.ssh_keys import SECRETS, secret_name
 from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES
 from controllers.warmpool.warm_pool import POOLS
 from kinds import meta
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import Api, Invalid, Resource
 from runtime.metrics import PREFIX
 from tests.cluster.claiming import OVER, Counter, counted, counter
@@ -47,20 +47,20 @@ CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("claims"))
-    with stack(places, "--engine", "simulated", *ALONE):
-        yield places
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("claims"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
 
 
 @pytest.fixture
-def ours(simulated: Places) -> Path:
+def ours(simulated: StackPaths) -> Path:
     """Who the controllers are: with their rights, and no others."""
     return simulated.kubeconfig_of("controllers")
 
 
 @pytest_asyncio.fixture
-async def desk(simulated: Places) -> AsyncIterator[Counter]:
+async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
     async with counter(simulated.kubeconfig) as found:
         yield found
 
@@ -174,8 +174,8 @@ async def test_a_line_has_places_turns_and_an_end(desk: Counter, running: Runnin
     for name in ("second", "third", "fourth"):
         await desk.claim(name, poolName="web", bindTimeoutSeconds=3600)
         await desk.becomes(name, "Queued")
-    places = [(await desk.claimed(name))["queuePosition"] for name in ("second", "third", "fourth")]
-    assert places == [1, 2, 3]
+    paths = [(await desk.claimed(name))["queuePosition"] for name in ("second", "third", "fourth")]
+    assert paths == [1, 2, 3]
     assert (await until_status(desk, "queuedClaims", 3)) == 3
     await desk.claim("hasty", poolName="web", bindTimeoutSeconds=2)
     await desk.becomes("hasty", "Failed")
@@ -438,7 +438,7 @@ async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, runni
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
 
 
-async def test_by_command(simulated: Places, desk: Counter, running: Running) -> None:
+async def test_by_command(simulated: StackPaths, desk: Counter, running: Running) -> None:
     """Taken, given back and examined as a person would."""
     await desk.filled(1)
 
@@ -516,7 +516,7 @@ def _of_a_claim(path: str, namespace: str) -> bool:
 
 
 async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
-    simulated: Places, desk: Counter, ours: Path
+    simulated: StackPaths, desk: Counter, ours: Path
 ) -> None:
     labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
     metadata = {"namespace": desk.namespace, "name": "left", "labels": labels}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from local.engine.resources import CLAIMS, CONFIG_MAPS, DATA_VOLUMES, INSTANCES, MACHINES, NODES, POLICIES
-from local.places import Places
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS, VMIS, VMS
+from local.paths import StackPaths
 from runtime.api import Api, ApiError, NotFound, Throttled, Unavailable
 from tests.cluster.resting import rests
 from tests.conftest import stack
@@ -25,24 +25,24 @@ ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "control
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("simulated"))
-    with stack(places, "--engine", "simulated", *ALONE):
-        yield places
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("simulated"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
 
 
 @pytest_asyncio.fixture
-async def api(simulated: Places) -> AsyncIterator[Api]:
+async def api(simulated: StackPaths) -> AsyncIterator[Api]:
     async with await Api.connect(simulated.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
-        machines, _ = await api.list(MACHINES, "default")
+        machines, _ = await api.list(VMS, "default")
         for machine in machines:
-            await api.delete(MACHINES, "default", machine["metadata"]["name"])
+            await api.delete(VMS, "default", machine["metadata"]["name"])
         await eventually(lambda: nothing_left(api))
 
 
 async def nothing_left(api: Api) -> bool:
-    lists = [await api.list(resource, "default") for resource in (MACHINES, INSTANCES, DATA_VOLUMES, CLAIMS)]
+    lists = [await api.list(resource, "default") for resource in (VMS, VMIS, DATA_VOLUMES, PVCS)]
     return not any(items for items, _ in lists)
 
 
@@ -68,7 +68,7 @@ def with_disk(document: Json, source: Json) -> Json:
 
 async def says(api: Api, name: str, word: str) -> Json:
     async def said() -> Json | None:
-        document = await api.get(MACHINES, "default", name)
+        document = await api.get(VMS, "default", name)
         return document if (document.get("status") or {}).get("printableStatus") == word else None
 
     found = await eventually(said)
@@ -89,32 +89,32 @@ async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines
     return True
 
 
-def pid_of(places: Places, part: str) -> int:
-    status = json.loads(places.status.read_text())
+def pid_of(paths: StackPaths, part: str) -> int:
+    status = json.loads(paths.status.read_text())
     return int(next(each["pid"] for each in status["parts"] if each["name"] == part))
 
 
 async def test_a_vm_runs_with_its_disk_and_leaves_nothing(api: Api) -> None:
-    await api.create(MACHINES, with_disk(vm("a"), {"blank": {}}))
+    await api.create(VMS, with_disk(vm("a"), {"blank": {}}))
     machine = await says(api, "a", "Running")
     assert machine["status"]["ready"] is True
-    instance = await api.get(INSTANCES, "default", "a")
+    instance = await api.get(VMIS, "default", "a")
     assert instance["metadata"]["ownerReferences"][0]["uid"] == machine["metadata"]["uid"]
     assert instance["metadata"]["labels"]["kubevirt.io/nodeName"] == instance["status"]["nodeName"]
-    assert (await api.get(CLAIMS, "default", "a-disk"))["status"]["phase"] == "Bound"
-    await api.delete(MACHINES, "default", "a")
+    assert (await api.get(PVCS, "default", "a-disk"))["status"]["phase"] == "Bound"
+    await api.delete(VMS, "default", "a")
     await eventually(lambda: nothing_left(api))
 
 
 async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
-    await api.create(MACHINES, vm("a"))
+    await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
-    first = (await api.get(INSTANCES, "default", "a"))["metadata"]["uid"]
-    await api.delete(INSTANCES, "default", "a")
+    first = (await api.get(VMIS, "default", "a"))["metadata"]["uid"]
+    await api.delete(VMIS, "default", "a")
 
     async def another() -> bool:
         try:
-            found = await api.get(INSTANCES, "default", "a")
+            found = await api.get(VMIS, "default", "a")
         except NotFound:
             return False
         return bool(found["metadata"]["uid"] != first and (found.get("status") or {}).get("phase") == "Running")
@@ -123,7 +123,7 @@ async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
 
 
 async def test_requests_go_through_the_api_server(api: Api) -> None:
-    await api.create(MACHINES, vm("a", runStrategy="Manual"))
+    await api.create(VMS, vm("a", runStrategy="Manual"))
     await says(api, "a", "Stopped")
     await eventually(lambda: asked(api, "a", "start"))
     await says(api, "a", "Running")
@@ -139,7 +139,7 @@ async def test_requests_go_through_the_api_server(api: Api) -> None:
 
 
 async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
-    await api.create(MACHINES, vm("a"))
+    await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     await eventually(lambda: asked(api, "a", "stop"))
     machine = await says(api, "a", "Stopped")
@@ -151,7 +151,7 @@ async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
 @pytest.mark.parametrize("kind", ["ErrImagePull", "ErrorUnschedulable", "DataVolumeError", "CrashLoopBackOff"])
 async def test_faults_look_as_kubevirts_do(api: Api, kind: str) -> None:
     asked = vm("a", annotations={"sim.poolhouse.dev/fail": kind})
-    await api.create(MACHINES, with_disk(asked, {"http": {"url": "http://nowhere.invalid/x"}}))
+    await api.create(VMS, with_disk(asked, {"http": {"url": "http://nowhere.invalid/x"}}))
     machine = await says(api, "a", kind)
     if kind == "CrashLoopBackOff":
         assert machine["status"]["startFailure"]["consecutiveFailCount"] >= 1
@@ -159,7 +159,7 @@ async def test_faults_look_as_kubevirts_do(api: Api, kind: str) -> None:
 
 async def test_a_vm_that_fails_twice_runs_the_third_time(api: Api) -> None:
     faults = {"fail": "CrashLoopBackOff", "fail-times": "2", "retry-seconds": "0.2", "start-seconds": "0.1"}
-    await api.create(MACHINES, vm("a", annotations={f"sim.poolhouse.dev/{key}": text for key, text in faults.items()}))
+    await api.create(VMS, vm("a", annotations={f"sim.poolhouse.dev/{key}": text for key, text in faults.items()}))
     machine = await says(api, "a", "Running")
     assert "startFailure" not in machine["status"]
 
@@ -168,7 +168,7 @@ async def test_settings_for_all_are_read_while_it_runs(api: Api) -> None:
     settings = {"metadata": {"name": "simulation", "namespace": "poolhouse-system"}, "data": {"fail": "Stuck"}}
     await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **settings})
     try:
-        await api.create(MACHINES, vm("a"))
+        await api.create(VMS, vm("a"))
         await says(api, "a", "Starting")
     finally:
         await api.delete(CONFIG_MAPS, "poolhouse-system", "simulation")
@@ -184,7 +184,7 @@ async def test_a_cordon_closes_and_a_lost_node_is_left(api: Api) -> None:
 
         async def moved() -> bool:
             try:
-                found = await api.get(INSTANCES, "default", "a")
+                found = await api.get(VMIS, "default", "a")
             except NotFound:
                 return False
             status = found.get("status") or {}
@@ -198,11 +198,11 @@ async def test_a_cordon_closes_and_a_lost_node_is_left(api: Api) -> None:
 
 async def on_node_2(api: Api) -> bool:
     """Whether a VM that starts now is put there. The engine learns of a cordon and of a VM by watches of their own."""
-    await api.create(MACHINES, vm("a", annotations={"sim.poolhouse.dev/node-lost-seconds": "1"}))
+    await api.create(VMS, vm("a", annotations={"sim.poolhouse.dev/node-lost-seconds": "1"}))
     await says(api, "a", "Running")
     if (await placed(api))[1] == "node-2":
         return True
-    await api.delete(MACHINES, "default", "a")
+    await api.delete(VMS, "default", "a")
     await eventually(lambda: nothing_left(api))
     return False
 
@@ -210,15 +210,19 @@ async def on_node_2(api: Api) -> bool:
 async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(api: Api) -> None:
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
     slow = {"bandwidthPerMigration": "500Mi", "selectors": selectors}
-    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "slow"}}
-    await api.create(POLICIES, {**named, "spec": slow})
-    await api.create(MACHINES, vm("a"))
+    named = {
+        "apiVersion": MIGRATION_POLICIES.api_version,
+        "kind": MIGRATION_POLICIES.kind,
+        "metadata": {"name": "slow"},
+    }
+    await api.create(MIGRATION_POLICIES, {**named, "spec": slow})
+    await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     uid, first = await placed(api)
     try:
         await eventually(lambda: asked(api, "a", "migrate"))
         await eventually(lambda: on_another(api, first))
-        state = (await api.get(INSTANCES, "default", "a"))["status"]["migrationState"]
+        state = (await api.get(VMIS, "default", "a"))["status"]["migrationState"]
         assert (state["completed"], state["migrationPolicyName"], state["sourceNode"]) == (True, "slow", first)
         assert state["migrationConfiguration"]["bandwidthPerMigration"] == "500Mi"
         taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
@@ -226,17 +230,21 @@ async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(
         await eventually(lambda: on_another(api, state["targetNode"]))
         assert (await placed(api))[0] == uid
     finally:
-        await api.delete(POLICIES, None, "slow")
+        await api.delete(MIGRATION_POLICIES, None, "slow")
         for node in ("node-1", "node-2"):
             await api.patch(NODES, None, node, {"spec": {"taints": None}})
 
 
-async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api, simulated: Places) -> None:
-    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "crawl"}}
+async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api, simulated: StackPaths) -> None:
+    named = {
+        "apiVersion": MIGRATION_POLICIES.api_version,
+        "kind": MIGRATION_POLICIES.kind,
+        "metadata": {"name": "crawl"},
+    }
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(POLICIES, {**named, "spec": {"bandwidthPerMigration": "1Mi", "selectors": selectors}})
+    await api.create(MIGRATION_POLICIES, {**named, "spec": {"bandwidthPerMigration": "1Mi", "selectors": selectors}})
     try:
-        await api.create(MACHINES, vm("a"))
+        await api.create(VMS, vm("a"))
         await says(api, "a", "Running")
         before = await placed(api)
         await eventually(lambda: asked(api, "a", "migrate"))
@@ -244,30 +252,34 @@ async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api
         os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
         await says(api, "a", "Running")
         assert await placed(api) == before
-        state = (await api.get(INSTANCES, "default", "a"))["status"]["migrationState"]
+        state = (await api.get(VMIS, "default", "a"))["status"]["migrationState"]
         assert (state["failed"], "in the middle" in state["failureReason"]) == (True, True)
     finally:
-        await api.delete(POLICIES, None, "crawl")
+        await api.delete(MIGRATION_POLICIES, None, "crawl")
 
 
 async def test_a_guest_that_writes_too_much_stays_or_moves_by_post_copy(api: Api) -> None:
-    named = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": "hurried"}}
+    named = {
+        "apiVersion": MIGRATION_POLICIES.api_version,
+        "kind": MIGRATION_POLICIES.kind,
+        "metadata": {"name": "hurried"},
+    }
     hurried: Json = {"bandwidthPerMigration": "16Mi", "completionTimeoutPerGiB": 1}
     hurried["selectors"] = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(POLICIES, {**named, "spec": hurried})
+    await api.create(MIGRATION_POLICIES, {**named, "spec": hurried})
 
     async def over(failed: bool) -> Json | None:
-        state: Json = (await api.get(INSTANCES, "default", "a"))["status"].get("migrationState") or {}
+        state: Json = (await api.get(VMIS, "default", "a"))["status"].get("migrationState") or {}
         return state if state.get("completed") and state.get("failed", False) == failed else None
 
     try:
-        await api.create(MACHINES, vm("a", annotations={"sim.poolhouse.dev/dirty-memory": "64Mi"}))
+        await api.create(VMS, vm("a", annotations={"sim.poolhouse.dev/dirty-memory": "64Mi"}))
         await says(api, "a", "Running")
         before = await placed(api)
         await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=True))
         assert (state["mode"], state["abortStatus"], await placed(api)) == ("PreCopy", "Succeeded", before)
-        await api.patch(POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
+        await api.patch(MIGRATION_POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
         await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=False))
         assert (state["mode"], "abortStatus" in state, (await placed(api))[1]) == (
@@ -276,36 +288,36 @@ async def test_a_guest_that_writes_too_much_stays_or_moves_by_post_copy(api: Api
             state["targetNode"],
         )
     finally:
-        await api.delete(POLICIES, None, "hurried")
+        await api.delete(MIGRATION_POLICIES, None, "hurried")
 
 
 async def placed(api: Api) -> tuple[str, str]:
-    found = await api.get(INSTANCES, "default", "a")
+    found = await api.get(VMIS, "default", "a")
     return found["metadata"]["uid"], found["status"]["nodeName"]
 
 
 async def on_another(api: Api, node: str) -> bool:
-    found = await api.get(INSTANCES, "default", "a")
+    found = await api.get(VMIS, "default", "a")
     state = found["status"].get("migrationState") or {}
     return bool(state.get("completed") and found["status"]["nodeName"] != node)
 
 
-async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulated: Places) -> None:
+async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulated: StackPaths) -> None:
     names = [f"vm-{number}" for number in range(40)]
-    await asyncio.gather(*(api.create(MACHINES, vm(name)) for name in names))
+    await asyncio.gather(*(api.create(VMS, vm(name)) for name in names))
     await asyncio.sleep(0.5)
     os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
     await asyncio.gather(*(says(api, name, "Running") for name in names))
-    instances, _ = await api.list(INSTANCES, "default")
+    instances, _ = await api.list(VMIS, "default")
     assert sorted(each["metadata"]["name"] for each in instances) == sorted(names)
 
 
 async def test_at_rest_nothing_is_written(api: Api) -> None:
-    await api.create(MACHINES, vm("a"))
+    await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
 
     async def versions() -> list[str]:
-        kinds = (MACHINES, INSTANCES, NODES)
+        kinds = (VMS, VMIS, NODES)
         return [each["metadata"]["resourceVersion"] for kind in kinds for each in (await api.list(kind))[0]]
 
     await rests(versions, 5)

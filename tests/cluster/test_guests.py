@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from defaulter.contract import HARDWARE
 from kinds.meta import UNDEFAULTED
-from local.engine import postcopy
-from local.engine.resources import INSTANCES, MACHINES, MIGRATIONS, POLICIES
-from local.places import Places
+from local.engine.qemu import postcopy
+from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, VMIS, VMS
+from local.paths import StackPaths
 from local.services import worker_uid
 from runtime.api import Api
 from runtime.events import EVENTS
@@ -57,8 +57,8 @@ SWITCHING: Json = {**SLOW, "allowPostCopy": True}
 class Console:
     """What a guest has printed, over all its starts."""
 
-    def __init__(self, places: Places, name: str) -> None:
-        self._file = places.disks / "consoles" / f"default_{name}.log"
+    def __init__(self, paths: StackPaths, name: str) -> None:
+        self._file = paths.disks / "consoles" / f"default_{name}.log"
 
     async def text(self) -> str:
         return await asyncio.to_thread(lambda: self._file.read_text() if self._file.exists() else "")
@@ -87,36 +87,36 @@ class Console:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("guests"))
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("guests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
-        with stack(places, "--engine", "qemu", "--without", "controllers"):
-            yield places
+        with stack(paths, "--engine", "qemu", "--without", "controllers"):
+            yield paths
 
 
 @pytest_asyncio.fixture
-async def api(places: Places) -> AsyncIterator[Api]:
-    async with await Api.connect(places.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+async def api(paths: StackPaths) -> AsyncIterator[Api]:
+    async with await Api.connect(paths.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
-        for kind in (MACHINES, INSTANCES):
+        for kind in (VMS, VMIS):
             for each in (await api.list(kind, "default"))[0]:
                 await api.delete(kind, "default", each["metadata"]["name"])
         await eventually(lambda: nothing_left(api))
-        assert not await asyncio.to_thread(lambda: list(places.disks.glob("*.qcow2")))
+        assert not await asyncio.to_thread(lambda: list(paths.disks.glob("*.qcow2")))
 
 
-async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_anew(api: Api, places: Places) -> None:
-    await api.create(MACHINES, with_disk(vm("a"), {"http": {"url": "http://nowhere.invalid/alpine.iso"}}))
+async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_anew(api: Api, paths: StackPaths) -> None:
+    await api.create(VMS, with_disk(vm("a"), {"http": {"url": "http://nowhere.invalid/alpine.iso"}}))
     await says(api, "a", "Running")
-    console = Console(places, "a")
+    console = Console(paths, "a")
     await console.shows("second 2")
-    first = await api.get(INSTANCES, "default", "a")
-    os.kill(pid_of(places, "engine"), signal.SIGKILL)
-    os.kill(pid_of(places, first["status"]["nodeName"]), signal.SIGKILL)
+    first = await api.get(VMIS, "default", "a")
+    os.kill(pid_of(paths, "engine"), signal.SIGKILL)
+    os.kill(pid_of(paths, first["status"]["nodeName"]), signal.SIGKILL)
     await console.counts_on()
     await says(api, "a", "Running")
-    again = await api.get(INSTANCES, "default", "a")
+    again = await api.get(VMIS, "default", "a")
     assert again["metadata"]["uid"] == first["metadata"]["uid"]
     await eventually(lambda: asked(api, "a", "migrate"))
     await eventually(lambda: on_another(api, again["status"]["nodeName"]))
@@ -124,16 +124,16 @@ async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_an
     await console.tells_of_one_start()
 
 
-async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Api, places: Places) -> None:
-    await api.create(MACHINES, hardware(vm("kept"), ["root", "more"], ["net"]))
-    console = Console(places, "kept")
+async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Api, paths: StackPaths) -> None:
+    await api.create(VMS, hardware(vm("kept"), ["root", "more"], ["net"]))
+    console = Console(paths, "kept")
     await console.shows(UP)
-    recorded = await api.get(MACHINES, "default", "kept")
+    recorded = await api.get(VMS, "default", "kept")
     assert HARDWARE in recorded["spec"]["template"]["metadata"]["annotations"]
 
     edited = hardware(vm("kept"), ["new", "more", "root"], ["second", "net"])
     template = {"spec": {"template": edited["spec"]["template"]}}
-    stored = await api.patch(MACHINES, "default", "kept", template)
+    stored = await api.patch(VMS, "default", "kept", template)
     assert UNDEFAULTED not in stored["metadata"].get("annotations", {})
     await eventually(lambda: asked(api, "kept", "restart"))
     await console.shows(UP, times=2)
@@ -149,10 +149,10 @@ async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
     labels, annotations = {"poolhouse.dev/defaulting": "disabled"}, {HARDWARE: '{"v":1,"digest":"0"}'}
     metadata = {"name": "odd", "namespace": "default", "labels": labels, "annotations": annotations}
     spec = vm("odd")["spec"]["template"]["spec"]
-    await api.create(INSTANCES, _named(INSTANCES, {"metadata": metadata, "spec": spec}))
+    await api.create(VMIS, _named(VMIS, {"metadata": metadata, "spec": spec}))
 
     async def failed() -> Json | None:
-        status: Json = (await api.get(INSTANCES, "default", "odd")).get("status") or {}
+        status: Json = (await api.get(VMIS, "default", "odd")).get("status") or {}
         return status if status.get("phase") == "Failed" else None
 
     status = await eventually(failed)
@@ -162,11 +162,13 @@ async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
     assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
 
 
-async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_says(api: Api, places: Places) -> None:
-    await api.create(MACHINES, vm("busy", annotations=BUSY))
-    console = Console(places, "busy")
+async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_says(
+    api: Api, paths: StackPaths
+) -> None:
+    await api.create(VMS, vm("busy", annotations=BUSY))
+    console = Console(paths, "busy")
     await console.shows("writing over 24 MiB")
-    impossible = postcopy.impossible(worker_uid())
+    impossible = postcopy.why_no_post_copy(worker_uid())
 
     slow = await moved(api, console, "slow", SWITCHING if impossible else SLOW)
     state = slow["migrationState"]
@@ -198,19 +200,19 @@ async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:
     """A migration on these terms, when it is over and the guest has counted on; the VMI runs all the time."""
     spec = {**terms, "selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}}
     metadata = {"name": name, "namespace": "default"}
-    await api.create(POLICIES, _named(POLICIES, {"metadata": {"name": name}, "spec": spec}))
-    before = await api.get(INSTANCES, "default", "busy")
+    await api.create(MIGRATION_POLICIES, _named(MIGRATION_POLICIES, {"metadata": {"name": name}, "spec": spec}))
+    before = await api.get(VMIS, "default", "busy")
     await api.create(MIGRATIONS, _named(MIGRATIONS, {"metadata": metadata, "spec": {"vmiName": "busy"}}))
 
     async def over() -> Json | None:
         status: Json = (await api.get(MIGRATIONS, "default", name)).get("status") or {}
-        assert (await api.get(INSTANCES, "default", "busy"))["status"]["phase"] == "Running"
+        assert (await api.get(VMIS, "default", "busy"))["status"]["phase"] == "Running"
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
     status = await eventually(over, seconds=300)
     await console.counts_on()
-    await api.delete(POLICIES, None, name)
-    after = await api.get(INSTANCES, "default", "busy")
+    await api.delete(MIGRATION_POLICIES, None, name)
+    after = await api.get(VMIS, "default", "busy")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["migrationState"] == status["migrationState"]
     assert after["status"]["migrationState"]["migrationPolicyName"] == name

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from local.places import Places
+from local.paths import StackPaths
 from tests.conftest import stack
 from tests.kinds.policies import policy
 from tests.kinds.test_policy import FULL
@@ -29,12 +29,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
 
 
 class Stack:
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self.endpoints: Json = json.loads(places.endpoints.read_text())
+    def __init__(self, paths: StackPaths) -> None:
+        self.paths = paths
+        self.endpoints: Json = json.loads(paths.endpoints.read_text())
 
     def kubectl(self, *arguments: str, document: str = "", code: int = 0) -> str:
-        command = [str(KUBECTL), "--kubeconfig", str(self.places.kubeconfig), *arguments]
+        command = [str(KUBECTL), "--kubeconfig", str(self.paths.kubeconfig), *arguments]
         done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -54,9 +54,9 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    places = Places.of(tmp_path_factory.mktemp("policies"))
-    with stack(places, "--engine", "simulated", "--without", "defaulter"):
-        yield Stack(places)
+    paths = StackPaths.of(tmp_path_factory.mktemp("policies"))
+    with stack(paths, "--engine", "simulated", "--without", "defaulter"):
+        yield Stack(paths)
 
 
 def test_the_documents_manifest_is_applied_and_its_copy_refused(whole: Stack) -> None:

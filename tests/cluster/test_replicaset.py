@@ -18,7 +18,7 @@ from defaulter.contract import undefaulted
 from kinds import meta
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
-from local.install import installable
+from local.install import installable_kinds
 from runtime.api import ApiError, NotFound, Resource
 from tests.cluster.pooling import CRDS, Running, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
@@ -300,7 +300,7 @@ async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
     """A definition that somebody else's installer has taken over."""
     await relabel(place, {meta.PART_OF: "kubevirt", meta.MANAGED_BY: "virt-operator"})
     try:
-        assert REPLICA_SET not in await installable(place.api)
+        assert REPLICA_SET not in await installable_kinds(place.api)
         await place.make(1)
         async with controller(control_plane.kubeconfig, look_seconds=0.2) as running:
             await looks(running, 3)

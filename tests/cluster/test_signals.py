@@ -19,7 +19,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from local.places import Places
+from local.paths import StackPaths
 from signals import dashboard
 from signals.metrics import MAKERS, measures
 from tests.conftest import stack
@@ -31,15 +31,15 @@ EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yam
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """A stack with a pool whose VMs run."""
-    places = Places.of(tmp_path_factory.mktemp("signals"))
-    with stack(places, "--engine", "simulated", "--apply", str(EXAMPLE)):
-        yield places
+    paths = StackPaths.of(tmp_path_factory.mktemp("signals"))
+    with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
+        yield paths
 
 
 @pytest.fixture(scope="module")
-def prometheus(running: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus(running: StackPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus that has our rules and scrapes the stack every second."""
     there = tmp_path_factory.mktemp("prometheus")
     endpoints = json.loads(running.endpoints.read_text())
@@ -102,7 +102,7 @@ def _ask(address: str, expression: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("service", ["webhook", "controllers", "defaulter"])
-def test_a_service_says_what_the_reference_page_says(running: Places, service: str) -> None:
+def test_a_service_says_what_the_reference_page_says(running: StackPaths, service: str) -> None:
     endpoints = json.loads(running.endpoints.read_text())
     trust = ssl.create_default_context(cafile=endpoints["ca"])
     with urllib.request.urlopen(f"{endpoints[service]}/metrics", timeout=PATIENCE_SECONDS, context=trust) as answer:
@@ -129,7 +129,7 @@ def test_nothing_is_wrong_with_a_stack_that_runs(prometheus: str) -> None:
     assert _ask(prometheus, 'ALERTS{alertstate="firing"}') == []
 
 
-def test_a_support_bundle_has_what_a_helper_asks_for(running: Places, tmp_path: Path) -> None:
+def test_a_support_bundle_has_what_a_helper_asks_for(running: StackPaths, tmp_path: Path) -> None:
     done = CliRunner().invoke(
         poolhouse, ["support-bundle", "--dir", str(running.dir), "-f", str(tmp_path / "bundle.tar.gz"), "-o", "json"]
     )

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from local.places import Places
-from local.processes import belonging
+from local.paths import StackPaths
+from local.processes import find_processes
 from runtime.api import Api, ApiError, Resource
 from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
@@ -43,9 +43,9 @@ def poolhouse(*arguments: str, expect: int = 0) -> str:
     return answer.stdout + (answer.stderr if expect else "")
 
 
-def status(places: Places) -> dict[str, Any]:
+def status(paths: StackPaths) -> dict[str, Any]:
     answer = subprocess.run(
-        [sys.executable, "-P", "-m", "cli.main", "status", "--dir", str(places.dir), "-o", "json"],
+        [sys.executable, "-P", "-m", "cli.main", "status", "--dir", str(paths.dir), "-o", "json"],
         capture_output=True,
         text=True,
         timeout=300,
@@ -66,9 +66,9 @@ def until(ask: Callable[[], T], true: Callable[[T], Any]) -> T:
     return found
 
 
-def call(places: Places, ask: Callable[[Api], Any]) -> Any:
+def call(paths: StackPaths, ask: Callable[[Api], Any]) -> Any:
     async def go() -> Any:
-        async with await Api.connect(places.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        async with await Api.connect(paths.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
             return await ask(api)
 
     return asyncio.run(go())
@@ -79,16 +79,16 @@ def note(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """Everything, with the example pool running, and certificates that live for 22 seconds."""
-    places = Places.of(tmp_path_factory.mktemp("whole"))
-    with stack(places, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
-        until(lambda: status(places), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
-        yield places
-    assert list(belonging(places.dir)) == []
+    paths = StackPaths.of(tmp_path_factory.mktemp("whole"))
+    with stack(paths, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
+        until(lambda: status(paths), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
+        yield paths
+    assert list(find_processes(paths.dir)) == []
 
 
-def test_the_example_runs_with_its_hardware_decided(whole: Places) -> None:
+def test_the_example_runs_with_its_hardware_decided(whole: StackPaths) -> None:
     machines, _ = call(whole, lambda api: api.list(MACHINES, "default"))
     assert sorted(machine["metadata"]["name"] for machine in machines) == [
         "my-vm-pool-1",
@@ -102,7 +102,7 @@ def test_the_example_runs_with_its_hardware_decided(whole: Places) -> None:
         assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
 
 
-def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole: Places) -> None:
+def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole: StackPaths) -> None:
     found = json.loads(whole.endpoints.read_text())
     assert set(found) == {"apiserver", "webhook", "defaulter", "controllers", "ca"}
     assert Path(found["ca"]).is_absolute()
@@ -112,18 +112,18 @@ def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole:
             assert answer.status == 200, name
 
 
-def test_every_process_shows_whose_it_is(whole: Places) -> None:
+def test_every_process_shows_whose_it_is(whole: StackPaths) -> None:
     mark = f"POOLHOUSE_DIR={whole.dir}".encode()
     for part in status(whole)["parts"]:
         assert mark in Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0"), part["name"]
 
 
-def test_a_second_up_is_refused_with_a_sentence(whole: Places) -> None:
+def test_a_second_up_is_refused_with_a_sentence(whole: StackPaths) -> None:
     said = poolhouse("up", "--dir", str(whole.dir), expect=1)
     assert f"a stack is already running in {whole.dir}" in said
 
 
-def test_certificates_change_and_no_admission_is_refused(whole: Places) -> None:
+def test_certificates_change_and_no_admission_is_refused(whole: StackPaths) -> None:
     """Over several lives of a certificate and a change of authority, with ten questions a second."""
     first = (whole.tls_of("webhook") / "tls.crt").read_bytes()
     authorities = set((whole.tls / "authorities").glob("*.crt"))
@@ -153,7 +153,7 @@ def test_certificates_change_and_no_admission_is_refused(whole: Places) -> None:
 @pytest.mark.parametrize(
     "name", ["controllers", "webhook", "defaulter", "engine", "kube-controller-manager", "kube-apiserver", "etcd"]
 )
-def test_a_part_that_is_killed_comes_back(whole: Places, name: str) -> None:
+def test_a_part_that_is_killed_comes_back(whole: StackPaths, name: str) -> None:
     before = next(part for part in status(whole)["parts"] if part["name"] == name)
     os.kill(before["pid"], signal.SIGKILL)
 
@@ -174,16 +174,16 @@ async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
     return machines, all(machine.get("status", {}).get("ready") for machine in machines)
 
 
-def kill_supervisor(places: Places) -> set[int]:
+def kill_supervisor(paths: StackPaths) -> set[int]:
     """Returns what it left behind."""
-    os.kill(status(places)["pid"], signal.SIGKILL)
-    until(lambda: status(places)["running"], lambda running: not running)
-    return {found.pid for found in belonging(places.dir)}
+    os.kill(status(paths)["pid"], signal.SIGKILL)
+    until(lambda: status(paths)["running"], lambda running: not running)
+    return {found.pid for found in find_processes(paths.dir)}
 
 
 def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) -> None:
     """In a directory of 120 characters, detached, ended by `down`, killed, and ended by `down` again."""
-    one, two = Places.of(tmp_path / ("x" * 120)), Places.of(tmp_path / "two")
+    one, two = StackPaths.of(tmp_path / ("x" * 120)), StackPaths.of(tmp_path / "two")
     try:
         answer = json.loads(poolhouse("up", "--dir", str(one.dir), "--detach", "-o", "json", *CONTROL_PLANE_ONLY))
         assert answer["phase"] == "ready"
@@ -192,7 +192,7 @@ def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) ->
         kubeconfig, endpoints = one.kubeconfig.read_bytes(), one.endpoints.read_bytes()
 
         poolhouse("down", "--dir", str(one.dir))
-        assert list(belonging(one.dir)) == []
+        assert list(find_processes(one.dir)) == []
         poolhouse("status", "--dir", str(one.dir), expect=3)
         assert status(two)["phase"] == "ready"
 
@@ -203,24 +203,24 @@ def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) ->
         left = kill_supervisor(one)
         assert len(left) == 3, "parts outlive a supervisor that is killed"
         poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
-        assert not left & {found.pid for found in belonging(one.dir)}
+        assert not left & {found.pid for found in find_processes(one.dir)}
 
         kill_supervisor(one)
         poolhouse("down", "--dir", str(one.dir))
-        assert list(belonging(one.dir)) == []
+        assert list(find_processes(one.dir)) == []
     finally:
-        for places in (one, two):
-            poolhouse("down", "--dir", str(places.dir))
+        for paths in (one, two):
+            poolhouse("down", "--dir", str(paths.dir))
 
 
 def test_without_the_webhook_nothing_of_an_earlier_run_is_in_the_way(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
-    with stack(places, "--without", "engine", "--without", "controllers"):
-        assert call(places, lambda api: api.list(WEBHOOKS))[0]
-        assert set(json.loads(places.endpoints.read_text())) == {"apiserver", "webhook", "defaulter", "ca"}
-    with stack(places, *CONTROL_PLANE_ONLY):
-        assert call(places, lambda api: api.list(WEBHOOKS))[0] == []
-        assert set(json.loads(places.endpoints.read_text())) == {"apiserver", "ca"}
+    paths = StackPaths.of(tmp_path)
+    with stack(paths, "--without", "engine", "--without", "controllers"):
+        assert call(paths, lambda api: api.list(WEBHOOKS))[0]
+        assert set(json.loads(paths.endpoints.read_text())) == {"apiserver", "webhook", "defaulter", "ca"}
+    with stack(paths, *CONTROL_PLANE_ONLY):
+        assert call(paths, lambda api: api.list(WEBHOOKS))[0] == []
+        assert set(json.loads(paths.endpoints.read_text())) == {"apiserver", "ca"}
 
 
 def test_a_missing_prerequisite_is_one_line(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from controllers.warmpool.vm_backend import MACHINES, NODES
 from controllers.warmpool.warm_pool import POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import ApiError
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter, counter
@@ -47,14 +47,14 @@ MOST = 14
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("warm-chaos"))
-    with stack(places, "--engine", "simulated", *ALONE):
-        yield places
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("warm-chaos"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
 
 
 @pytest_asyncio.fixture
-async def desk(simulated: Places) -> AsyncIterator[Counter]:
+async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
     async with counter(simulated.kubeconfig) as found:
         yield found
 
@@ -170,7 +170,7 @@ class People:
 
 
 async def test_whatever_happens_every_machine_has_one_claim_and_peace_returns(
-    simulated: Places, desk: Counter, tmp_path: Path
+    simulated: StackPaths, desk: Counter, tmp_path: Path
 ) -> None:
     chance, notary = Random(SEED), Notary()
     policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}

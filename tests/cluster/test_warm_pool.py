@@ -25,7 +25,7 @@ from controllers.warmpool.warm_pool import POOLS, Pool, pool
 from controllers.warmpool.warm_vm import Machine, Owner, seconds_since
 from kinds import meta
 from kinds.warm import Warm
-from local.places import Places
+from local.paths import StackPaths
 from runtime.api import AlreadyExists, Api, ApiError, Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
@@ -40,25 +40,25 @@ QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("warm"))
-    with stack(places, "--engine", "simulated", *ALONE):
-        yield places
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("warm"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
 
 
 @pytest_asyncio.fixture
-async def place(simulated: Places) -> AsyncIterator[Place]:
+async def place(simulated: StackPaths) -> AsyncIterator[Place]:
     async with namespace(simulated.kubeconfig) as found:
         yield found
 
 
 @pytest.fixture
-def ours(simulated: Places) -> Any:
+def ours(simulated: StackPaths) -> Any:
     """Who the controllers are: with their rights, and no others."""
     return simulated.kubeconfig_of("controllers")
 
 
-async def test_a_pool_fills_scales_and_rests(simulated: Places, place: Place, ours: Any) -> None:
+async def test_a_pool_fills_scales_and_rests(simulated: StackPaths, place: Place, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours) as running:
         await until(place.available, 4)
@@ -82,8 +82,8 @@ async def test_a_pool_fills_scales_and_rests(simulated: Places, place: Place, ou
         await place.hears("VMCreated", "VMReady", "VMTerminated")
 
 
-def scale(places: Places, place: Place, replicas: int) -> None:
-    command = ["kubectl", "--kubeconfig", str(places.kubeconfig), "-n", place.namespace, "scale", "vmwp/web"]
+def scale(paths: StackPaths, place: Place, replicas: int) -> None:
+    command = ["kubectl", "--kubeconfig", str(paths.kubeconfig), "-n", place.namespace, "scale", "vmwp/web"]
     done = subprocess.run([*command, f"--replicas={replicas}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

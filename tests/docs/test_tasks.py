@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.places import Places
+from local.paths import StackPaths
 from tests.conftest import stack
 from tests.docs.consoles import ROOT, agree, follow, said, sessions
 
@@ -17,13 +17,13 @@ PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sess
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    places = Places.of(tmp_path_factory.mktemp("docs"))
-    with stack(places, "--engine", "simulated"):
-        yield places
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths.of(tmp_path_factory.mktemp("docs"))
+    with stack(paths, "--engine", "simulated"):
+        yield paths
 
 
-def home(page: Path, cluster: Places, directory: Path) -> Path:
+def home(page: Path, cluster: StackPaths, directory: Path) -> Path:
     """A kubeconfig whose namespace is the page's own."""
     document = yaml.safe_load(cluster.kubeconfig.read_text())
     for each in document["contexts"]:
@@ -42,7 +42,7 @@ def untruths(page: Path, kubeconfig: Path) -> list[str]:
     return next(([found] for step in steps if (found := follow(step, environment))), [])
 
 
-def test_every_command_does_what_its_page_shows(cluster: Places, tmp_path: Path) -> None:
+def test_every_command_does_what_its_page_shows(cluster: StackPaths, tmp_path: Path) -> None:
     homes = {page: home(page, cluster, tmp_path) for page in PAGES}
     with ThreadPoolExecutor(len(PAGES)) as threads:
         found = dict(zip(PAGES, threads.map(lambda page: untruths(page, homes[page]), PAGES), strict=True))

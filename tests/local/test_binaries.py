@@ -21,17 +21,17 @@ from local.binaries import (
     Programs,
     Version,
     architecture,
+    cache_key,
     etcd_version,
-    find,
-    key,
+    find_programs,
     kubernetes_version,
     link_kubectl,
     parse_version,
-    unfit,
+    why_unusable,
 )
 from local.build import adopt, check_go, command
+from local.components import StackError
 from local.download import Releases
-from local.parts import Broken
 
 GOOD: dict[str, Version] = {"etcd": (3, 6), "kube-apiserver": (1, 34), "kube-controller-manager": (1, 34)}
 
@@ -69,7 +69,7 @@ def test_versions(answer: str, version: Version | None) -> None:
 )
 def test_which_programs_fit(change: dict[str, Version | None], complaint: str | None) -> None:
     versions = {**GOOD, **change}
-    assert unfit(Path("/x"), lambda program: versions[program.name]) == complaint
+    assert why_unusable(Path("/x"), lambda program: versions[program.name]) == complaint
 
 
 def programs(directory: Path, kubernetes: str = "v1.34.1", etcd: str = "3.6.1") -> Path:
@@ -96,16 +96,16 @@ def never(*_: object) -> bool:
 def test_the_named_directory_comes_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{programs(alone / 'path')}:/usr/bin:/bin")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets")))
-    assert find(never, download=never, build=never).directory == alone / "assets"
+    assert find_programs(never, download=never, build=never).directory == alone / "assets"
     monkeypatch.delenv("KUBEBUILDER_ASSETS")
-    assert find(never, download=never, build=never).directory == alone / "path"
+    assert find_programs(never, download=never, build=never).directory == alone / "path"
 
 
 def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets", kubernetes="v1.25.0")))
     said: list[str] = []
-    programs(alone / "cache/poolhouse/controlplane" / key())
-    assert find(said.append, download=never, build=never).origin == "the cache"
+    programs(alone / "cache/poolhouse/controlplane" / cache_key())
+    assert find_programs(said.append, download=never, build=never).origin == "the cache"
     assert said == [
         "not using the control plane of KUBEBUILDER_ASSETS: kube-apiserver is 1.25, and 1.31 is the oldest that will do"
     ]
@@ -113,16 +113,16 @@ def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch
 
 def test_it_is_built_where_it_cannot_be_downloaded(alone: Path) -> None:
     built: list[Path] = []
-    found = find(print, download=lambda *_: False, build=lambda directory, say: built.append(directory))
+    found = find_programs(print, download=lambda *_: False, build=lambda directory, echo: built.append(directory))
     assert built == [found.directory]
 
 
 def test_a_change_of_the_module_is_another_cache(tmp_path: Path) -> None:
     for name in ("main.go", "go.mod", "go.sum"):
         (tmp_path / name).write_bytes((MODULE / name).read_bytes())
-    assert key(tmp_path) == key()
+    assert cache_key(tmp_path) == cache_key()
     (tmp_path / "main.go").write_text("package main")
-    assert key(tmp_path) != key()
+    assert cache_key(tmp_path) != cache_key()
 
 
 def test_one_program_becomes_four(tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_the_build_says_which_version_it_is() -> None:
 
 def test_without_go_one_line_says_what_to_install(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(alone))
-    with pytest.raises(Broken) as broken:
+    with pytest.raises(StackError) as broken:
         check_go()
     assert "there is no Go: install Go 1.24 or later" in str(broken.value)
     (alone / "go").write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     (alone / "go").chmod(0o755)
-    with pytest.raises(Broken, match=r"Go 1\.19 is too old to build the control plane: install Go 1\.24 or later"):
+    with pytest.raises(StackError, match=r"Go 1\.19 is too old to build the control plane: install Go 1\.24 or later"):
         check_go()
 
 

@@ -22,18 +22,18 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POOLHOUSE_DOWNLOADS", "never")
 
 
-def build(target: Path, say: object) -> None:
+def build(target: Path, echo: object) -> None:
     target.write_text("#!/bin/sh\n")
 
 
 def test_it_is_built_once_and_kept() -> None:
-    first = helm.find(silent, build=build)
+    first = helm.find_helm(silent, build=build)
     assert first.parent.name.startswith(helm.version())
 
-    def never(target: Path, say: object) -> None:
+    def never(target: Path, echo: object) -> None:
         raise AssertionError("built twice")
 
-    assert helm.find(silent, build=never) == first
+    assert helm.find_helm(silent, build=never) == first
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_machines_own_is_taken_if_it_will_do(tmp_path: Path, answer: str, ta
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho {answer}\n")
     program.chmod(0o755)
-    assert (helm.find(silent, build=build) == program) is taken
+    assert (helm.find_helm(silent, build=build) == program) is taken
 
 
 def test_a_chart_is_told_the_kubernetes_that_we_have() -> None:

@@ -10,31 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from local.lock import held, holder, told
-from local.parts import Broken
+from local.components import StackError
+from local.lock import hold, holder, holder_in_proc
 
 
-@pytest.mark.parametrize("ask", [holder, told], ids=["by the lock", "by the kernel's list"])
+@pytest.mark.parametrize("ask", [holder, holder_in_proc], ids=["by the lock", "by the kernel's list"])
 def test_the_holder_is_known_while_it_holds(tmp_path: Path, ask: Callable[[Path], int | None]) -> None:
     lock = tmp_path / "lock"
-    with held(lock):
+    with hold(lock):
         assert ask(lock) == os.getpid()
-        with pytest.raises(Broken, match=f"pid {os.getpid()}"), held(lock):
+        with pytest.raises(StackError, match=f"pid {os.getpid()}"), hold(lock):
             pass
     assert ask(lock) is None
 
 
 def test_who_asks_at_the_wrong_moment_is_no_stack(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with held(lock):
+    with hold(lock):
         pass
     with lock.open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         assert holder(lock) is None, "though another asks"
         moment = threading.Timer(0.05, asking.close)
         moment.start()
-        with held(lock):
-            assert told(lock) == os.getpid()
+        with hold(lock):
+            assert holder_in_proc(lock) == os.getpid()
         moment.join()
 
 

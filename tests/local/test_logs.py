@@ -6,17 +6,17 @@ from local.logs import tail, trim
 
 
 def test_a_log_over_its_limit_starts_anew_and_its_writer_goes_on(tmp_path: Path) -> None:
-    log = tmp_path / "part.log"
+    log = tmp_path / "component.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"old\n" * 100)
         assert trim(log, limit_bytes=100)
         writer.write(b"new\n")
     assert log.read_bytes() == b"new\n"
-    assert (tmp_path / "part.log.1").read_bytes() == b"old\n" * 100
+    assert (tmp_path / "component.log.1").read_bytes() == b"old\n" * 100
 
 
 def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
-    log = tmp_path / "part.log"
+    log = tmp_path / "component.log"
     assert not trim(log)
     log.write_text("line\n")
     assert not trim(log)
@@ -24,7 +24,7 @@ def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
-    log = tmp_path / "part.log"
+    log = tmp_path / "component.log"
     log.write_text("".join(f"line {n}\n" for n in range(100_000)) + "x" * 1000)
     assert tail(log, lines=2, width=10) == "line 99999\nxxxxxxxxxx"
     assert tail(tmp_path / "none") == ""

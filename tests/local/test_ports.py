@@ -4,39 +4,39 @@ import socket
 
 import pytest
 
-from local.ports import COUNT, FIRST, Reserved, choose
+from local.ports import COUNT, FIRST, PortReservations, choose_ports
 from tests.ports import free_port
 
 
 def test_a_stack_gets_the_ports_that_it_had() -> None:
-    assert choose(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: True) == {"a": 20001, "b": 20002}
+    assert choose_ports(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: True) == {"a": 20001, "b": 20002}
 
 
 def test_a_port_that_was_taken_meanwhile_is_replaced_alone() -> None:
-    chosen = choose(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: port != 20001)
+    chosen = choose_ports(["a", "b"], "/x", {"a": 20001, "b": 20002}, lambda port: port != 20001)
     assert chosen["a"] != 20001
     assert chosen["b"] == 20002
 
 
 def test_no_port_is_given_twice() -> None:
-    chosen = choose([str(n) for n in range(50)], "/x", {"0": 20001, "1": 20001}, lambda port: True)
+    chosen = choose_ports([str(n) for n in range(50)], "/x", {"0": 20001, "1": 20001}, lambda port: True)
     assert len(set(chosen.values())) == 50
 
 
 def test_stacks_reach_for_different_ports() -> None:
-    one, other = (choose(["apiserver", "webhook"], stack, {}, lambda port: True) for stack in ("/one", "/other"))
+    one, other = (choose_ports(["apiserver", "webhook"], stack, {}, lambda port: True) for stack in ("/one", "/other"))
     assert not set(one.values()) & set(other.values())
 
 
 @pytest.mark.parametrize("stack", ["", "/x", "/x" * 200])
 def test_ports_are_below_those_of_outgoing_connections(stack: str) -> None:
-    assert all(FIRST <= port < FIRST + COUNT for port in choose(["a"], stack, {}, lambda port: True).values())
+    assert all(FIRST <= port < FIRST + COUNT for port in choose_ports(["a"], stack, {}, lambda port: True).values())
 
 
 def test_a_port_that_another_will_listen_on_is_not_free() -> None:
-    assert not Reserved().take(free_port())
+    assert not PortReservations().take(free_port())
 
 
 def test_a_port_that_somebody_listens_on_is_not_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert not Reserved().take(server.getsockname()[1])
+        assert not PortReservations().take(server.getsockname()[1])

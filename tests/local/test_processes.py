@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from local.places import MARKER
-from local.processes import belonging, end_belonging
+from local.paths import DIR_VARIABLE
+from local.processes import end_processes, find_processes
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 DEAF = [
@@ -24,11 +24,15 @@ def start(command: list[str], **marks: str) -> subprocess.Popen[bytes]:
 
 
 def test_only_processes_of_that_very_stack_are_ended(tmp_path: Path) -> None:
-    ours = start(SLEEP, **{MARKER: str(tmp_path)})
-    deaf = start(DEAF, **{MARKER: str(tmp_path)})
-    others = [start(SLEEP, **{MARKER: f"{tmp_path}-2"}), start(SLEEP, OTHER=f"{MARKER}={tmp_path}"), start(SLEEP)]
+    ours = start(SLEEP, **{DIR_VARIABLE: str(tmp_path)})
+    deaf = start(DEAF, **{DIR_VARIABLE: str(tmp_path)})
+    others = [
+        start(SLEEP, **{DIR_VARIABLE: f"{tmp_path}-2"}),
+        start(SLEEP, OTHER=f"{DIR_VARIABLE}={tmp_path}"),
+        start(SLEEP),
+    ]
     try:
-        ended = end_belonging(tmp_path, grace_seconds=0.3)
+        ended = end_processes(tmp_path, grace_seconds=0.3)
         assert {found.pid for found in ended} == {ours.pid, deaf.pid}
         assert [process.poll() for process in others] == [None, None, None]
     finally:
@@ -41,16 +45,16 @@ def test_whoever_asks_is_spared(tmp_path: Path) -> None:
     script = f"""
 import os, sys
 from pathlib import Path
-from local.processes import belonging
-print([found.pid for found in belonging(Path({str(tmp_path)!r}))])
+from local.processes import find_processes
+print([found.pid for found in find_processes(Path({str(tmp_path)!r}))])
 """
-    env = {**os.environ, MARKER: str(tmp_path)}
+    env = {**os.environ, DIR_VARIABLE: str(tmp_path)}
     answer = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
 
 
 def test_a_process_that_ended_belongs_to_nobody(tmp_path: Path) -> None:
-    process = start(SLEEP, **{MARKER: str(tmp_path)})
+    process = start(SLEEP, **{DIR_VARIABLE: str(tmp_path)})
     process.kill()
     process.wait()
-    assert list(belonging(tmp_path)) == []
+    assert list(find_processes(tmp_path)) == []

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from local.parts import Broken, FileProbe, Gate, Part
-from local.supervisor import Supervisor, layers
+from local.components import Component, FileProbe, SetupStep, StackError
+from local.supervisor import Supervisor, start_order
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 
-def shell(name: str, script: str, *after: str, **more: object) -> Part:
-    return Part(name, ("sh", "-c", script), after=after, **more)  # type: ignore[arg-type]
+def shell(name: str, script: str, *after: str, **more: object) -> Component:
+    return Component(name, ("sh", "-c", script), after=after, **more)  # type: ignore[arg-type]
 
 
-def supervisor(directory: Path, *parts: Part, gates: tuple[Gate, ...] = ()) -> Supervisor:
+def supervisor(directory: Path, *components: Component, steps: tuple[SetupStep, ...] = ()) -> Supervisor:
     return Supervisor(
-        parts,
-        gates,
+        components,
+        steps,
         env={"PATH": os.environ["PATH"], "PLACE": str(directory)},
         cwd=directory,
         log=lambda name: directory / f"{name}.log",
@@ -55,22 +55,24 @@ def alive(pid: int) -> bool:
     ],
 )
 def test_layers(after: dict[str, tuple[str, ...]], expected: list[list[str]]) -> None:
-    assert layers(after) == expected
+    assert start_order(after) == expected
 
 
 def test_parts_that_wait_for_each_other_are_named() -> None:
     with pytest.raises(ValueError, match=r"\['a', 'b'\]"):
-        layers({"a": ("b",), "b": ("a",)})
+        start_order({"a": ("b",), "b": ("a",)})
 
 
 async def test_a_part_starts_when_what_it_needs_is_ready_and_ends_before_it(tmp_path: Path) -> None:
     note = f"echo $0 >> {tmp_path}/order"
     script = "trap '{0}; exit 0' TERM; {0}; touch ready-$0; while :; do sleep 0.05; done"
-    parts = [
-        Part(name, ("sh", "-c", script.format(note), name), after=after, ready=FileProbe(tmp_path / f"ready-{name}"))
+    components = [
+        Component(
+            name, ("sh", "-c", script.format(note), name), after=after, ready=FileProbe(tmp_path / f"ready-{name}")
+        )
         for name, after in (("top", ("middle",)), ("middle", ("base",)), ("base", ()))
     ]
-    async with running(supervisor(tmp_path, *parts)):
+    async with running(supervisor(tmp_path, *components)):
         pass
     assert (tmp_path / "order").read_text().split() == ["base", "middle", "top", "top", "middle", "base"]
 
@@ -82,48 +84,52 @@ async def test_a_gate_opens_between_parts(tmp_path: Path) -> None:
         seen.extend(sorted(name for name in os.listdir(tmp_path) if name.endswith(".made")))
 
     first = shell("first", "touch first.made; sleep 60", ready=FileProbe(tmp_path / "first.made"))
-    second = shell("second", "touch second.made; sleep 60", "gate", ready=FileProbe(tmp_path / "second.made"))
-    async with running(supervisor(tmp_path, first, second, gates=(Gate("gate", look, after=("first",)),))):
+    second = shell("second", "touch second.made; sleep 60", "step", ready=FileProbe(tmp_path / "second.made"))
+    async with running(supervisor(tmp_path, first, second, steps=(SetupStep("step", look, after=("first",)),))):
         assert seen == ["first.made"]
 
 
 async def test_what_dies_is_started_again(tmp_path: Path) -> None:
-    async with running(supervisor(tmp_path, shell("part", "exec sleep 60"))) as supervised:
-        pid = supervised.states["part"].pid
+    async with running(supervisor(tmp_path, shell("component", "exec sleep 60"))) as supervised:
+        pid = supervised.states["component"].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: supervised.states["part"].pid not in (None, pid))
-        assert supervised.states["part"].restarts == 1
-        assert supervised.states["part"].exit_code == -signal.SIGKILL
-    assert supervised.states["part"].exit_code is None, "that it ended with the stack is no news of its own"
+        await eventually(lambda: supervised.states["component"].pid not in (None, pid))
+        assert supervised.states["component"].restarts == 1
+        assert supervised.states["component"].exit_code == -signal.SIGKILL
+    assert supervised.states["component"].exit_code is None, "that it ended with the stack is no news of its own"
 
 
 async def test_a_part_that_never_becomes_ready_breaks_the_stack_with_its_last_words(tmp_path: Path) -> None:
-    part = shell("part", "echo the disk is full; exit 7", ready=FileProbe(tmp_path / "never"), restart_seconds=0.01)
-    with pytest.raises(Broken, match=r"(?s)part ended with exit code 7 3 times.*the disk is full"):
-        await supervisor(tmp_path, part).run()
+    component = shell(
+        "component", "echo the disk is full; exit 7", ready=FileProbe(tmp_path / "never"), restart_seconds=0.01
+    )
+    with pytest.raises(StackError, match=r"(?s)component ended with exit code 7 3 times.*the disk is full"):
+        await supervisor(tmp_path, component).run()
 
 
 async def test_a_part_that_hangs_at_its_first_start_breaks_the_stack(tmp_path: Path) -> None:
-    part = shell("part", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.2)
-    with pytest.raises(Broken, match=r"part was not ready after 0\.2 s"):
-        await supervisor(tmp_path, part).run()
+    component = shell("component", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.2)
+    with pytest.raises(StackError, match=r"component was not ready after 0\.2 s"):
+        await supervisor(tmp_path, component).run()
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="part cannot be started: /no/such/program: No such file"):
-        await supervisor(tmp_path, Part("part", ("/no/such/program",))).run()
+    with pytest.raises(StackError, match="component cannot be started: /no/such/program: No such file"):
+        await supervisor(tmp_path, Component("component", ("/no/such/program",))).run()
 
 
 async def test_a_broken_gate_ends_every_part(tmp_path: Path) -> None:
     async def refuse() -> None:
-        raise Broken("refused")
+        raise StackError("refused")
 
-    supervised = supervisor(tmp_path, shell("part", "exec sleep 60"), gates=(Gate("gate", refuse, after=("part",)),))
+    supervised = supervisor(
+        tmp_path, shell("component", "exec sleep 60"), steps=(SetupStep("step", refuse, after=("component",)),)
+    )
     told = supervised.states
-    with pytest.raises(Broken, match="refused"):
+    with pytest.raises(StackError, match="refused"):
         await supervised.run()
-    assert told["part"].pid is None
+    assert told["component"].pid is None
 
 
 async def test_nothing_outlives_the_end(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from local.binaries import cache
+from local.binaries import cache_dir
 
-PLACE = cache().parent / "prometheus"
+PLACE = cache_dir().parent / "prometheus"
 
 
 def program(name: str) -> str:

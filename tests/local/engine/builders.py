@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from local.engine.resources import INSTANCE_FINALIZER, MACHINE_FINALIZER
-from local.engine.views import Claim, Disk, Instance, Machine, Node
+from local.engine.objects import PVC, VM, VMI, DataVolume, Node
+from local.engine.resources import VM_FINALIZER, VMI_FINALIZER
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -18,21 +18,21 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def machine(strategy: str = "Always", **changes: Any) -> Machine:
+def vm(strategy: str = "Always", **changes: Any) -> VM:
     given: dict[str, Any] = {
         "namespace": "default",
         "name": "vm",
         "uid": "vm-uid",
         "created": ago(60),
-        "finalizers": (MACHINE_FINALIZER,),
+        "finalizers": (VM_FINALIZER,),
         "generation": 1,
         "strategy": strategy,
         "template": "t1",
     }
-    return Machine(**(given | changes))
+    return VM(**(given | changes))
 
 
-def instance(phase: str = "Running", **changes: Any) -> Instance:
+def vmi(phase: str = "Running", **changes: Any) -> VMI:
     phases = ("Pending", "Scheduling", "Scheduled", "Running")
     passed = phases[: phases.index(phase) + 1] if phase in phases else ()
     status: dict[str, Any] = {
@@ -49,13 +49,13 @@ def instance(phase: str = "Running", **changes: Any) -> Instance:
         "name": "vm",
         "uid": "vmi-uid",
         "created": ago(60),
-        "finalizers": (INSTANCE_FINALIZER,),
+        "finalizers": (VMI_FINALIZER,),
         "owner": "vm-uid",
         "template": "t1",
         "grace_seconds": 30.0,
         "status": status | changes.pop("status", {}),
     }
-    return Instance(**(given | changes))
+    return VMI(**(given | changes))
 
 
 def node(name: str = "node-1", **changes: Any) -> Node:
@@ -63,14 +63,14 @@ def node(name: str = "node-1", **changes: Any) -> Node:
     return Node(**(given | changes))
 
 
-def disk(name: str = "disk", phase: str = "Succeeded", **changes: Any) -> Disk:
+def disk(name: str = "disk", phase: str = "Succeeded", **changes: Any) -> DataVolume:
     given: dict[str, Any] = {"namespace": "default", "name": name, "uid": f"{name}-uid", "status": {"phase": phase}}
-    return Disk(**(given | changes))
+    return DataVolume(**(given | changes))
 
 
-def claim(name: str = "disk", phase: str = "Bound", **changes: Any) -> Claim:
-    given: dict[str, Any] = {"namespace": "default", "name": name, "uid": f"{name}-claim", "phase": phase}
-    return Claim(**(given | changes))
+def pvc(name: str = "disk", phase: str = "Bound", **changes: Any) -> PVC:
+    given: dict[str, Any] = {"namespace": "default", "name": name, "uid": f"{name}-pvc", "phase": phase}
+    return PVC(**(given | changes))
 
 
 def asked(action: str, uid: str | None = None) -> dict[str, Any]:

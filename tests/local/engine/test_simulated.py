@@ -5,11 +5,11 @@ import math
 import pytest
 
 from local.engine.domain import ABSENT
-from local.engine.faults import KEYS, KINDS, Faults, read
+from local.engine.fault_injection import FAULTS, KEYS, Faults, parse_faults
+from local.engine.migration.settings import MigrationSettings
+from local.engine.objects import VMI
 from local.engine.simulated import copy_seconds, domain_of, failing
-from local.engine.terms import Terms
-from local.engine.views import Instance
-from tests.local.engine.builders import NOW, ago, instance
+from tests.local.engine.builders import NOW, ago, vmi
 
 
 @pytest.mark.parametrize(
@@ -33,40 +33,36 @@ from tests.local.engine.builders import NOW, ago, instance
 def test_what_a_domain_would_be(
     phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str
 ) -> None:
-    found = domain_of(instance(phase, created=ago(age)), faults, "x", failures, NOW)
+    found = domain_of(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
     assert (found.state, found.trouble) == (state, trouble)
 
 
 @pytest.mark.parametrize(
     ("seen", "faults", "failures", "state"),
     [
+        pytest.param(vmi("Scheduled", created=ago(9)), Faults(), 0, "absent", id="nothing is to fail: it is tried"),
+        pytest.param(vmi("Scheduled", created=ago(9)), Faults(fail="CrashLoopBackOff"), 0, "crashed", id="it fails"),
+        pytest.param(vmi("", created=ago(0)), Faults(fail="Stuck"), 0, "starting", id="it takes for ever"),
         pytest.param(
-            instance("Scheduled", created=ago(9)), Faults(), 0, "absent", id="nothing is to fail: it is tried"
+            vmi("", created=ago(9)), Faults(fail="CrashLoopBackOff", fail_times=1), 1, "absent", id="often enough"
         ),
         pytest.param(
-            instance("Scheduled", created=ago(9)), Faults(fail="CrashLoopBackOff"), 0, "crashed", id="it fails"
+            vmi("", created=ago(9)), Faults(fail="ErrImagePull", fail_times=2), 0, "absent", id="tried in the end"
         ),
-        pytest.param(instance("", created=ago(0)), Faults(fail="Stuck"), 0, "starting", id="it takes for ever"),
-        pytest.param(
-            instance("", created=ago(9)), Faults(fail="CrashLoopBackOff", fail_times=1), 1, "absent", id="often enough"
-        ),
-        pytest.param(
-            instance("", created=ago(9)), Faults(fail="ErrImagePull", fail_times=2), 0, "absent", id="tried in the end"
-        ),
-        pytest.param(instance("Running"), Faults(fail="Stuck"), 0, "absent", id="what runs and is gone is gone"),
-        pytest.param(instance("Failed"), Faults(fail="Stuck"), 0, "absent", id="what has ended stays so"),
-        pytest.param(instance("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="what never ran ends at once"),
+        pytest.param(vmi("Running"), Faults(fail="Stuck"), 0, "absent", id="what runs and is gone is gone"),
+        pytest.param(vmi("Failed"), Faults(fail="Stuck"), 0, "absent", id="what has ended stays so"),
+        pytest.param(vmi("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="what never ran ends at once"),
     ],
 )
-def test_a_real_guest_that_is_to_fail_is_not_started(seen: Instance, faults: Faults, failures: int, state: str) -> None:
+def test_a_real_guest_that_is_to_fail_is_not_started(seen: VMI, faults: Faults, failures: int, state: str) -> None:
     assert failing(seen, faults, "x", failures, NOW).state == state
 
 
 def test_a_stop_takes_its_time_but_no_longer_than_its_grace() -> None:
-    ending = instance(deleted=ago(1))
+    ending = vmi(deleted=ago(1))
     assert domain_of(ending, Faults(stop_seconds=3), "x", 0, NOW).change_seconds == 2
-    assert domain_of(instance(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
-    assert domain_of(instance(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+    assert domain_of(vmi(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+    assert domain_of(vmi(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
 
 
 def test_a_seed_repeats_and_rates_are_met() -> None:
@@ -78,35 +74,37 @@ def test_a_seed_repeats_and_rates_are_met() -> None:
 
 
 def test_nearer_settings_win() -> None:
-    faults, problems = read([[("fail", "Stuck"), ("start-seconds", "3")], [("fail", "ErrImagePull")]])
+    faults, problems = parse_faults([[("fail", "Stuck"), ("start-seconds", "3")], [("fail", "ErrImagePull")]])
     assert (faults.fail, faults.start_seconds, problems) == ("ErrImagePull", 3.0, ())
 
 
 @pytest.mark.parametrize("key", sorted(set(KEYS) - {"seed"}))
 def test_a_bad_value_is_named_and_changes_nothing(key: str) -> None:
-    faults, problems = read([[(key, "certainly not")]])
+    faults, problems = parse_faults([[(key, "certainly not")]])
     assert faults == Faults()
     assert key in problems[0]
     assert "certainly not" in problems[0]
 
 
 def test_unknown_settings_are_named() -> None:
-    assert "no such setting" in read([[("fail-often", "1")]])[1][0]
+    assert "no such setting" in parse_faults([[("fail-often", "1")]])[1][0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAULTS)
 def test_every_kind_can_be_asked_for(kind: str) -> None:
-    assert read([[("fail", kind)]])[0].outcome("x", 0) == kind
+    assert parse_faults([[("fail", kind)]])[0].outcome("x", 0) == kind
 
 
 @pytest.mark.parametrize(
-    ("terms", "dirty", "seconds"),
+    ("settings", "dirty", "seconds"),
     [
-        pytest.param(Terms(bandwidth=32 << 20), 0, 4, id="its memory at that bandwidth"),
-        pytest.param(Terms(bandwidth=32 << 20), 64 << 20, math.inf, id="never, if it writes faster"),
-        pytest.param(Terms(bandwidth=32 << 20, auto_converge=True), 64 << 20, 4, id="unless it is slowed down"),
-        pytest.param(Terms(), 64 << 20, 0.5, id="or has all the bandwidth there is"),
+        pytest.param(MigrationSettings(bandwidth=32 << 20), 0, 4, id="its memory at that bandwidth"),
+        pytest.param(MigrationSettings(bandwidth=32 << 20), 64 << 20, math.inf, id="never, if it writes faster"),
+        pytest.param(
+            MigrationSettings(bandwidth=32 << 20, auto_converge=True), 64 << 20, 4, id="unless it is slowed down"
+        ),
+        pytest.param(MigrationSettings(), 64 << 20, 0.5, id="or has all the bandwidth there is"),
     ],
 )
-def test_how_long_a_move_takes(terms: Terms, dirty: int, seconds: float) -> None:
-    assert copy_seconds(128 << 20, terms, dirty) == seconds
+def test_how_long_a_move_takes(settings: MigrationSettings, dirty: int, seconds: float) -> None:
+    assert copy_seconds(128 << 20, settings, dirty) == seconds

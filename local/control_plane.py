@@ -1,0 +1,114 @@
+"""The components of the Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager."""
+
+from __future__ import annotations
+
+from local.binaries import Programs
+from local.components import Component, HttpProbe, SocketProbe
+from local.paths import StackPaths
+
+# Beside garbage collection, namespaces and autoscaling: without the first, deleted claims stay for ever; the others
+# make quotas count, roles aggregate and every namespace have its default ServiceAccount.
+CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "horizontal-pod-autoscaler-controller",
+    "persistentvolumeclaim-protection-controller",
+    "resourcequota-controller",
+    "clusterrole-aggregation-controller",
+    "serviceaccount-controller",
+)
+
+
+def control_plane_components(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> tuple[Component, ...]:
+    return _etcd(programs, paths), _apiserver(programs, paths, ports), _manager(programs, paths, ports)
+
+
+def _etcd(programs: Programs, paths: StackPaths) -> Component:
+    """Without TLS or passwords, whoever reaches etcd is the cluster: so it listens on sockets in a directory that only
+    its owner may enter. It takes `unix://HOST:PORT` as a file of that name in its working directory."""
+    sockets = paths.runtime / "etcd"
+    return Component(
+        "etcd",
+        (
+            programs.command("etcd"),
+            f"--data-dir={paths.etcd}",
+            "--name=default",
+            "--listen-client-urls=unix://client:1",
+            "--advertise-client-urls=unix://client:1",
+            "--listen-peer-urls=unix://peer:1",
+            "--initial-advertise-peer-urls=unix://peer:1",
+            "--initial-cluster=default=unix://peer:1",
+            # The store survives a kill of any process but not of the machine, which is what a stack to try things
+            # on may cost for writes that are ten times as fast.
+            "--unsafe-no-fsync",
+            "--auto-compaction-mode=periodic",
+            "--auto-compaction-retention=30m",
+            "--quota-backend-bytes=2147483648",
+        ),
+        cwd=sockets,
+        ready=SocketProbe(sockets / "client:1"),
+    )
+
+
+def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Component:
+    tls = paths.tls_of("cluster")
+    port = ports["apiserver"]
+    return Component(
+        "kube-apiserver",
+        (
+            programs.command("kube-apiserver"),
+            f"--etcd-servers=unix://{paths.runtime}/etcd/client:1",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={tls}",
+            f"--tls-cert-file={tls}/apiserver.crt",
+            f"--tls-private-key-file={tls}/apiserver.key",
+            f"--token-auth-file={paths.tokens}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={tls}/accounts.key",
+            f"--service-account-signing-key-file={tls}/accounts.key",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # It would write loopback endpoints of itself again and again, which are refused.
+            "--endpoint-reconciler-type=none",
+            # With these it calls extension API servers in the caller's name, and they can verify that it's the caller.
+            f"--proxy-client-cert-file={tls}/proxy.crt",
+            f"--proxy-client-key-file={tls}/proxy.key",
+            f"--requestheader-client-ca-file={tls}/ca.crt",
+            "--requestheader-allowed-names=poolhouse-front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        ),
+        ready=HttpProbe(f"https://127.0.0.1:{port}/readyz", paths.ca),
+        after=("etcd",),
+        stop_seconds=20,
+    )
+
+
+def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Component:
+    tls = paths.tls_of("cluster")
+    return Component(
+        "kube-controller-manager",
+        (
+            programs.command("kube-controller-manager"),
+            f"--kubeconfig={paths.kubeconfig_of('kube-controller-manager')}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports['kube-controller-manager']}",
+            f"--tls-cert-file={tls}/apiserver.crt",
+            f"--tls-private-key-file={tls}/apiserver.key",
+            f"--service-account-private-key-file={tls}/accounts.key",
+            "--use-service-account-credentials=false",
+            "--leader-elect=false",
+            f"--controllers={','.join(CONTROLLERS)}",
+            # A person waits for these: a claim made by a scale, a load that went away in a test.
+            "--horizontal-pod-autoscaler-sync-period=5s",
+            # A quota that names a kind the controller hears of late is counted at the next of these, else in 5 min.
+            "--resource-quota-sync-period=10s",
+            "--concurrent-gc-syncs=20",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+        ),
+        ready=HttpProbe(f"https://127.0.0.1:{ports['kube-controller-manager']}/healthz", paths.ca),
+        after=("kube-apiserver",),
+    )

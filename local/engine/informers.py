@@ -1,0 +1,77 @@
+"""What the engine sees: one informer a kind, and the faults that are asked for now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from kinds.meta import NAMESPACE, SIMULATION
+from local.engine import reading
+from local.engine.fault_injection import Faults, parse_faults
+from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES, PVCS, VMIS, VMS
+from runtime.api import Api
+from runtime.informer import Informer
+
+log = logging.getLogger(__name__)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Informers:
+    def __init__(self, api: Api) -> None:
+        self.vms: Informer[VM] = Informer(
+            api, VMS, reading.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda m: [m.uid]}
+        )
+        self.vmis: Informer[VMI] = Informer(
+            api, VMIS, reading.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda i: [i.uid]}
+        )
+        self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, reading.read_data_volume)
+        self.pvcs: Informer[PVC] = Informer(api, PVCS, reading.read_pvc)
+        self.nodes: Informer[Node] = Informer(api, NODES, reading.read_node)
+        self.migrations: Informer[Migration] = Informer(
+            api, MIGRATIONS, reading.read_migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
+        )
+        self.settings: Informer[Pairs] = Informer(
+            api, CONFIG_MAPS, lambda d: reading.read_config_map(d, SIMULATION), namespace=NAMESPACE
+        )
+
+    @property
+    def all(self) -> tuple[Informer[object], ...]:
+        return (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations, self.settings)  # type: ignore[return-value]
+
+    async def synced(self) -> None:
+        await asyncio.gather(*(informer.synced() for informer in self.all))
+
+    def missing(self) -> dict[str, str]:
+        """What cannot be seen now, and why."""
+        return {each.resource.plural: each.problem or "not listed" for each in self.all if not each.is_synced}
+
+    def faults(self, *layers: Pairs) -> tuple[Faults, tuple[str, ...]]:
+        """Those of the ConfigMap under what objects ask for themselves, nearest last."""
+        return parse_faults([self.settings.store.get((NAMESPACE, SIMULATION)) or (), *layers])
+
+    def faults_of(self, vmi: VMI) -> tuple[Faults, tuple[str, ...]]:
+        """What its VM asks for now, over what it was made with."""
+        vm = self.vm_of(vmi.owner)
+        return self.faults(vmi.faults, vm.faults if vm is not None else ())
+
+    def vm_of(self, owner: str) -> VM | None:
+        """The VM of that UID."""
+        return next(iter(self.vms.store.by("uid", owner)), None) if owner else None
+
+
+def _pvcs_of_vm(vm: VM) -> list[tuple[str, str]]:
+    return [(vm.namespace, name) for name in {*vm.disks, *(v.pvc for v in vm.volumes)}]
+
+
+def _pvcs_of_vmi(vmi: VMI) -> list[tuple[str, str]]:
+    return [(vmi.namespace, volume.pvc) for volume in vmi.volumes]
+
+
+def _node_of(vmi: VMI) -> list[str]:
+    """Empty for those that are not placed yet."""
+    return [] if vmi.final else [vmi.node]

@@ -1,0 +1,157 @@
+"""Nodes: registers them, says whether they are there, and writes only when that changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kinds.meta import NODE_LOST
+from local.engine.conditions import condition, merge_conditions
+from local.engine.documents import merge_patch
+from local.engine.informers import Informers, now
+from local.engine.objects import Node
+from local.engine.resources import NODES, SCHEDULABLE_LABEL
+from runtime.api import AlreadyExists, Api, NotFound
+from runtime.controller import Controller
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+# Kubernetes' node lifecycle controller, which does not run here, would set and clear these.
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+@dataclass(frozen=True)
+class NodeHardware:
+    """What a node can do."""
+
+    machines: Sequence[str] = ("pc-q35-7.2", "q35")
+    cpu_model: str = "qemu64"
+    cpus: int = 2
+    memory: int = 64 << 40
+    """bytes that VMs may take; simulated ones take none"""
+    kvm: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def new_node(name: str, equipment: NodeHardware) -> Json:
+    """The Node as KubeVirt's node labeller would leave it."""
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "node-role.kubernetes.io/worker": "",
+        "cpumanager": "false",
+        SCHEDULABLE_LABEL: "true",
+        f"cpu-model.node.kubevirt.io/{equipment.cpu_model}": "true",
+        f"host-model-cpu.node.kubevirt.io/{equipment.cpu_model}": "true",
+        **{f"machine-type.node.kubevirt.io/{machine}": "true" for machine in equipment.machines},
+    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+def fixed_node_status(name: str, equipment: NodeHardware) -> Json:
+    """The parts of its status that do not change."""
+    room = {
+        "cpu": str(equipment.cpus),
+        "memory": f"{equipment.memory >> 10}Ki",
+        "pods": "1000",
+        "devices.kubevirt.io/kvm": "1k" if equipment.kvm else "0",
+    }
+    info = {
+        "architecture": "amd64",
+        "operatingSystem": "linux",
+        "containerRuntimeVersion": "poolhouse://local",
+        "kubeletVersion": "poolhouse",
+        "kubeProxyVersion": "",
+        "bootID": "",
+        "kernelVersion": "",
+        "machineID": "",
+        "osImage": "",
+        "systemUUID": "",
+        **equipment.versions,
+    }
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}]
+    return {"capacity": room, "allocatable": room, "nodeInfo": info, "addresses": addresses}
+
+
+def desired_node(document: Json, ill: str | None, fixed: Json, moment: datetime) -> Json:
+    """The Node as it should be, `ill` being why it is not ready. Labels, taints and annotations of others stay."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    if (metadata.get("annotations") or {}).get(NODE_LOST) == "true":
+        ill = "Kubelet stopped posting node status."
+    ready = (
+        condition("Ready", True, "KubeletReady", "the node's libvirt answers")
+        if ill is None
+        else condition("Ready", "Unknown", "NodeStatusUnknown", ill)
+    )
+    status = document.get("status") or {}
+    before = status.get("conditions") or ()
+    taints = [taint for taint in spec.get("taints") or () if taint.get("key") not in (NOT_READY, UNREACHABLE)]
+    if ill is not None:
+        taints.append({"key": UNREACHABLE, "effect": "NoSchedule"})
+    return {
+        **document,
+        "metadata": {
+            **metadata,
+            "labels": {**(metadata.get("labels") or {}), SCHEDULABLE_LABEL: str(ill is None).lower()},
+        },
+        "spec": {**spec, "taints": taints},
+        "status": {**status, **fixed, "conditions": merge_conditions(before, [ready], moment)},
+    }
+
+
+class NodeController:
+    """`health` tells why a node is not there now, or None."""
+
+    def __init__(
+        self,
+        api: Api,
+        informers: Informers,
+        names: Sequence[str],
+        equipment: NodeHardware,
+        health: Callable[[str], str | None],
+    ) -> None:
+        self._api = api
+        self._names = names
+        self._equipment = equipment
+        self._health = health
+        self.controller: Controller[str] = Controller("nodes", self.reconcile, workers=2, metrics=api.metrics)
+        informers.nodes.subscribe(self._changed)
+
+    def _changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        if node.name in self._names:
+            self.controller.enqueue(node.name)
+
+    def look(self, name: str) -> None:
+        """Its health may have changed."""
+        self.controller.enqueue(name)
+
+    async def register(self) -> None:
+        for name in self._names:
+            try:
+                await self._api.create(NODES, new_node(name, self._equipment))
+            except AlreadyExists:
+                log.debug("node %s is registered", name)
+            self.look(name)
+
+    async def reconcile(self, name: str) -> float | None:
+        try:
+            document = await self._api.get(NODES, None, name)
+        except NotFound:
+            await self._api.create(NODES, new_node(name, self._equipment))
+            return 0.1
+        wanted = desired_node(document, self._health(name), fixed_node_status(name, self._equipment), now())
+        outer = {part: merge_patch(document.get(part) or {}, wanted[part]) for part in ("metadata", "spec")}
+        if any(outer.values()):
+            await self._api.patch(NODES, None, name, outer)
+        if inner := merge_patch(document.get("status") or {}, wanted["status"]):
+            await self._api.patch(NODES, None, name, {"status": inner}, subresource="status")
+        return None

@@ -1,0 +1,243 @@
+"""A VMI as a libvirt domain: what its spec decides is passed on, and nothing is decided here that a guest could see and
+the spec names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from defaulter.contract import HARDWARE, Damaged, enforce
+from local.engine.qemu.guest_image import GuestImage, command_line
+from local.engine.quantity import bytes_of
+from local.engine.reading import guest_memory
+
+Json = dict[str, Any]
+
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+KUBEVIRT = "http://kubevirt.io"
+PCI = re.compile(r"^([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+UNEVEN = "guest.ram"
+BUSES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
+
+
+@dataclass(frozen=True)
+class VolumeFile:
+    """The file that a volume is."""
+
+    path: Path
+    format: str = "qcow2"
+
+
+@dataclass(frozen=True)
+class DomainContext:
+    """What the domain is given that the VMI does not speak of."""
+
+    marker: str
+    """DIR: by it `down` knows whose QEMU it is"""
+    console: Path
+    kvm: bool = False
+    guest: GuestImage | None = None
+    """the built-in Linux, where no disk of the VM can be booted"""
+    dirty: int = 0
+    """bytes that the built-in Linux writes over and over"""
+
+
+class InvalidDomain(Exception):
+    """The spec asks for something that has no XML."""
+
+
+def domain_xml(vmi: Json, sources: Mapping[str, VolumeFile], host: DomainContext) -> str:
+    """`sources` has the files of the VMI's volumes, by volume name."""
+    metadata, spec = vmi["metadata"], vmi["spec"]
+    domain = spec.get("domain") or {}
+    root = etree.Element("domain", type="kvm" if host.kvm else "qemu", nsmap={"qemu": QEMU})
+    _add(root, "name", text=domain_name(metadata))
+    # The domain's UUID is the VMI's: by it a domain is found again. The guest is shown its own by `_identity`.
+    _add(root, "uuid", text=metadata["uid"])
+    _add(root, "memory", text=str(memory_of(domain)), unit="b")
+    _cpu(root, domain.get("cpu") or {}, host)
+    _os(root, vmi, domain, host)
+    features = _add(root, "features")
+    if ((domain.get("features") or {}).get("acpi") or {}).get("enabled", True):
+        _add(features, "acpi")
+    _add(features, "apic")
+    _add(root, "clock", offset="utc")
+    for event, answer in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
+        _add(root, event, text=answer)
+    _devices(root, domain.get("devices") or {}, sources, host)
+    _commandline(root, domain, host)
+    return str(etree.tostring(root, encoding="unicode", pretty_print=True))
+
+
+def with_recorded_hardware(vmi: Json, domain: str) -> str:
+    """The domain with the hardware that was recorded when its VM was created, if it was: what KubeVirt's sidecar does
+    before each define. Raises Malformed for a record that is damaged."""
+    record = (vmi["metadata"].get("annotations") or {}).get(HARDWARE)
+    if record is None:
+        return domain
+    try:
+        return enforce(str(record), domain)
+    except Damaged as damaged:
+        raise InvalidDomain(f"annotation {HARDWARE}: {damaged}; it must stay as it was written, or go") from damaged
+
+
+def domain_name(metadata: Json) -> str:
+    """KubeVirt's name of it, and the UID, since an old incarnation may still be going."""
+    return f"{metadata['namespace']}_{metadata['name']}_{metadata['uid'][:8]}"
+
+
+def memory_of(domain: Json) -> int:
+    named = (domain.get("memory") or {}).get("guest")
+    if named is not None and not bytes_of(str(named)):
+        raise InvalidDomain(f"memory.guest: {named!r} is no quantity of at least one byte")
+    return guest_memory(domain)
+
+
+def _cpu(root: Any, cpu: Json, host: DomainContext) -> None:
+    counts = {part: int(cpu.get(part) or 1) for part in ("sockets", "cores", "threads")}
+    _add(root, "vcpu", text=str(counts["sockets"] * counts["cores"] * counts["threads"]))
+    model = str(cpu.get("model") or "host-model")
+    if host.kvm:
+        mode = model if model in ("host-model", "host-passthrough") else "custom"
+        element = _add(root, "cpu", mode=mode, **({"match": "exact"} if mode == "custom" else {}))
+        if mode == "custom":
+            _add(element, "model", text=model)
+    else:
+        # What the host's CPU is means nothing to an emulated one, and few named models can be emulated in full.
+        element = _add(root, "cpu")
+    _add(element, "topology", **{part: str(count) for part, count in counts.items()})
+
+
+def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
+    os = _add(root, "os")
+    machine = (domain.get("machine") or {}).get("type") or "q35"
+    _add(os, "type", text="hvm", arch="x86_64", machine=machine)
+    if host.guest is not None:
+        _add(os, "kernel", text=str(host.guest.kernel))
+        _add(os, "initrd", text=str(host.guest.initrd))
+        _add(os, "cmdline", text=command_line(vmi["metadata"]["name"], dirty=host.dirty))
+
+
+def _devices(root: Any, devices: Json, sources: Mapping[str, VolumeFile], host: DomainContext) -> None:
+    element = _add(root, "devices")
+    disks = devices.get("disks") or ()
+    if any(_bus(disk)[1] == "scsi" for disk in disks):
+        _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
+    names: dict[str, int] = {}
+    for disk in disks:
+        if disk["name"] in sources:
+            _disk(element, disk, sources[disk["name"]], names)
+    for nic in devices.get("interfaces") or ():
+        if "sriov" not in nic:
+            _interface(element, nic)
+    serial = _add(element, "serial", type="pty")
+    _add(serial, "log", file=str(host.console), append="on")
+    _add(serial, "target", port="0")
+    _add(_add(element, "console", type="pty"), "target", type="serial", port="0")
+    if devices.get("rng") is not None:
+        rng = _add(element, "rng", model="virtio-non-transitional")
+        _add(rng, "backend", text="/dev/urandom", model="random")
+    balloon = devices.get("autoattachMemBalloon") is not False
+    _add(element, "memballoon", model="virtio-non-transitional" if balloon else "none")
+
+
+def _bus(disk: Json) -> tuple[str, str]:
+    """The disk's kind and bus."""
+    kind = next((kind for kind in ("disk", "cdrom", "lun") if kind in disk), "disk")
+    return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
+
+
+def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -> None:
+    kind, bus = _bus(disk)
+    if bus not in BUSES:
+        raise InvalidDomain(f"disk {disk['name']!r}: bus {bus!r} is none of {', '.join(BUSES)}")
+    element = _add(devices, "disk", type="file", device="cdrom" if kind == "cdrom" else "disk")
+    if bus == "virtio":
+        element.set("model", "virtio-non-transitional")
+    _add(element, "driver", name="qemu", type=source.format, discard="unmap")
+    _add(element, "source", file=str(source.path))
+    prefix = BUSES[bus]
+    names[prefix] = names.get(prefix, 0) + 1
+    _add(element, "target", dev=prefix + _letters(names[prefix] - 1), bus=bus)
+    if disk.get("serial"):
+        _add(element, "serial", text=str(disk["serial"]))
+    if kind == "cdrom" or (disk.get(kind) or {}).get("readonly"):
+        _add(element, "readonly")
+    if disk.get("bootOrder"):
+        _add(element, "boot", order=str(disk["bootOrder"]))
+    _alias(element, disk.get("name"))
+    _address(element, (disk.get(kind) or {}).get("pciAddress"))
+
+
+def _letters(index: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    return (_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
+
+
+def _interface(devices: Any, nic: Json) -> None:
+    """User-mode networking, whatever the binding: an unprivileged libvirt has no other."""
+    element = _add(devices, "interface", type="user")
+    if nic.get("macAddress"):
+        _add(element, "mac", address=nic["macAddress"].replace("-", ":"))
+    model = nic.get("model") or "virtio"
+    _add(element, "model", type="virtio-non-transitional" if model == "virtio" else model)
+    if nic.get("bootOrder"):
+        _add(element, "boot", order=str(nic["bootOrder"]))
+    _alias(element, nic.get("name"))
+    _address(element, nic.get("pciAddress"))
+
+
+def _alias(device: Any, name: Any) -> None:
+    """As KubeVirt's: by it a record of the hardware knows the device, wherever it stands in the spec."""
+    if name:
+        _add(device, "alias", name=f"ua-{name}")
+
+
+def _address(device: Any, address: str | None) -> None:
+    if not address:
+        return
+    found = PCI.match(address)
+    if found is None:
+        raise InvalidDomain(f"{address!r} is no PCI address such as 0000:07:00.0")
+    parts = zip(("domain", "bus", "slot", "function"), found.groups(), strict=True)
+    _add(device, "address", type="pci", **{part: f"0x{value}" for part, value in parts})
+
+
+def _commandline(root: Any, domain: Json, host: DomainContext) -> None:
+    line = etree.SubElement(root, f"{{{QEMU}}}commandline")
+    memory = () if host.kvm else _uneven(memory_of(domain))
+    for argument in (*_identity(domain.get("firmware") or {}), *memory):
+        etree.SubElement(line, f"{{{QEMU}}}arg", value=argument)
+    etree.SubElement(line, f"{{{QEMU}}}env", name="POOLHOUSE_DIR", value=host.marker)
+
+
+def _identity(firmware: Json) -> Sequence[str]:
+    """What the guest reads as its own UUID and serial. libvirt's <sysinfo> would want the domain's UUID there."""
+    shown = [("uuid", firmware.get("uuid")), ("serial", firmware.get("serial"))]
+    # In QEMU's options a comma inside a value is doubled.
+    given = [f"{name}={str(value).replace(',', ',,')}" for name, value in shown if value]
+    return ("-smbios", ",".join(["type=1", "manufacturer=KubeVirt", *given]))
+
+
+def _uneven(memory: int) -> Sequence[str]:
+    """Memory of a guest without KVM whose size is no multiple of 256 KiB, as it always is from libvirt.
+
+    Of such a multiple QEMU 7.2 reads the dirty bits of 64 pages at once and does not tell the emulated CPU, which goes
+    on to write without a note into pages that it wrote before. A live migration leaves that behind, and the guest hangs
+    or starts anew. What is uneven is read page by page, and told: `cpu_physical_memory_sync_dirty_bitmap`.
+    """
+    kib = -(-memory // (1 << 20)) * 1024 + 8  # libvirt rounds to MiB, QEMU to 8 KiB
+    backend = f"memory-backend-ram,id={UNEVEN},size={kib << 10}"
+    return ("-object", backend, "-machine", f"memory-backend={UNEVEN}", "-m", f"size={kib}k")
+
+
+def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str) -> Any:
+    element = etree.SubElement(parent, tag, attributes)
+    element.text = text
+    return element

@@ -1,0 +1,162 @@
+"""What a person may ask of a VM beside changing its spec (start, stop, ...), and what then has to be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from local.engine.conditions import has_condition
+from local.engine.objects import VM, VMI
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StatusError:
+    """A refusal, in the words and codes of Kubernetes."""
+
+    code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SetRunning:
+    running: bool
+
+
+@dataclass(frozen=True)
+class QueueStateChanges:
+    """Requests for the VM's controller, in their order; they replace what was waiting if `replace`."""
+
+    requests: tuple[Json, ...]
+    replace: bool = False
+
+
+@dataclass(frozen=True)
+class ShortenGracePeriod:
+    """The VMI is given less time to end."""
+
+    seconds: int
+
+
+@dataclass(frozen=True)
+class SetPaused:
+    paused: bool
+
+
+@dataclass(frozen=True)
+class CreateMigration:
+    node_selector: Json
+
+
+Change = SetRunning | QueueStateChanges | ShortenGracePeriod | SetPaused | CreateMigration
+
+VERBS = {
+    "virtualmachines": ("start", "stop", "restart", "pause", "unpause", "migrate"),
+    "virtualmachineinstances": ("pause", "unpause"),
+}
+
+
+def plan_request(
+    verb: str, resource: str, name: str, vm: VM | None, vmi: VMI | None, options: Json
+) -> tuple[Change, ...] | StatusError:
+    """What to write for a request, or why it is refused. The rules are KubeVirt's."""
+    if verb in ("pause", "unpause"):
+        return _pause(verb == "pause", resource, name, vmi)
+    if vm is None:
+        return _missing("virtualmachine", name)
+    match verb:
+        case "start":
+            return _start(vm, vmi, options)
+        case "stop":
+            return _stop(vm, vmi, options)
+        case "restart":
+            return _restart(vm, vmi, options)
+        case _:
+            return _migrate(vm, vmi, options)
+
+
+def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+    if vmi is not None and not vmi.final and vmi.phase not in ("", "Unknown"):
+        return _conflict(vm.name, "VM is already running")
+    paused: Json = {"data": {"paused": "true"}} if options.get("paused") else {}
+    start = {"action": "Start", **paused}
+    match vm.strategy:
+        case "Halted":
+            return (QueueStateChanges((start,)),) if paused else (SetRunning(True),)
+        case "RerunOnFailure" if vmi is not None and vmi.phase == "Failed":
+            return _conflict(vm.name, "RerunOnFailure does not support starting VM from failed state")
+        case "RerunOnFailure" | "Manual":
+            stop = [{"action": "Stop", "uid": vmi.uid}] if vmi is not None and vmi.final else []
+            return (QueueStateChanges((*stop, start)),)
+        case strategy:
+            return _conflict(vm.name, f"{strategy} does not support manual start requests")
+
+
+def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+    grace = options.get("gracePeriod")
+    live = vmi is not None and not vmi.final
+    hurry: tuple[Change, ...] = (
+        (ShortenGracePeriod(int(grace)),) if live and isinstance(grace, int) and grace >= 0 else ()
+    )
+    if vm.strategy in ("Always", "Once"):
+        # A start that still waits, of a restart that is under way, would start the VM again.
+        forget = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
+        return (*hurry, *forget, SetRunning(False))
+    if vmi is None or not live:
+        return _conflict(vm.name, "VM is not running")
+    if vm.strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < vmi.grace_seconds):
+        return _conflict(vm.name, "Halted only supports manual stop requests with a shorter graceperiod")
+    return (*hurry, QueueStateChanges(({"action": "Stop", "uid": vmi.uid},), replace=True))
+
+
+def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+    grace = options.get("gracePeriodSeconds")
+    if grace not in (None, 0):
+        return StatusError(400, "BadRequest", "For force restart, only gracePeriod=0 is supported for now")
+    if vm.strategy in ("Halted", "Once"):
+        return _conflict(vm.name, f"RunStategy {vm.strategy} does not support manual restart requests")
+    if vmi is None:
+        return _conflict(vm.name, "VM is not running: Halted")
+    hurry: tuple[Change, ...] = (ShortenGracePeriod(1),) if grace == 0 else ()
+    return (*hurry, QueueStateChanges(({"action": "Stop", "uid": vmi.uid}, {"action": "Start"})))
+
+
+def _pause(paused: bool, resource: str, name: str, vmi: VMI | None) -> tuple[Change, ...] | StatusError:
+    kind = resource.removesuffix("s")
+    if vmi is None:
+        return _missing("virtualmachineinstance", name)
+    if vmi.phase != "Running":
+        return _conflict(name, "VM is not running", kind)
+    if has_condition(vmi.conditions, "Paused") == paused:
+        return _conflict(name, "VMI is already paused" if paused else "VMI is not paused", kind)
+    return (SetPaused(paused),)
+
+
+def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+    if vmi is None or vmi.phase != "Running":
+        return _conflict(vm.name, "VM is not running")
+    return (CreateMigration(options.get("addedNodeSelector") or {}),)
+
+
+def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[str | None, Json] | StatusError:
+    """The subresource and the merge patch that carry the change out, for the VM as it was read."""
+    metadata, spec = document["metadata"], document["spec"]
+    locked = {"metadata": {"resourceVersion": metadata["resourceVersion"]}}
+    if isinstance(change, SetRunning):
+        strategy = {"runStrategy": "Always" if change.running else "Halted"}
+        return None, {**locked, "spec": strategy if spec.get("runStrategy") else {"running": change.running}}
+    waiting = (document.get("status") or {}).get("stateChangeRequests") or []
+    if waiting and not change.replace:
+        return _conflict(metadata["name"], "unable to complete request: stop/start already underway")
+    # Whoever starts a VM by hand does not wait for the pause after its failures.
+    return "status", {**locked, "status": {"stateChangeRequests": list(change.requests), "startFailure": None}}
+
+
+def _missing(kind: str, name: str) -> StatusError:
+    return StatusError(404, "NotFound", f'{kind}.kubevirt.io "{name}" not found')
+
+
+def _conflict(name: str, why: str, kind: str = "virtualmachine") -> StatusError:
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind}.kubevirt.io "{name}": {why}')

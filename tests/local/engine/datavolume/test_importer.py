@@ -1,0 +1,139 @@
+"""Disks with the real qemu-img and a real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from local.engine.datavolume.importer import QemuImgImporter
+from local.engine.datavolume.phases import ImportProgress
+from local.engine.fault_injection import Faults
+from local.engine.objects import PVC, DataVolume
+from runtime.events import Events
+from tests.local.engine.builders import NOW, disk, pvc
+from tests.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="needs qemu-img")
+
+
+class Said(Events):
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str]] = []
+
+    def emit(self, regarding: Any, type: Any, reason: str, note: str, *, action: str) -> None:
+        self.notes.append((reason, note))
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[str]:
+    image = tmp_path / "image.qcow2"
+    create(str(image), "1M")
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.path == "/image":
+            return web.FileResponse(image)
+        raise web.HTTPNotFound
+
+    runner = web.AppRunner(web.Application())
+    runner.app.router.add_get("/{path:.*}", serve)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def filled(images: QemuImgImporter, wanted: DataVolume, made: PVC) -> ImportProgress:
+    done = asyncio.Event()
+    images.subscribe(lambda key: done.set())
+    await images.fill(wanted, made)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while images.progress(wanted, made, Faults(), NOW).state == "running":
+            await done.wait()
+            done.clear()
+    return images.progress(wanted, made, Faults(), NOW)
+
+
+def images_in(tmp_path: Path, said: Said, source: PVC | None = None) -> QemuImgImporter:
+    directory = tmp_path / "disks"
+    directory.mkdir(exist_ok=True)
+    return QemuImgImporter(directory, said, lambda key: source, None)
+
+
+def info(path: Path) -> Any:
+    done = subprocess.run(["qemu-img", "info", "--output=json", path], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def create(*arguments: str) -> None:
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *arguments], check=True)
+
+
+SMALL = pvc(phase="Pending", size="2Mi")
+
+
+async def test_an_image_is_imported_and_grown(tmp_path: Path, server: str) -> None:
+    images = images_in(tmp_path, Said())
+    made = await filled(images, disk(phase="", source={"http": {"url": f"{server}/image"}}), SMALL)
+    assert (made.state, made.content) == ("done", "image")
+    assert info(images.path(SMALL))["virtual-size"] == 2 << 20
+    assert [path.name for path in (tmp_path / "disks").iterdir()] == ["disk-pvc.qcow2"]
+
+
+async def test_an_image_that_nobody_serves_becomes_the_tiny_linux_and_says_so(tmp_path: Path) -> None:
+    said = Said()
+    made = await filled(
+        images_in(tmp_path, said), disk(phase="", source={"http": {"url": "http://127.0.0.1:1/x"}}), SMALL
+    )
+    assert (made.state, made.content) == ("done", "tiny")
+    assert said.notes[0][0] == "ImageUnreachable"
+
+
+async def test_a_server_that_says_no_is_an_error(tmp_path: Path, server: str) -> None:
+    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/none"}}), SMALL)
+    assert made.state == "failed"
+    assert "404" in made.reason
+    assert made.requeue_seconds is not None
+
+
+async def test_an_image_must_stand_alone(tmp_path: Path) -> None:
+    secret, evil = tmp_path / "secret", tmp_path / "evil.qcow2"
+    secret.write_bytes(b"x" * 1024)
+    create("-b", str(secret), "-F", "raw", str(evil))
+    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"file://{evil}"}}), SMALL)
+    assert made.state == "failed"
+    assert "stands alone" in made.reason
+
+
+async def test_an_image_must_fit(tmp_path: Path, server: str) -> None:
+    small = pvc(phase="Pending", size="512Ki")
+    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/image"}}), small)
+    assert "512" in made.reason or "524288" in made.reason
+
+
+async def test_a_clone_has_what_its_source_has(tmp_path: Path) -> None:
+    source = pvc("source", content="image", size="1Mi")
+    images = images_in(tmp_path, Said(), source)
+    await images.blank(images.path(source), 1 << 20)
+    made = await filled(images, disk(phase="", source={"pvc": {"name": "source", "namespace": "default"}}), SMALL)
+    assert (made.state, made.content) == ("done", "image")
+
+
+async def test_files_of_claims_that_are_gone_are_removed(tmp_path: Path) -> None:
+    images = images_in(tmp_path, Said())
+    kept, gone = pvc("kept"), pvc("gone")
+    for each in (kept, gone):
+        await images.blank(images.path(each), 1 << 20)
+    await images.sweep([kept])
+    assert images.path(kept).exists()
+    assert not images.path(gone).exists()
+    await images.drop(kept)
+    assert not images.path(kept).exists()

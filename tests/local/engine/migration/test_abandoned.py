@@ -1,0 +1,107 @@
+"""A VMI does not say for ever that it is being moved, and nobody ends a move but the one who makes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from local.engine.migration.controller import MigrationController
+from local.engine.node.capacity import NodeCapacity
+from local.engine.objects import Migration
+from runtime.errors import Conflict, Unreachable
+from tests.local.engine.builders import NOW, vmi
+from tests.local.engine.migration.test_controller import VM, Mover, Server, a_world
+from tests.local.engine.migration.test_plan import MOVED, migration
+
+M = ("default", "m")
+MOVES = {"migrationState": {"migrationUid": "m-uid", "targetNode": "node-2"}}
+
+
+def an_engine(informers: Any, server: Server, mover: Mover | None = None) -> MigrationController:
+    events = SimpleNamespace(emit=lambda *args, **named: None)
+    return MigrationController(server, informers, mover or Mover(), events, NodeCapacity(informers.vmis.store))  # type: ignore[arg-type]
+
+
+def state(informers: Any) -> Any:
+    return informers.vmis.store.get(VM).status["migrationState"]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "told"),
+    [
+        pytest.param(MOVES, None, (True, True), id="it did not get there"),
+        pytest.param(MOVED, None, (True, False), id="it did"),
+        pytest.param(MOVES, migration("Running"), (False, False), id="its migration is there"),
+        pytest.param(MOVES, migration(uid="another-uid"), (True, True), id="another one of that name is there"),
+        pytest.param(MOVES | {"phase": "Succeeded"}, None, (False, False), id="it has ended itself"),
+    ],
+)
+async def test_a_move_that_nobody_makes_any_more_is_ended(
+    status: Any, asked: Migration | None, told: tuple[bool, bool]
+) -> None:
+    informers = a_world()
+    informers.migrations.sees(M, asked)
+    informers.vmis.sees(VM, vmi(status=status))
+    engine = an_engine(informers, Server(informers, 1, False))
+    try:
+        await engine.unfinished.reconcile(VM)
+    except Unreachable:
+        await engine.unfinished.reconcile(VM)
+    assert (state(informers).get("completed", False), state(informers).get("failed", False)) == told
+
+
+async def test_one_whose_beginning_was_lost_is_ended_when_it_is_taken_back() -> None:
+    informers, mover = a_world(), Mover()
+    engine = an_engine(informers, Server(informers, 2, True), mover)
+    with pytest.raises(Unreachable):
+        await engine.reconcile(M)
+    informers.migrations.sees(M, None)
+    await engine.unfinished.reconcile(VM)
+    assert not state(informers).get("completed"), "it is to be tried again"
+    await engine.reconcile(M)
+    await engine.unfinished.controller.turn()
+    assert (mover.moved, state(informers)["completed"], state(informers)["failed"]) == ([], True, True)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["at once", "after a lost answer"])
+async def test_one_that_is_taken_back_as_it_moves_is_ended_by_who_moves_it(lost: bool) -> None:
+    informers = a_world()
+
+    class Deleted(Mover):
+        async def migrate(self, *args: Any) -> None:
+            informers.migrations.sees(M, migration("Running", deleted=NOW))
+            informers.migrations.sees(M, None)
+            await engine.unfinished.reconcile(VM)
+            assert not state(informers).get("completed")
+
+    engine = an_engine(informers, Server(informers, 3 if lost else 0, False), Deleted())
+    if lost:
+        with pytest.raises(Unreachable):
+            await engine.reconcile(M)
+        await engine.unfinished.reconcile(VM)
+        assert not state(informers).get("completed")
+    await engine.reconcile(M)
+    await engine.unfinished.controller.turn()
+    assert (state(informers)["completed"], state(informers)["abortStatus"]) == (True, "Succeeded")
+
+
+async def test_what_is_seen_late_is_not_written_over() -> None:
+    informers = a_world()
+    informers.migrations.sees(M, None)
+    informers.vmis.sees(VM, vmi(status=MOVES, resource_version="1"))
+    server = Server(informers, 0, False)
+    engine, patch = an_engine(informers, server), server.patch
+
+    async def later(*args: Any, **named: Any) -> Any:
+        done = {"migrationState": {**MOVES["migrationState"], "completed": True}}
+        informers.vmis.sees(VM, replace(vmi(status=done), resource_version="2"))
+        return await patch(*args, **named)
+
+    server.patch = later  # type: ignore[method-assign]
+    with pytest.raises(Conflict):
+        await engine.unfinished.reconcile(VM)
+    await engine.unfinished.reconcile(VM)
+    assert "failed" not in state(informers)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local.engine.migration.plan import (
+    STATE,
+    Action,
+    FinishMigration,
+    Outcome,
+    StartMigration,
+    Wait,
+    finished_state,
+    migration_status,
+    plan_migration,
+    post_copy_state,
+    post_copy_unavailable,
+    started_state,
+    state_patch,
+    surplus_migrations,
+    vmis_to_evacuate,
+)
+from local.engine.migration.settings import MigrationSettings, effective_settings, timeout_message, winning_policy
+from local.engine.objects import VMI, Migration
+from local.engine.times import format_time
+from tests.local.engine.builders import NOW, ago, node, vmi
+
+DRAIN = (("kubevirt.io/drain", "NoSchedule"),)
+
+
+def migration(phase: str = "", **changes: Any) -> Migration:
+    given: dict[str, Any] = {"namespace": "default", "name": "m", "uid": "m-uid", "created": ago(5), "vmi": "vm"}
+    return Migration(**(given | {"status": {"phase": phase} if phase else {}} | changes))
+
+
+MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migrationUid": "m-uid"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "vmi", "others", "target", "wanted"),
+    [
+        pytest.param(migration(), vmi(), [], "node-2", StartMigration("node-2"), id="it moves"),
+        pytest.param(migration(), vmi(), [], None, Wait("full"), id="it waits for a place"),
+        pytest.param(migration(), vmi("Scheduled"), [], "node-2", Wait("the VMI does not run yet"), id="or it"),
+        pytest.param(
+            migration(), None, [], None, FinishMigration("Failed", "the VMI is not there to be moved"), id="or fails"
+        ),
+        pytest.param(migration("Succeeded"), vmi(), [], "node-2", None, id="what is over is over"),
+        pytest.param(migration(deleted=NOW), vmi(), [], "node-2", None, id="what was taken back too"),
+        pytest.param(
+            migration("Running"),
+            vmi(),
+            [],
+            "node-2",
+            FinishMigration("Failed", "the engine was ended in the middle of it"),
+            id="nobody moves it any more",
+        ),
+        pytest.param(
+            migration("Running"), vmi(status=MOVED), [], None, FinishMigration("Succeeded"), id="but it arrived"
+        ),
+    ],
+)
+def test_what_comes_next(
+    asked: Migration, vmi: VMI | None, others: list[Migration], target: str | None, wanted: Action
+) -> None:
+    assert plan_migration(asked, vmi, others, target, "full") == wanted
+
+
+def test_one_at_a_time_in_the_order_in_which_they_were_asked_for() -> None:
+    first, second = migration(name="a", created=ago(9)), migration(name="b", created=ago(5))
+    both = [first, second]
+    assert plan_migration(first, vmi(), both, "node-2", "") == StartMigration("node-2")
+    assert isinstance(plan_migration(second, vmi(), both, "node-2", ""), Wait)
+
+
+def test_a_drained_node_is_left_by_all_that_run_once_each() -> None:
+    nodes = [node("node-1", taints=DRAIN), node("node-2")]
+    staying = vmi(name="other", status={"nodeName": "node-2"})
+    ending = vmi(name="ending", deleted=NOW)
+    assert vmis_to_evacuate(nodes, [vmi(), staying, ending], [], NOW) == ([vmi()], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Running")], NOW) == ([], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed")], NOW) == ([vmi()], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed", evacuates="node-1")], NOW) == ([], 20)
+
+
+@pytest.mark.parametrize(
+    ("failures", "since", "again"),
+    [
+        pytest.param(1, 5, 15, id="after one failure it waits"),
+        pytest.param(1, 20, None, id="and then tries once more"),
+        pytest.param(3, 20, 60, id="each pause is twice the one before"),
+        pytest.param(30, 299, 1, id="up to a limit"),
+    ],
+)
+def test_one_that_failed_to_leave_is_asked_again_later(failures: int, since: int, again: float | None) -> None:
+    stamped = {"phase": "Failed", "phaseTransitionTimestamp": format_time(ago(since))}
+    status = {"phase": "Failed", "phaseTransitionTimestamps": [stamped]}
+    failed = [migration(name=f"m-{number}", evacuates="node-1", status=status) for number in range(failures)]
+    nodes = [node("node-1", taints=DRAIN), node("node-2")]
+    assert vmis_to_evacuate(nodes, [vmi()], failed, NOW) == (([], again) if again else ([vmi()], None))
+    elsewhere = [replace(each, evacuates="node-2") for each in failed]
+    assert vmis_to_evacuate(nodes, [vmi()], elsewhere, NOW) == ([vmi()], None)
+
+
+def test_the_last_five_that_are_over_stay() -> None:
+    over = [migration("Succeeded", name=f"m-{number}", created=ago(number)) for number in range(7)]
+    assert [each.name for each in surplus_migrations([migration("Running"), *over])] == ["m-6", "m-5"]
+    assert surplus_migrations(over[:5]) == []
+
+
+def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
+    state = started_state(
+        vmi(), migration(), "node-2", MigrationSettings(policy="p", said={"allowPostCopy": False}), NOW
+    )
+    assert (state["sourceNode"], state["targetNode"], state["mode"]) == ("node-1", "node-2", "PreCopy")
+    assert (state["migrationPolicyName"], state["migrationConfiguration"]) == ("p", {"allowPostCopy": False})
+    done = finished_state(state, NOW, Outcome())
+    assert done["completed"]
+    assert "failed" not in done
+    failed = finished_state(state, NOW, Outcome("why", "Succeeded"))
+    assert (failed["failed"], failed["failureReason"], failed["abortStatus"]) == (True, "why", "Succeeded")
+    assert finished_state(state, NOW, Outcome("why", "Succeeded", requested=True))["abortRequested"] is True
+    late = finished_state(state, NOW, Outcome(aborted="Failed", requested=True))
+    assert (late["abortRequested"], late["abortStatus"], "failed" in late) == (True, "Failed", False)
+    assert finished_state(post_copy_state(state), NOW, Outcome())["mode"] == "PostCopy"
+
+
+def test_nothing_stays_of_the_migration_before() -> None:
+    before = finished_state(
+        started_state(vmi(), migration(), "node-2", MigrationSettings(policy="p"), NOW),
+        NOW,
+        Outcome("why", "Succeeded"),
+    )
+    assert set(before) | {"abortRequested"} == set(STATE)
+    patch = state_patch(started_state(vmi(), migration(), "node-2", MigrationSettings(), NOW))
+    gone = {name for name, value in patch.items() if value is None}
+    assert {"failed", "failureReason", "abortStatus", "endTimestamp", "migrationPolicyName"} <= gone
+
+
+def test_phases_are_dated_once() -> None:
+    first = migration_status(migration(), "Running", NOW)
+    again = migration_status(migration(status=first), "Running", ago(-9))
+    assert again["phaseTransitionTimestamps"] == first["phaseTransitionTimestamps"]
+
+
+def test_what_cannot_be_done_is_a_condition() -> None:
+    told = migration_status(migration(), "Running", NOW, notes=[post_copy_unavailable("the kernel says no")])
+    assert [each["type"] for each in told["conditions"]] == ["PostCopyPossible"]
+    assert told["conditions"][0]["message"] == "the kernel says no"
+
+
+def policy(name: str, vmi: dict[str, str] | None = None, namespace: dict[str, str] | None = None, **spec: Any) -> Any:
+    selectors = {"virtualMachineInstanceSelector": vmi, "namespaceSelector": namespace}
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("policies", "winner"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([policy("a", {"x": "1"})], "a", id="one that matches"),
+        pytest.param([policy("a", {"x": "2"})], None, id="one that does not"),
+        pytest.param([policy("a", {"x": "1"}), policy("b", {"x": "1"}, {"n": "1"})], "b", id="more labels"),
+        pytest.param([policy("a", None, {"n": "1"}), policy("b", {"x": "1"})], "b", id="the VMI's first"),
+        pytest.param([policy("b", {"x": "1"}), policy("a", {"x": "1"})], "a", id="by name"),
+        pytest.param([{"metadata": {"name": "a"}, "spec": {}}], None, id="no selectors match nothing"),
+    ],
+)
+def test_whose_terms_hold(policies: list[Any], winner: str | None) -> None:
+    found = winning_policy({"x": "1"}, {"n": "1"}, policies)
+    assert (found["metadata"]["name"] if found else None) == winner
+
+
+def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
+    cluster = {"metadata": {"name": "kv"}, "spec": {"configuration": {"migrations": {"completionTimeoutPerGiB": 7}}}}
+    settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration="10Mi")], [cluster])
+    assert (settings.policy, settings.bandwidth, settings.seconds_per_gib, settings.auto_converge) == (
+        "a",
+        10 << 20,
+        7,
+        False,
+    )
+    assert [settings.deadline_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
+
+
+def test_why_it_was_too_slow_is_told_by_figures() -> None:
+    said = {"memory_total": 200 << 20, "memory_remaining": 30 << 20, "memory_iteration": 4, "memory_bps": 24 << 20}
+    told = timeout_message(5, {**said, "memory_dirty_rate": 25600, "memory_page_size": 4096})
+    assert "after 5 seconds and has been aborted: 30 of 200 MiB were left in round 4, copied at 24 MiB/s" in told
+    assert told.endswith("the guest writes 100 MiB/s")
+    assert timeout_message(5, {}).endswith("has been aborted")
+
+
+@pytest.mark.parametrize(
+    ("said", "copied"),
+    [("0", 0), ("1", 1), ("217Ki", 1), ("1Mi", 1), ("1535Ki", 1), ("1536Ki", 2), ("64M", 61), ("2Gi", 2048)],
+)
+def test_bandwidth_is_in_whole_mebibytes_as_kubevirt_rounds_them(said: str, copied: int) -> None:
+    settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration=said)], [])
+    assert settings.bandwidth == copied << 20
+
+
+def test_no_seconds_for_a_gib_mean_no_limit() -> None:
+    settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, completionTimeoutPerGiB=0)], [])
+    assert settings.deadline_seconds(2 << 30) is None

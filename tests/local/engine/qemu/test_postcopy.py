@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from local.engine.qemu.postcopy import REMEDY, parse_answer
+
+GREETING = '{"QMP": {"version": {}}}\n{"return": {}}\n'
+NO = '{"id": "asked", "error": {"class": "GenericError", "desc": "Postcopy is not supported"}}\n'
+KERNEL = "postcopy_ram_supported_by_host: userfaultfd not available: "
+
+
+@pytest.mark.parametrize(
+    ("answers", "complaints", "told"),
+    [
+        pytest.param(GREETING + '{"return": {}, "id": "asked"}\n', "", None, id="it can"),
+        pytest.param(GREETING + NO, KERNEL + "Operation not permitted\n", REMEDY, id="it may not"),
+        pytest.param(GREETING + NO, KERNEL + "Function not implemented\n", "not implemented", id="the kernel cannot"),
+        pytest.param(GREETING + NO, "", "Postcopy is not supported", id="it does not say why"),
+        pytest.param(GREETING, "", "without an answer", id="it died"),
+        pytest.param("not JSON", "", "without an answer", id="it is something else"),
+    ],
+)
+def test_what_qemu_says_of_post_copy(answers: str, complaints: str, told: str | None) -> None:
+    found = parse_answer(answers, complaints)
+    assert found is None if told is None else told in (found or "")
+    assert found is None or found.startswith("post-copy is not possible here: ")

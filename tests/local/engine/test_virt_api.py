@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from local.engine.hypervisor import SimulatedHypervisor
+from local.engine.virt_api import BASE, VirtApi, from_front_proxy
+from runtime.api import Api
+
+
+async def ask(path: str, method: str = "GET", body: bytes = b"", peer: str | None = None) -> tuple[int, Any]:
+    # Nothing here comes as far as the API server: what does is tested against a real one.
+    app = VirtApi(cast(Api, None), SimulatedHypervisor(), lambda: {"nodes": "not listed"}, CollectorRegistry())
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    subject = {"subject": ((("commonName", peer),),)} if peer else {}
+    extensions = {"poolhouse.peer": subject}
+    await app({"type": "http", "path": path, "method": method, "extensions": extensions}, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"] or b"null")
+
+
+async def test_clients_find_what_is_served() -> None:
+    status, found = await ask(BASE)
+    assert status == 200
+    assert {each["name"] for each in found["resources"]} >= {
+        "virtualmachines/start",
+        "virtualmachines/stop",
+        "virtualmachines/restart",
+        "virtualmachineinstances/pause",
+        "virtualmachineinstances/unpause",
+    }
+    assert (await ask("/apis"))[1]["groups"][0]["name"] == "subresources.kubevirt.io"
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "body", "peer", "status"),
+    [
+        pytest.param("virtualmachines/vm/stop", "PUT", b"{}", None, 401, id="nobody in particular"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"{}", "kube-apiserver", 401, id="another certificate"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"[", "poolhouse-front-proxy", 400, id="no JSON"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"[]", "poolhouse-front-proxy", 400, id="no object"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"[" * 100000, "poolhouse-front-proxy", 400, id="too deep"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b" " * (2 << 20), "poolhouse-front-proxy", 413, id="too much"),
+        pytest.param("virtualmachines/vm/stop", "GET", b"", "poolhouse-front-proxy", 405, id="another method"),
+        pytest.param("virtualmachines/vm/explode", "PUT", b"{}", "poolhouse-front-proxy", 404, id="no such verb"),
+        pytest.param("pods/vm/stop", "PUT", b"{}", "poolhouse-front-proxy", 404, id="no such resource"),
+    ],
+)
+async def test_what_is_refused(path: str, method: str, body: bytes, peer: str | None, status: int) -> None:
+    found, answer = await ask(f"{BASE}/namespaces/default/{path}", method, body, peer)
+    assert (found, answer["kind"], answer["code"]) == (status, "Status", status)
+
+
+async def test_it_is_not_ready_before_it_sees_everything() -> None:
+    assert (await ask("/readyz"))[0] == 503
+
+
+def test_headers_are_no_proof() -> None:
+    assert not from_front_proxy({"headers": [(b"x-remote-user", b"admin")]})

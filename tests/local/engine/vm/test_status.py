@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from local.engine.conditions import find_condition
+from local.engine.objects import VM, VMI, DataVolume, Volume
+from local.engine.vm.status import PRINTABLE, start_backoff, vm_status
+from tests.local.engine.builders import NOW, RAN, asked, disk, failed, vm, vmi
+
+ERROR = {"type": "Running", "status": "False", "reason": "Error"}
+
+
+def troubled(kind: str, reason: str) -> VMI:
+    return vmi("Scheduling", status={"conditions": [{"type": kind, "status": "False", "reason": reason}]})
+
+
+ROWS = [
+    ("Terminating", vm(deleted=NOW), vmi(), {}),
+    ("Stopping", vm(), vmi(deleted=NOW), {}),
+    ("Migrating", vm(), vmi(status={"migrationState": {"startTimestamp": "x"}}), {}),
+    ("Paused", vm(), vmi(status={"conditions": [{"type": "Paused", "status": "True"}]}), {}),
+    ("Running", vm(), vmi(), {}),
+    ("ErrorPvcNotFound", vm(), troubled("Synchronized", "FailedPvcNotFound"), {}),
+    ("DataVolumeError", vm(disks=("d",)), None, {"d": disk("d", status={"conditions": [ERROR]})}),
+    ("DataVolumeError", vm(disks=("d",)), None, {"d": disk("d", "Failed")}),
+    ("ErrorUnschedulable", vm(), troubled("PodScheduled", "Unschedulable"), {}),
+    ("Provisioning", vm(disks=("d",)), None, {"d": disk("d", "ImportInProgress")}),
+    ("Provisioning", vm(volumes=(Volume("d", True),)), None, {"d": disk("d", "")}),
+    ("ErrImagePull", vm(), troubled("Synchronized", "ErrImagePull"), {}),
+    ("ImagePullBackOff", vm(), troubled("Synchronized", "ImagePullBackOff"), {}),
+    ("Starting", vm(), vmi("Scheduled"), {}),
+    ("CrashLoopBackOff", vm(status=failed()), None, {}),
+    ("CrashLoopBackOff", vm(), vmi("Failed"), {}),
+    ("Stopped", vm("Halted"), None, {}),
+    ("Stopped", vm("Manual"), vmi("Failed"), {}),
+]
+
+
+@pytest.mark.parametrize(("word", "vm", "vmi", "disks"), ROWS)
+def test_the_word_for_it(word: str, vm: VM, vmi: VMI | None, disks: dict[str, DataVolume]) -> None:
+    assert vm_status(vm, vmi, disks, NOW)["printableStatus"] == word
+
+
+def test_every_word_is_tried() -> None:
+    assert {word for word, _ in PRINTABLE} == {row[0] for row in ROWS}
+
+
+def test_failed_starts_are_counted_once_each_and_end_with_a_run() -> None:
+    first = vm_status(vm(), vmi("Failed"), {}, NOW)["startFailure"]
+    assert (first["consecutiveFailCount"], first["lastFailedVMIUID"]) == (1, "vmi-uid")
+    same = vm_status(vm(status={"startFailure": first}), vmi("Failed"), {}, NOW)["startFailure"]
+    assert same == first
+    second = vm_status(vm(status={"startFailure": first}), vmi("Failed", uid="next"), {}, NOW)
+    assert second["startFailure"]["consecutiveFailCount"] == 2
+    assert "startFailure" not in vm_status(vm(status=second), vmi(), {}, NOW)
+
+
+def test_a_guest_that_ran_and_crashed_is_no_failed_start() -> None:
+    crashed = vmi("Failed", status=RAN)
+    assert "startFailure" not in vm_status(vm(), crashed, {}, NOW)
+
+
+def test_the_pause_grows_to_five_minutes() -> None:
+    pauses = [start_backoff(count, "x") for count in range(1, 8)]
+    assert pauses == sorted(pauses)
+    assert 10 <= pauses[0] <= 15
+    assert pauses[-1] == 300
+
+
+def test_answered_requests_are_dropped_one_at_a_time() -> None:
+    both = {"stateChangeRequests": [{"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}]}
+    assert len(vm_status(vm(status=both), vmi(), {}, NOW)["stateChangeRequests"]) == 2
+    left = vm_status(vm(status=both), None, {}, NOW)["stateChangeRequests"]
+    assert left == [{"action": "Start"}]
+    assert "stateChangeRequests" not in vm_status(vm(status=asked("Start")), vmi(), {}, NOW)
+
+
+def test_a_changed_template_asks_for_a_restart() -> None:
+    conditions = vm_status(vm(template="t2"), vmi(), {}, NOW)["conditions"]
+    assert find_condition(conditions, "RestartRequired") is not None
+    assert find_condition(vm_status(vm(template="t2"), None, {}, NOW)["conditions"], "RestartRequired") is None
+
+
+def test_what_others_wrote_stays() -> None:
+    assert vm_status(vm(status={"volumeSnapshotStatuses": [1]}), None, {}, NOW)["volumeSnapshotStatuses"] == [1]
+
+
+def test_a_failed_create_is_told() -> None:
+    status = vm_status(vm(), None, {}, NOW, failure=("FailedCreate", "quota"))
+    assert find_condition(status["conditions"], "Failure")["message"] == "quota"  # type: ignore[index]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local.engine.conditions import find_condition, has_condition
+from local.engine.domain import ABSENT, Domain
+from local.engine.resources import VMI_FINALIZER
+from local.engine.vmi.phases import Destroy, Launch, PressPower, VMISnapshot, plan_vmi, wanted_finalizers
+from tests.local.engine.builders import NOW, ago, node, vmi
+
+RUNNING, OFF, CRASHED = Domain("running", "node-1"), Domain("off", "node-1"), Domain("crashed", "node-1")
+
+
+def seen(phase: str, domain: Domain = ABSENT, **given: Any) -> VMISnapshot:
+    outer = {key: given.pop(key) for key in ("node", "target", "missing", "unschedulable") if key in given}
+    return VMISnapshot(vmi(phase, **given), domain, **outer)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "actions"),
+    [
+        pytest.param(seen("", target="node-2"), "Scheduled", (), id="a new VMI is placed"),
+        pytest.param(seen("", missing="no pvc"), "Pending", (), id="it waits for its volumes"),
+        pytest.param(seen("", unschedulable="full"), "Scheduling", (), id="and for room"),
+        pytest.param(seen("Scheduled"), "Scheduled", (Launch("node-1"),), id="where it was placed it is launched"),
+        pytest.param(seen("Scheduled", RUNNING), "Running", (), id="a domain that runs is a VMI that runs"),
+        pytest.param(seen("Scheduled", CRASHED), "Failed", (), id="a start can fail"),
+        pytest.param(seen("Running", OFF), "Succeeded", (), id="a guest may shut itself down"),
+        pytest.param(seen("Running", CRASHED), "Failed", (), id="or crash"),
+        pytest.param(seen("Running", ABSENT), "Failed", (), id="or vanish"),
+        pytest.param(seen("Running", Domain("unknown")), "Running", (), id="what cannot be seen is not taken for gone"),
+        pytest.param(seen("Failed", CRASHED), "Failed", (Destroy(),), id="what ended is cleared away"),
+        pytest.param(seen("Running", RUNNING, deleted=ago(1)), "Running", (PressPower(),), id="an end begins politely"),
+        pytest.param(seen("Running", RUNNING, deleted=ago(31)), "Running", (Destroy(),), id="and ends in time"),
+        pytest.param(
+            seen("Running", RUNNING, deleted=ago(0), grace_seconds=0.0),
+            "Running",
+            (Destroy(),),
+            id="at once if asked",
+        ),
+        pytest.param(seen("Running", OFF, deleted=ago(1)), "Running", (Destroy(),), id="who obeyed is cleared"),
+    ],
+)
+def test_what_becomes_of_it(state: VMISnapshot, phase: str, actions: tuple[Any, ...]) -> None:
+    made = plan_vmi(state, NOW)
+    assert (made.status["phase"] or "", made.actions) == (phase, actions)
+
+
+def test_a_placed_one_knows_its_node() -> None:
+    assert plan_vmi(seen("", target="node-2"), NOW).status["nodeName"] == "node-2"
+
+
+def test_the_finalizer_goes_last() -> None:
+    assert plan_vmi(seen("Running", RUNNING, deleted=ago(1)), NOW).finalizer
+    assert not plan_vmi(seen("Running", ABSENT, deleted=ago(1)), NOW).finalizer
+    assert not plan_vmi(seen("Failed", ABSENT, deleted=ago(1)), NOW).finalizer
+
+
+def test_finalizers_of_others_are_never_touched() -> None:
+    mixed = vmi(finalizers=("theirs", VMI_FINALIZER))
+    assert wanted_finalizers(mixed, False) == ("theirs",)
+    assert wanted_finalizers(vmi(finalizers=("theirs",)), True) == ("theirs", VMI_FINALIZER)
+    assert wanted_finalizers(vmi(finalizers=("theirs",), deleted=NOW), True) == ("theirs",)
+
+
+def test_a_lost_node_makes_unready_then_failed() -> None:
+    away = node(ready=False, unready_since=ago(10))
+    made = plan_vmi(seen("Running", RUNNING, node=away), NOW, lost_seconds=30)
+    assert made.status["phase"] == "Running"
+    assert made.requeue_seconds == 20
+    assert has_condition(made.status["conditions"], "Ready", "NodeNotReady", "False")
+    gone = plan_vmi(seen("Running", RUNNING, node=node(ready=False, unready_since=ago(31))), NOW, lost_seconds=30)
+    assert (gone.status["phase"], gone.status["reason"]) == ("Failed", "NodeUnresponsive")
+
+
+def test_a_vmi_that_failed_with_its_node_does_not_wait_for_it() -> None:
+    away = node(ready=False, unready_since=ago(100))
+    made = plan_vmi(seen("Failed", RUNNING, node=away, deleted=ago(1)), NOW)
+    assert (made.actions, made.finalizer) == ((), False)
+
+
+def test_a_node_that_comes_back_repairs() -> None:
+    unready = [{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]
+    made = plan_vmi(seen("Running", RUNNING, node=node(), status={"conditions": unready}), NOW)
+    assert has_condition(made.status["conditions"], "Ready")
+
+
+def test_a_pause_shows_and_goes() -> None:
+    paused = plan_vmi(seen("Running", Domain("paused", "node-1")), NOW)
+    assert has_condition(paused.status["conditions"], "Paused")
+    assert has_condition(paused.status["conditions"], "Ready")
+    assert find_condition(plan_vmi(seen("Running", RUNNING), NOW).status["conditions"], "Paused") is None
+
+
+def test_a_quick_start_is_one_change() -> None:
+    soon = Domain("starting", change_seconds=1.0)
+    made = plan_vmi(seen("", soon, target="node-1"), NOW, settle_seconds=2)
+    assert made.status["phase"] == ""
+    assert made.requeue_seconds == 1
+    slow = plan_vmi(seen("", Domain("starting", change_seconds=9.0), target="node-1"), NOW, settle_seconds=2)
+    assert slow.status["phase"] == "Scheduled"
+    done = plan_vmi(seen("", Domain("running"), target="node-1"), NOW, settle_seconds=2).status
+    assert [each["phase"] for each in done["phaseTransitionTimestamps"]] == [
+        "Pending",
+        "Scheduling",
+        "Scheduled",
+        "Running",
+    ]
+
+
+def test_the_same_state_changes_nothing() -> None:
+    first = plan_vmi(seen("Scheduled", RUNNING), NOW).status
+    again = plan_vmi(VMISnapshot(vmi(status=first), RUNNING), ago(-50))
+    assert again.status == first

@@ -1,0 +1,45 @@
+"""What `up --apply` makes of a manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from local.components import StackError
+from local.progress import LAST_APPLIED, as_applied, read_manifests
+
+
+def test_a_manifest_is_made_as_kubectl_apply_would() -> None:
+    document = {"kind": "VirtualMachinePool", "metadata": {"name": "web", "annotations": {"mine": "yes"}}, "spec": {}}
+    made = as_applied(document)
+    said = made["metadata"]["annotations"].pop(LAST_APPLIED)
+    assert made == document
+    assert json.loads(said) == document
+    assert LAST_APPLIED not in document["metadata"]["annotations"]
+
+
+def test_one_without_annotations_says_so_as_kubectl_does() -> None:
+    made = as_applied({"kind": "VirtualMachinePool", "metadata": {"name": "web"}})
+    assert json.loads(made["metadata"]["annotations"][LAST_APPLIED])["metadata"] == {"name": "web", "annotations": {}}
+
+
+def test_what_cannot_be_applied_is_said_before_anything_is_started_and_all_at_once(tmp_path: Path) -> None:
+    texts = {
+        "good.yaml": "{apiVersion: kubevirt.io/v1, kind: VirtualMachinePool, metadata: {name: web}}",
+        "prose.yaml": "a: b: c",
+        "list.yaml": "[1, 2]",
+        "chart.yaml": "apiVersion: v2",
+        "map.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: web}}",
+        "nameless.yaml": "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {}}",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in texts]
+    with pytest.raises(StackError) as refused:
+        read_manifests([*files, tmp_path / "absent.yaml"])
+    for name in [*texts, "absent.yaml"]:
+        assert (name in str(refused.value)) == (name != "good.yaml")
+    assert "metadata.name of a VirtualMachine is missing" in str(refused.value)
+    assert [document["kind"] for document in read_manifests(files[:1])] == ["VirtualMachinePool"]

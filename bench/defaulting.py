@@ -27,7 +27,7 @@ from typing import Any
 
 import aiohttp
 
-from defaulter.contract import PATH
+from defaulter.contract import DEFAULTS_PATH
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
@@ -113,7 +113,7 @@ class Client:
 
     async def ask(self, body: bytes) -> float:
         begun = time.perf_counter()
-        async with self._session.post(self._url + PATH, data=body, headers=JSON) as answer:
+        async with self._session.post(self._url + DEFAULTS_PATH, data=body, headers=JSON) as answer:
             content = await answer.read()
         assert answer.status == 200, content
         return time.perf_counter() - begun

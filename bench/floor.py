@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from defaulter.complete import Wish, complete
+from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.domain import NAME
 from defaulter.driver import Libvirt
-from defaulter.facts import ANONYMOUS
-from defaulter.kubevirt import Cluster
+from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.main import read
-from defaulter.roots import environment
+from defaulter.root_directories import environment
+from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.worker import drop_privileges
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         recorder = Recorder(host)
-        complete(Wish(asked["document"]), Cluster(), recorder)
+        set_defaults(VMRequest(asked["document"]), ClusterConfig(), recorder)
         threads, times = asked["threads"], asked["times"]
         # Each thread has a domain of its own, as the service's workers do.
         uuid = complete_uuid(recorder.asked[0])
@@ -96,7 +96,7 @@ def _share(host: Libvirt, times: int, script: list[str]) -> list[float]:
 
 
 def complete_uuid(text: str) -> str:
-    return text.partition("<uuid>")[2].partition("</uuid>")[0] or ANONYMOUS
+    return text.partition("<uuid>")[2].partition("</uuid>")[0] or PLACEHOLDER_UUID
 
 
 def personal(text: str, uuid: str, index: int) -> str:

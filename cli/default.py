@@ -46,7 +46,7 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
 
 
 def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:
-    from defaulter.places import locate
+    from defaulter.vm_paths import locate
 
     if locate(document) is None:
         if output != "xml":
@@ -120,9 +120,9 @@ def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
 
 def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
     from defaulter import frames
+    from defaulter.errors import LibvirtUnavailable
     from defaulter.main import read
     from defaulter.once import Once
-    from defaulter.problems import Unable
 
     try:
         settings = read(dict(os.environ))
@@ -131,14 +131,14 @@ def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
         once.__enter__()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    except Unable as error:
+    except LibvirtUnavailable as error:
         hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or name a --server"
         raise Unreachable(f"{error}: {hint}") from None
 
     def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:
         try:
             return once.ask(frames.DOMAIN if as_xml else frames.DOCUMENT, envelope(document))
-        except Unable as error:
+        except LibvirtUnavailable as error:
             raise Unreachable(str(error)) from None
 
     return _Asking(ask, once.close)

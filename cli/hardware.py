@@ -111,25 +111,25 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
 def told(document: Json) -> Json:
     """All that is known of a stored VM's hardware."""
     from defaulter import hook
-    from defaulter.contract import HARDWARE, undefaulted
-    from defaulter.inventory import of_spec, with_record
-    from defaulter.paths import get
-    from defaulter.places import locate
+    from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
+    from defaulter.inventory import add_recorded_addresses, devices_of_spec
+    from defaulter.json_paths import get
+    from defaulter.vm_paths import locate
 
     where = locate(document)
     if where is None:
         raise Failed(f"a {document.get('kind')} has no hardware")
     text = get(document, where.record)
-    devices = of_spec(document)
+    devices = devices_of_spec(document)
     try:
-        record = hook.read(str(text)) if text is not None else None
-    except hook.Damaged as error:
-        raise Failed(f"{HARDWARE}: {error}") from None
+        record = hook.read_record(str(text)) if text is not None else None
+    except hook.InvalidHardwareRecord as error:
+        raise Failed(f"{HARDWARE_ANNOTATION}: {error}") from None
     authors = Authors(document)
     rows = []
-    for device in with_record(devices, record) if record is not None else devices:
+    for device in add_recorded_addresses(devices, record) if record is not None else devices:
         by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.since())
-        said = {"device": device.name, "kind": device.kind, "place": device.place, "field": device.field or None}
+        said = {"device": device.name, "kind": device.kind, "place": device.address, "field": device.field or None}
         rows.append({**said, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
     return {
@@ -137,7 +137,7 @@ def told(document: Json) -> Json:
         "namespace": document["metadata"].get("namespace"),
         "devices": rows,
         "record": named,
-        "undecided": undefaulted(document),
+        "undecided": undefaulted_fields(document),
     }
 
 
@@ -181,10 +181,10 @@ class Authors:
 
 
 def _applied(annotations: Json) -> set[str] | None:
-    from defaulter.contract import decided
+    from defaulter.contract import defaulted_fields
 
     try:
-        return set(decided(json.loads(annotations["kubectl.kubernetes.io/last-applied-configuration"])))
+        return set(defaulted_fields(json.loads(annotations["kubectl.kubernetes.io/last-applied-configuration"])))
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
 
@@ -204,7 +204,7 @@ def _document(cluster: Cluster, vm: str) -> Json:
 
 
 def _manifest(source: Any) -> Json:
-    from defaulter.places import locate
+    from defaulter.vm_paths import locate
 
     found = [each.document for each in read(source) if locate(each.document) is not None]
     if len(found) != 1:
@@ -214,16 +214,16 @@ def _manifest(source: Any) -> Json:
 
 def _recorded(document: Json) -> Json:
     from defaulter import hook
-    from defaulter.paths import get
-    from defaulter.places import locate
+    from defaulter.json_paths import get
+    from defaulter.vm_paths import locate
 
     where = locate(document)
     text = get(document, where.record) if where is not None else None
     if text is None:
         raise click.UsageError("the VM has no record; give --server, a defaulter of what runs today")
     try:
-        return hook.read(str(text))
-    except hook.Damaged as error:
+        return hook.read_record(str(text))
+    except hook.InvalidHardwareRecord as error:
         raise Failed(str(error)) from None
 
 
@@ -235,18 +235,20 @@ def _asked(server: str, document: Json) -> Json:
     domain = _fetched(f"{server}/apis/vms/defaults", json.dumps(_undecided(document)).encode())
     try:
         said = json.loads(version)
-        return hook.read(hook.seal(xml.read(domain.decode()), said["libvirt"], next(iter(said["qemu"].values()), "")))
+        return hook.read_record(
+            hook.build_record(xml.read(domain.decode()), said["libvirt"], next(iter(said["qemu"].values()), ""))
+        )
     except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
         raise Unreachable(f"{server} is no defaulter: it answered with something else than a domain") from None
 
 
 def _undecided(document: Json) -> Json:
     """Without its record, which would hold it where it is, and without its wish to be left alone."""
-    from defaulter.paths import Draft, get
-    from defaulter.places import OPT_OUT, locate
+    from defaulter.json_paths import DocumentEditor, get
+    from defaulter.vm_paths import OPT_OUT, locate
 
     where = locate(document)
-    draft = Draft(document)
+    draft = DocumentEditor(document)
     for place in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
         if place and get(document, place) is not None:
             draft.replace(place[:-1], {k: v for k, v in get(document, place[:-1]).items() if k != place[-1]})

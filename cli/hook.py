@@ -63,14 +63,14 @@ def _asked() -> str:
 
 def plugged(image: str) -> list[Json]:
     """A Plugin, and the policy that adds its sidecar to the pods of VMs with a record. Others start without it."""
-    from defaulter.contract import HARDWARE
+    from defaulter.contract import HARDWARE_ANNOTATION
 
     plugin = {
         "apiVersion": "plugin.kubevirt.io/v1alpha1",
         "kind": "Plugin",
         "metadata": {"name": NAME},
         "spec": {
-            "condition": f'"{HARDWARE}" in vmi.Annotations',
+            "condition": f'"{HARDWARE_ANNOTATION}" in vmi.Annotations',
             # A VM must not start with other hardware in silence.
             "failureStrategy": "Fail",
             "domainHooks": [{"sidecar": {"socketPath": SOCKET}, "timeout": "10s"}],
@@ -79,7 +79,7 @@ def plugged(image: str) -> list[Json]:
     }
     labels = "object.metadata.labels"
     launcher = f'has({labels}) && "kubevirt.io" in {labels} && {labels}["kubevirt.io"] == "virt-launcher"'
-    recorded = f'has(object.metadata.annotations) && "{HARDWARE}" in object.metadata.annotations'
+    recorded = f'has(object.metadata.annotations) && "{HARDWARE_ANNOTATION}" in object.metadata.annotations'
     sockets = f'object.spec.volumes.exists(v, v.name == "{_VOLUME}")'
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -26,7 +26,15 @@ from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component
 from controllers.warmpool.ec2 import build as ec2
 from controllers.warmpool_and_claim import build as warm
-from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
+from defaulter.contract import (
+    SCHEDULABLE_LABEL,
+    Defaulter,
+    MachineTypeIndex,
+    MACPolicy,
+    Node,
+    parse_mac_policy,
+    read_node,
+)
 from kinds import meta, switches
 from kinds.claim import CLAIM
 from kinds.kind import Kind
@@ -63,7 +71,7 @@ class Settings:
     tls: Path | None
     defaulter_url: str
     identity_seed: str
-    macs: Macs
+    macs: MACPolicy
     burst: int
     leader_election: bool
     off: frozenset[str]
@@ -93,7 +101,7 @@ class Settings:
             tls=settings.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
-            macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
+            macs=parse_mac_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
             off=switches.off(environment),
@@ -116,12 +124,14 @@ async def run(settings: Settings) -> None:
                 user_agent="poolhouse-controllers", max_connections=CONNECTIONS, metrics=Metrics(registry)
             )
         )
-        nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
-        offers = Offers()
-        nodes.subscribe(offers.changed)
+        nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
+        machine_types = MachineTypeIndex()
+        nodes.subscribe(machine_types.node_changed)
         defaulter = None
         if settings.defaulter_url:
-            defaulter = await stack.enter_async_context(Defaulter(settings.defaulter_url, offer=offers.now))
+            defaulter = await stack.enter_async_context(
+                Defaulter(settings.defaulter_url, machine_types=machine_types.current)
+            )
         events = Events(api, f"{meta.DOMAIN}/controllers")
         burst, seed = settings.burst, settings.identity_seed
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [

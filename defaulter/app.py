@@ -10,9 +10,9 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from defaulter import frames
-from defaulter.contract import BODY_LIMIT_BYTES, PATH, Problem, Problems
+from defaulter.contract import BODY_LIMIT_BYTES, DEFAULTS_PATH, Problem, Problems
 from defaulter.metrics import Metrics
-from defaulter.workers import Busy, Lost, Workers
+from defaulter.worker_pool import QueueFull, RequestFailed, WorkerPool
 
 BODY_SECONDS = 5.0
 """for a whole body to arrive: one that trickles in holds nobody up"""
@@ -23,10 +23,10 @@ class _Refused(Exception):
         self.status, self.message = status, message
 
 
-def create(workers: Workers, metrics: Metrics) -> FastAPI:
+def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
     app = FastAPI(title="Poolhouse defaulter", docs_url=None, redoc_url=None)
 
-    @app.post(PATH)
+    @app.post(DEFAULTS_PATH)
     async def defaults(request: Request) -> Response:
         loop = asyncio.get_running_loop()
         try:
@@ -39,9 +39,9 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
             answer = Response(content, status, media_type="application/xml" if as_xml else "application/json")
         except _Refused as error:
             answer = _problem(error.status, error.message)
-        except Busy:
+        except QueueFull:
             answer = _problem(429, "too many requests are waiting", retry_seconds=1)
-        except Lost as error:
+        except RequestFailed as error:
             answer = _problem(503, str(error), retry_seconds=1)
         metrics.requests.labels(str(answer.status_code)).inc()
         return answer
@@ -50,7 +50,7 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
     async def versions() -> Response:
         try:
             status, content = await workers.ask(frames.VERSION)
-        except (Busy, Lost) as error:
+        except (QueueFull, RequestFailed) as error:
             return _problem(503, str(error) or "too many requests are waiting", retry_seconds=1)
         if status != 200:
             return Response(content, status, media_type="application/json")
@@ -67,7 +67,7 @@ def create(workers: Workers, metrics: Metrics) -> FastAPI:
             return Response(f"no worker starts: {workers.counts.trouble}", 503, media_type="text/plain")
         try:
             status, content = await workers.ask(frames.PROBE, urgent=True)
-        except (Busy, Lost) as error:
+        except (QueueFull, RequestFailed) as error:
             return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
         return Response("ok" if status == 200 else content, status, media_type="text/plain")
 

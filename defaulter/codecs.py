@@ -25,15 +25,15 @@ class Codec:
 
 
 # What XML 1.0 cannot hold at all, however it is escaped.
-UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+INVALID_XML_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def writable(value: str) -> bool:
-    return not UNWRITABLE.search(value)
+def is_xml_text(value: str) -> bool:
+    return not INVALID_XML_CHARACTERS.search(value)
 
 
 def _string(value: Any) -> bool:
-    return isinstance(value, str) and writable(value)
+    return isinstance(value, str) and is_xml_text(value)
 
 
 def _same(value: Any) -> Any:
@@ -147,23 +147,26 @@ BYTES = Codec(
 
 
 _PCI = re.compile(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
-PCI_PARTS = ("domain", "bus", "slot", "function")
+PCI_ADDRESS_PARTS = ("domain", "bus", "slot", "function")
 
 
 def pci_attributes(value: str) -> dict[str, str]:
     match = _PCI.fullmatch(value)
     assert match is not None, value
-    return {"type": "pci", **{part: f"0x{digits}" for part, digits in zip(PCI_PARTS, match.groups(), strict=True)}}
+    return {
+        "type": "pci",
+        **{part: f"0x{digits}" for part, digits in zip(PCI_ADDRESS_PARTS, match.groups(), strict=True)},
+    }
 
 
 def _pci_text(attributes: Mapping[str, str]) -> str | None:
-    if attributes.get("type") != "pci" or not all(part in attributes for part in PCI_PARTS):
+    if attributes.get("type") != "pci" or not all(part in attributes for part in PCI_ADDRESS_PARTS):
         return None
-    domain, bus, slot, function = (int(attributes[part], 16) for part in PCI_PARTS)
+    domain, bus, slot, function = (int(attributes[part], 16) for part in PCI_ADDRESS_PARTS)
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-def one_spelling(address: Any) -> str:
+def normalize_address(address: Any) -> str:
     """Of a MAC or PCI address, which may be written in capitals, the former with dashes."""
     return str(address).lower().replace("-", ":")
 

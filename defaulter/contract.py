@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from defaulter.bounds import overreach
-from defaulter.decided import decided
-from defaulter.hook import ANNOTATION as HARDWARE
-from defaulter.hook import Damaged, enforce
-from defaulter.keep import keep
-from defaulter.kubevirt import Macs
-from defaulter.missing import LOCAL, missing
-from defaulter.offer import SELECTOR as NODES_WITH_MACHINES
-from defaulter.offer import Node, Offer, Offers, node
-from defaulter.paths import Draft, get
-from defaulter.places import locate, opted_out
+from apimachinery.problem import Problem
+from defaulter.allowed_changes import defaulted_fields, forbidden_changes
+from defaulter.errors import InvalidDocument
+from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
+from defaulter.json_paths import DocumentEditor, get
+from defaulter.kubevirt_defaults import MACPolicy
+from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
+from defaulter.stored_values import fill_stored_values
+from defaulter.undefaulted import CLUSTER_INDEPENDENT, undefaulted_fields
+from defaulter.vm_paths import locate, opted_out
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -30,34 +29,34 @@ if TYPE_CHECKING:
 __all__ = [
     "API_VERSION",
     "BODY_LIMIT_BYTES",
-    "HARDWARE",
-    "NODES_WITH_MACHINES",
-    "PATH",
-    "Away",
-    "Damaged",
+    "DEFAULTS_PATH",
+    "HARDWARE_ANNOTATION",
+    "SCHEDULABLE_LABEL",
     "Defaulter",
+    "DefaulterUnavailable",
     "DefaultingRequest",
     "DefaultingResponse",
-    "Macs",
+    "ForbiddenChange",
+    "InvalidDocument",
+    "InvalidHardwareRecord",
+    "MACPolicy",
+    "MachineTypeIndex",
+    "MachineTypes",
     "Node",
-    "Offer",
-    "Offers",
-    "Overreached",
     "Problem",
     "Problems",
-    "Refused",
     "Version",
-    "decided",
-    "enforce",
-    "kept",
-    "macs_policy",
-    "node",
-    "overreach",
-    "undefaulted",
+    "defaulted_fields",
+    "forbidden_changes",
+    "parse_mac_policy",
+    "preserve_stored_values",
+    "read_node",
+    "restore_hardware",
+    "undefaulted_fields",
 ]
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
-PATH = "/apis/vms/defaults"
+DEFAULTS_PATH = "/apis/vms/defaults"
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -67,24 +66,10 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
-class Problem(_Message):
-    """Something in the document that cannot be; `path` is in the document's own terms, empty for the whole of it."""
-
-    path: str
-    message: str
-
-
 class Problems(_Message):
     """The body of every answer that is not 200."""
 
     problems: tuple[Problem, ...]
-
-
-class Offered(_Message):
-    """Machine types: what all nodes of an architecture can run, and what one of them at least can."""
-
-    everywhere: tuple[str, ...]
-    somewhere: tuple[str, ...]
 
 
 class DefaultingRequest(_Message):
@@ -99,8 +84,8 @@ class DefaultingRequest(_Message):
     """where the object will live, when its metadata doesn't say"""
     seed: str | None = None
     """replaces the service's own seed of MAC addresses, firmware UUIDs and serials"""
-    offered: Offered | None = None
-    """machine types that the nodes can run; absent where nobody knows"""
+    offered: MachineTypes | None = None
+    """machine types that the nodes can run; absent where the client does not watch nodes"""
 
 
 class DefaultingResponse(_Message):
@@ -124,15 +109,7 @@ class Version(_Message):
     """by architecture: alias to canonical machine type"""
 
 
-class Refused(Exception):
-    """The document is wrong; asking again with the same one gives the same answer."""
-
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in problems))
-
-
-class Away(Exception):
+class DefaulterUnavailable(Exception):
     """No answer in time, or the service cannot work now; the document may be right. Fail open or ask again later."""
 
     def __init__(self, reason: str) -> None:
@@ -140,7 +117,7 @@ class Away(Exception):
         super().__init__(reason)
 
 
-class Overreached(Away):
+class ForbiddenChange(DefaulterUnavailable):
     """The service answered, and changed what is not its to change; nothing of it was taken."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -148,36 +125,31 @@ class Overreached(Away):
         super().__init__(f"the answer changed {paths[0]}, which is not the defaulter's to change")
 
 
-def macs_policy(text: str) -> Macs:
+def parse_mac_policy(text: str) -> MACPolicy:
     """Of the setting POOLHOUSE_MACS, which the service and its clients share. Raises ValueError."""
-    found: Macs | None = next((policy for policy in get_args(Macs) if policy == text), None)
+    found: MACPolicy | None = next((policy for policy in get_args(MACPolicy) if policy == text), None)
     if found is None:
-        raise ValueError(f"POOLHOUSE_MACS: must be {', '.join(get_args(Macs))}, not {text!r}")
+        raise ValueError(f"POOLHOUSE_MACS: must be {', '.join(get_args(MACPolicy))}, not {text!r}")
     return found
 
 
-def kept(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+def preserve_stored_values(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """The document with what the stored one (`old`) had decided and this one leaves open: as much of an answer to an
     update as can be had without the service."""
     where = locate(document)
     if where is None or opted_out(document) or not isinstance(get(document, where.spec), dict):
         return document
-    draft = Draft(document)
-    keep(draft, where, old, LOCAL)
+    draft = DocumentEditor(document)
+    fill_stored_values(draft, where, old, CLUSTER_INDEPENDENT)
     return draft.document
-
-
-def undefaulted(document: dict[str, Any], *, macs: Macs = "deterministic") -> list[str]:
-    """Paths that defaulting would still fill. Empty: the document is complete, or opted out of defaulting."""
-    return missing(document, macs=macs)
 
 
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
-    Each call ends within `timeout_seconds`, in an answer, in `Refused` or in `Away`. A session given is the caller's
-    own and stays open; without one the client opens and closes its own, trusting `ca` where the URL is https. What
-    `offer` says of the nodes goes along with each request.
+    Each call ends within `timeout_seconds`: with an answer, `InvalidDocument` or `DefaulterUnavailable`. A session that
+    is given stays open. Without one the client opens and closes its own, trusting `ca` where the URL is https. Each
+    request carries the machine types that `machine_types` returns.
     """
 
     def __init__(
@@ -187,14 +159,14 @@ class Defaulter:
         session: ClientSession | None = None,
         *,
         ca: Path | None = None,
-        offer: Callable[[], Offer | None] = lambda: None,
+        machine_types: Callable[[], MachineTypes | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
         self._owned: ClientSession | None = None
         self._ca = ca
-        self._offer = offer
+        self._machine_types = machine_types
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,19 +189,24 @@ class Defaulter:
         namespace: str | None = None,
         seed: str | None = None,
     ) -> DefaultingResponse:
-        """The document with every empty guest-visible field filled, and nothing else changed. Raises `Refused` or
-        `Away`."""
-        offer = self._offer()
-        offered = Offered(everywhere=tuple(offer.everywhere), somewhere=tuple(offer.somewhere)) if offer else None
-        request = DefaultingRequest(object=document, oldObject=old, namespace=namespace, seed=seed, offered=offered)
-        body = request.model_dump(by_alias=True, exclude_none=True)
-        answer = _read(DefaultingResponse, await self._call("POST", PATH, body))
-        if beyond := overreach(document, answer.object):
-            raise Overreached(beyond)
+        """The document with every unset field that the guest sees filled, and nothing else changed. Raises
+        `InvalidDocument` or `DefaulterUnavailable`."""
+        types = self._machine_types()
+        given = {
+            "oldObject": old,
+            "namespace": namespace,
+            "seed": seed,
+            "offered": {"everywhere": [*types.everywhere], "somewhere": [*types.somewhere]} if types else None,
+        }
+        body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
+        body |= {name: value for name, value in given.items() if value is not None}
+        answer = _read(DefaultingResponse, await self._call("POST", DEFAULTS_PATH, body))
+        if beyond := forbidden_changes(document, answer.object):
+            raise ForbiddenChange(beyond)
         return answer
 
     async def version(self) -> Version:
-        """What the service runs. Raises `Away`."""
+        """What the service runs. Raises `DefaulterUnavailable`."""
         return _read(Version, await self._call("GET", "/version", None))
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
@@ -240,15 +217,15 @@ class Defaulter:
             async with self._open().request(method, self._url + path, json=body, timeout=timeout) as answer:
                 status, content = answer.status, await answer.json(content_type=None)
         except TimeoutError:
-            raise Away(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
+            raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
         except (aiohttp.ClientError, ValueError, OSError) as error:
-            raise Away(f"no answer from {self._url}: {error}") from error
+            raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
         if status == 200:
             return content
         problems = _problems(content) or (Problem(path="", message=f"{self._url}{path} answered {status}"),)
         if status in (400, 413, 422):
-            raise Refused(problems)
-        raise Away("; ".join(problem.message for problem in problems))
+            raise InvalidDocument(problems)
+        raise DefaulterUnavailable("; ".join(problem.message for problem in problems))
 
     def _open(self) -> ClientSession:
         if self._session is not None:
@@ -274,4 +251,4 @@ def _read(model: type[_M], content: Any) -> _M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise Away(f"the answer is no {model.__name__}: {error}") from error
+        raise DefaulterUnavailable(f"the answer is no {model.__name__}: {error}") from error

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from defaulter.paths import Json, Path, text
-from defaulter.problems import Malformed, Problem
+from apimachinery.problem import Problem
+from defaulter.errors import MalformedBody
+from defaulter.json_paths import Json, Path, format_path
 
 MOST_LEVELS = 100
 """a VirtualMachine is about 12 levels deep"""
@@ -48,7 +49,10 @@ def halves(body: bytes, document: Any) -> list[Problem]:
     for one. In a body without an escape that could be one, nothing is searched."""
     if b"\\ud" not in body.lower():
         return []
-    return [Problem(text(path), "holds half of a surrogate pair, which is no character") for path in _halves(document)]
+    return [
+        Problem(format_path(path), "holds half of a surrogate pair, which is no character")
+        for path in _halves(document)
+    ]
 
 
 def _text(body: bytes) -> str:
@@ -60,8 +64,8 @@ def _text(body: bytes) -> str:
         raise _malformed(f"is not UTF-8: can't decode byte {body[error.start]:#04x} at {error.start}") from None
 
 
-def _malformed(sentence: str) -> Malformed:
-    return Malformed([Problem("", sentence)])
+def _malformed(sentence: str) -> MalformedBody:
+    return MalformedBody([Problem("", sentence)])
 
 
 def _no_number(word: str) -> Any:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from defaulter import builtin, passthrough, walker, xml
-from defaulter.facts import ANONYMOUS, MEMORY_BYTES, alias, architecture, has_efi, virtio_model
-from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, Devices
-from defaulter.kubevirt import device_kind, emulated
-from defaulter.machines import ALIASES
-from defaulter.paths import Json, get, objects, parse
+from defaulter import walker, xml
+from defaulter.domain_devices import add_default_devices, add_host_devices
+from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, DeviceList
+from defaulter.json_paths import Json, get, objects, parse_path
+from defaulter.kubevirt_defaults import device_kind, is_emulated
+from defaulter.machine_types import ALIASES
+from defaulter.vmi_spec import DEFAULT_MEMORY_BYTES, PLACEHOLDER_UUID, alias, architecture, has_efi, virtio_model
 from defaulter.xml import Element
 
 NAME = "defaulting"
@@ -24,22 +25,22 @@ def build(spec: Json) -> Element:
     xml.add(root, "name", NAME)
     walker.write(DOMAIN, spec, root)
     if root.find("uuid") is None:
-        xml.add(root, "uuid", ANONYMOUS)
+        xml.add(root, "uuid", PLACEHOLDER_UUID)
     _operating_system(root, spec)
     _processors(root, spec)
     devices = xml.add(root, "devices")
     for kind in DEVICES:
         if kind not in (CPU_FEATURES, VIDEO):
-            for path, device in walker.listed(kind, spec):
-                if kind is not INTERFACES or emulated(device):
+            for path, device in walker.list_devices(kind, spec):
+                if kind is not INTERFACES or is_emulated(device):
                     _device(devices, kind, device, spec, path[-1])
     _disk_targets(devices, spec)
-    passthrough.add(root, devices, spec)
-    builtin.add(devices, spec)
+    add_host_devices(root, devices, spec)
+    add_default_devices(devices, spec)
     return root
 
 
-def _device(devices: Element, kind: Devices, device: Json, spec: Json, index: Any) -> None:
+def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index: Any) -> None:
     element = xml.add(devices, kind.element.rsplit("/", 1)[1])
     walker.write(kind.rows, device, element)
     if kind.named and isinstance(device.get("name"), str):
@@ -50,28 +51,28 @@ def _device(devices: Element, kind: Devices, device: Json, spec: Json, index: An
 
 
 def _operating_system(root: Element, spec: Json) -> None:
-    kind = xml.make(root, xml.path("os/type").steps)
+    kind = xml.find_or_create(root, xml.path("os/type").steps)
     kind.text = "hvm"
     arch = architecture(spec)
     kind.set("arch", ARCHITECTURES[arch])
     if kind.get("machine") is None:
         kind.set("machine", ALIASES[arch])
-    memory = xml.make(root, xml.path("memory").steps)
+    memory = xml.find_or_create(root, xml.path("memory").steps)
     if not memory.text:
         memory.set("unit", "b")
-        memory.text = str(MEMORY_BYTES)
+        memory.text = str(DEFAULT_MEMORY_BYTES)
     operating_system = kind.getparent()
     assert operating_system is not None
     if has_efi(spec):
         _efi(operating_system, arch)
     if arch != "s390x":
-        sysinfo = xml.make(root, xml.path("sysinfo").steps)
+        sysinfo = xml.find_or_create(root, xml.path("sysinfo").steps)
         sysinfo.set("type", "smbios")
         xml.add(operating_system, "smbios", mode="sysinfo")
     elif (sysinfo_there := root.find("sysinfo")) is not None:
         root.remove(sysinfo_there)
-    features = xml.make(root, xml.path("features").steps)
-    if get(spec, parse("domain.features.acpi")) is None and arch != "s390x":
+    features = xml.find_or_create(root, xml.path("features").steps)
+    if get(spec, parse_path("domain.features.acpi")) is None and arch != "s390x":
         xml.add(features, "acpi")
     if arch == "amd64":
         xml.add(features, "vmport", state="off")
@@ -81,24 +82,24 @@ def _operating_system(root: Element, spec: Json) -> None:
 
 
 def _efi(operating_system: Element, arch: str) -> None:
-    loader = xml.make(operating_system, xml.path("loader").steps)
+    loader = xml.find_or_create(operating_system, xml.path("loader").steps)
     loader.attrib.update({"readonly": "yes", "type": "pflash"})
     loader.text = f"/firmware/{arch}/code.fd"
     xml.add(operating_system, "nvram", "/firmware/vars.fd", template=f"/firmware/{arch}/vars.fd")
 
 
 def _processors(root: Element, spec: Json) -> None:
-    topology = xml.make(root, xml.path("cpu/topology").steps)
+    topology = xml.find_or_create(root, xml.path("cpu/topology").steps)
     cpu = topology.getparent()
     assert cpu is not None
-    most = get(spec, parse("domain.cpu.maxSockets"))
+    most = get(spec, parse_path("domain.cpu.maxSockets"))
     enabled = _product(topology)
     if isinstance(most, int) and most > int(topology.get("sockets", "1")) and architecture(spec) != "arm64":
         topology.set("sockets", str(most))
     vcpu = xml.add(root, "vcpu", str(_product(topology)), placement="static")
     if _product(topology) != enabled:
         vcpu.set("current", str(enabled))
-    features = [device for _, device in walker.listed(CPU_FEATURES, spec)]
+    features = [device for _, device in walker.list_devices(CPU_FEATURES, spec)]
     for feature in features:
         walker.write(CPU_FEATURES.rows, feature, xml.add(cpu, "feature"))
     if cpu.get("mode") == "custom":
@@ -118,12 +119,12 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
     volumes = {volume.get("name") for _, volume in objects(spec.get("volumes"))}
     if kind != "cdrom" or device.get("name") in volumes:
         xml.add(element, "source", **{"dev" if kind == "lun" else "file": "/source"})
-    target = xml.make(element, xml.path("target").steps)
+    target = xml.find_or_create(element, xml.path("target").steps)
     if target.get("bus") is None:
         target.set("bus", "sata" if architecture(spec) == "amd64" else "virtio")
     if target.get("bus") == "virtio" and kind == "disk":
         element.set("model", virtio_model(spec))
-    driver = xml.make(element, xml.path("driver").steps)
+    driver = xml.find_or_create(element, xml.path("driver").steps)
     driver.attrib.update({"name": "qemu", "type": "raw"})
 
 
@@ -151,7 +152,7 @@ def _letters(index: int) -> str:
 
 def _interface(element: Element, device: Json, spec: Json) -> None:
     element.set("type", "ethernet")
-    model = xml.make(element, xml.path("model").steps)
+    model = xml.find_or_create(element, xml.path("model").steps)
     if model.get("type") == "virtio":
         model.set("type", virtio_model(spec))
     if architecture(spec) != "s390x" and not device.get("bootOrder"):

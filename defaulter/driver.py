@@ -11,7 +11,7 @@ from pathlib import Path
 import libvirt
 
 from defaulter import xml
-from defaulter.problems import Broken, Declined
+from defaulter.errors import DomainRejected, LibvirtFailed
 
 # Codes that are about the domain. Others, "internal error" above all, stand for domains and for a sick libvirt alike.
 _REFUSALS = frozenset(
@@ -45,7 +45,7 @@ def _embedded(root: Path) -> libvirt.virConnect:
     try:
         return libvirt.open(f"qemu:///embed?root={root}")
     except libvirt.libvirtError as error:
-        raise Broken(str(error)) from error
+        raise LibvirtFailed(str(error)) from error
 
 
 class Libvirt:
@@ -70,7 +70,7 @@ class Libvirt:
             except libvirt.libvirtError as error:
                 message = error.get_error_message() or str(error)
                 at_fault = error.get_error_code() in _REFUSALS or self._healthy()
-                raise (Declined if at_fault else Broken)(message) from error
+                raise (DomainRejected if at_fault else LibvirtFailed)(message) from error
 
         try:
             yield define
@@ -79,7 +79,7 @@ class Libvirt:
                 try:
                     domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
                 except libvirt.libvirtError as error:
-                    raise Broken(f"a domain stays defined: {error}") from error
+                    raise LibvirtFailed(f"a domain stays defined: {error}") from error
 
     def _healthy(self) -> bool:
         """Whether a domain that nothing is wrong with can be defined."""

@@ -37,7 +37,7 @@ class Side(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class Field:
     spec: str
     xml: str
     codec: Codec = TEXT
@@ -51,12 +51,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Devices:
+class DeviceList:
     """A list (or one object) of devices in the spec, each of which is an element of the XML, matched by its name."""
 
     spec: str
     element: str
-    rows: tuple[Row, ...]
+    rows: tuple[Field, ...]
     named: bool = True
     """carries the name as an alias `ua-NAME`, which libvirt keeps"""
     single: bool = False
@@ -97,81 +97,81 @@ LINK = Codec(
 _TIMER_ENABLED = enabled("yes", "no")
 
 
-def _timer(name: str, xml: str, *extra: str) -> tuple[Row, ...]:
+def _timer(name: str, xml: str, *extra: str) -> tuple[Field, ...]:
     """A timer that is present unless disabled, with its policies."""
     spec, element = f"domain.clock.timer.{name}", f"clock/timer[@name='{xml}']"
     attributes = {"tickPolicy": "tickpolicy", "track": "track"}
     return (
-        Row(spec, f"{element}/@present", _TIMER_ENABLED),
-        *(Row(f"{spec}.{field}", f"{element}/@{attributes[field]}") for field in extra),
+        Field(spec, f"{element}/@present", _TIMER_ENABLED),
+        *(Field(f"{spec}.{field}", f"{element}/@{attributes[field]}") for field in extra),
     )
 
 
-def _hyperv(*names: str) -> tuple[Row, ...]:
+def _hyperv(*names: str) -> tuple[Field, ...]:
     spellings = {"synictimer": "stimer", "vendorid": "vendor_id"}
     return tuple(
-        Row(f"domain.features.hyperv.{name}", f"features/hyperv/{spellings.get(name, name)}/@state", STATE)
+        Field(f"domain.features.hyperv.{name}", f"features/hyperv/{spellings.get(name, name)}/@state", STATE)
         for name in names
     )
 
 
-DOMAIN: tuple[Row, ...] = (
-    Row("architecture", "os/type/@arch", one_of(*ARCHITECTURES, renamed=ARCHITECTURES)),
-    Row("domain.machine.type", "os/type/@machine", TEXT, fills=True),
-    Row("domain.cpu.cores", "cpu/topology/@cores", COUNT, assumed=1),
-    Row("domain.cpu.threads", "cpu/topology/@threads", COUNT, assumed=1),
-    Row("domain.cpu.sockets", "cpu/topology/@sockets", COUNT, assumed=1),
-    Row("domain.cpu.model", "cpu/@mode", CPU_MODE, assumed="host-model"),
-    Row("domain.cpu.model", "cpu/model", CPU_NAME),
-    Row("domain.memory.guest", "memory", BYTES),
-    Row("domain.firmware.uuid", "uuid", UUID),
-    Row("domain.firmware.uuid", "sysinfo/system/entry[@name='uuid']", UUID),
-    Row("domain.firmware.serial", "sysinfo/system/entry[@name='serial']", TEXT),
-    Row("domain.firmware.bootloader.bios.useSerial", "os/bios/@useserial", YES_NO),
-    Row(
+DOMAIN: tuple[Field, ...] = (
+    Field("architecture", "os/type/@arch", one_of(*ARCHITECTURES, renamed=ARCHITECTURES)),
+    Field("domain.machine.type", "os/type/@machine", TEXT, fills=True),
+    Field("domain.cpu.cores", "cpu/topology/@cores", COUNT, assumed=1),
+    Field("domain.cpu.threads", "cpu/topology/@threads", COUNT, assumed=1),
+    Field("domain.cpu.sockets", "cpu/topology/@sockets", COUNT, assumed=1),
+    Field("domain.cpu.model", "cpu/@mode", CPU_MODE, assumed="host-model"),
+    Field("domain.cpu.model", "cpu/model", CPU_NAME),
+    Field("domain.memory.guest", "memory", BYTES),
+    Field("domain.firmware.uuid", "uuid", UUID),
+    Field("domain.firmware.uuid", "sysinfo/system/entry[@name='uuid']", UUID),
+    Field("domain.firmware.serial", "sysinfo/system/entry[@name='serial']", TEXT),
+    Field("domain.firmware.bootloader.bios.useSerial", "os/bios/@useserial", YES_NO),
+    Field(
         "domain.firmware.bootloader.efi.secureBoot",
         "os/loader/@secure",
         YES_NO,
         within="domain.firmware.bootloader.efi",
     ),
-    Row("domain.firmware.kernelBoot.kernelArgs", "os/cmdline", TEXT),
-    Row("domain.chassis.manufacturer", "sysinfo/chassis/entry[@name='manufacturer']"),
-    Row("domain.chassis.version", "sysinfo/chassis/entry[@name='version']"),
-    Row("domain.chassis.serial", "sysinfo/chassis/entry[@name='serial']"),
-    Row("domain.chassis.asset", "sysinfo/chassis/entry[@name='asset']"),
-    Row("domain.chassis.sku", "sysinfo/chassis/entry[@name='sku']"),
-    Row("domain.clock.utc", "clock/@offset", CLOCK_UTC),
-    Row("domain.clock.utc", "clock/@adjustment", CLOCK_ADJUSTMENT),
-    Row("domain.clock.timezone", "clock/@offset", CLOCK_ZONE),
-    Row("domain.clock.timezone", "clock/@timezone"),
+    Field("domain.firmware.kernelBoot.kernelArgs", "os/cmdline", TEXT),
+    Field("domain.chassis.manufacturer", "sysinfo/chassis/entry[@name='manufacturer']"),
+    Field("domain.chassis.version", "sysinfo/chassis/entry[@name='version']"),
+    Field("domain.chassis.serial", "sysinfo/chassis/entry[@name='serial']"),
+    Field("domain.chassis.asset", "sysinfo/chassis/entry[@name='asset']"),
+    Field("domain.chassis.sku", "sysinfo/chassis/entry[@name='sku']"),
+    Field("domain.clock.utc", "clock/@offset", CLOCK_UTC),
+    Field("domain.clock.utc", "clock/@adjustment", CLOCK_ADJUSTMENT),
+    Field("domain.clock.timezone", "clock/@offset", CLOCK_ZONE),
+    Field("domain.clock.timezone", "clock/@timezone"),
     *_timer("rtc", "rtc", "tickPolicy", "track"),
     *_timer("pit", "pit", "tickPolicy"),
     *_timer("kvm", "kvmclock"),
     *_timer("hpet", "hpet", "tickPolicy"),
     *_timer("hyperv", "hypervclock"),
-    Row("domain.features.acpi", "features/acpi", FEATURE),
-    Row("domain.features.apic", "features/apic", FEATURE),
-    Row("domain.features.smm", "features/smm/@state", STATE),
-    Row("domain.features.pvspinlock", "features/pvspinlock/@state", STATE),
-    Row("domain.features.kvm.hidden", "features/kvm/hidden/@state", ON_OFF),
+    Field("domain.features.acpi", "features/acpi", FEATURE),
+    Field("domain.features.apic", "features/apic", FEATURE),
+    Field("domain.features.smm", "features/smm/@state", STATE),
+    Field("domain.features.pvspinlock", "features/pvspinlock/@state", STATE),
+    Field("domain.features.kvm.hidden", "features/kvm/hidden/@state", ON_OFF),
     *_hyperv("relaxed", "reset", "runtime", "synic", "synictimer", "vapic", "vpindex", "frequencies"),
     *_hyperv("reenlightenment", "tlbflush", "ipi", "evmcs", "spinlocks", "vendorid"),
-    Row(
+    Field(
         "domain.features.hyperv.spinlocks.spinlocks",
         "features/hyperv/spinlocks/@retries",
         COUNT,
         assumed=4096,
         within="domain.features.hyperv.spinlocks",
     ),
-    Row("domain.features.hyperv.vendorid.vendorid", "features/hyperv/vendor_id/@value"),
+    Field("domain.features.hyperv.vendorid.vendorid", "features/hyperv/vendor_id/@value"),
 )
 
-CPU_FEATURES = Devices(
+CPU_FEATURES = DeviceList(
     "domain.cpu.features",
     "cpu/feature",
     (
-        Row("name", "@name"),
-        Row("policy", "@policy", one_of("force", "require", "optional", "disable", "forbid"), assumed="require"),
+        Field("name", "@name"),
+        Field("policy", "@policy", one_of("force", "require", "optional", "disable", "forbid"), assumed="require"),
     ),
     named=False,
 )
@@ -179,86 +179,86 @@ CPU_FEATURES = Devices(
 _BUSES = one_of("virtio", "sata", "scsi", "usb")
 _KINDS = ("disk", "cdrom", "lun")
 
-DISKS = Devices(
+DISKS = DeviceList(
     "domain.devices.disks",
     "devices/disk",
     (
-        *(Row(kind, "@device", named(kind)) for kind in _KINDS),
-        *(Row(f"{kind}.bus", "target/@bus", _BUSES, within=kind) for kind in _KINDS),
-        Row("disk.pciAddress", "address", PCI, fills=True, within="disk"),
-        Row("disk.readonly", "readonly", FLAG, within="disk"),
-        Row("lun.readonly", "readonly", FLAG, within="lun"),
-        Row("cdrom.readonly", "readonly", FLAG, assumed=True, within="cdrom"),
-        Row("cdrom.tray", "target/@tray", one_of("open", "closed"), within="cdrom"),
-        Row("bootOrder", "boot/@order", COUNT),
-        Row("serial", "serial"),
-        Row("shareable", "shareable", FLAG),
-        Row("blockSize.custom.logical", "blockio/@logical_block_size", COUNT),
-        Row("blockSize.custom.physical", "blockio/@physical_block_size", COUNT),
-        Row("blockSize.custom.discardGranularity", "blockio/@discard_granularity", COUNT),
-        Row("cache", "driver/@cache", one_of("none", "writethrough", "writeback"), side=Side.HOST),
-        Row("io", "driver/@io", one_of("native", "threads"), side=Side.HOST),
-        Row("errorPolicy", "driver/@error_policy", one_of("stop", "ignore", "report", "enospace"), side=Side.HOST),
+        *(Field(kind, "@device", named(kind)) for kind in _KINDS),
+        *(Field(f"{kind}.bus", "target/@bus", _BUSES, within=kind) for kind in _KINDS),
+        Field("disk.pciAddress", "address", PCI, fills=True, within="disk"),
+        Field("disk.readonly", "readonly", FLAG, within="disk"),
+        Field("lun.readonly", "readonly", FLAG, within="lun"),
+        Field("cdrom.readonly", "readonly", FLAG, assumed=True, within="cdrom"),
+        Field("cdrom.tray", "target/@tray", one_of("open", "closed"), within="cdrom"),
+        Field("bootOrder", "boot/@order", COUNT),
+        Field("serial", "serial"),
+        Field("shareable", "shareable", FLAG),
+        Field("blockSize.custom.logical", "blockio/@logical_block_size", COUNT),
+        Field("blockSize.custom.physical", "blockio/@physical_block_size", COUNT),
+        Field("blockSize.custom.discardGranularity", "blockio/@discard_granularity", COUNT),
+        Field("cache", "driver/@cache", one_of("none", "writethrough", "writeback"), side=Side.HOST),
+        Field("io", "driver/@io", one_of("native", "threads"), side=Side.HOST),
+        Field("errorPolicy", "driver/@error_policy", one_of("stop", "ignore", "report", "enospace"), side=Side.HOST),
     ),
 )
 
-INTERFACES = Devices(
+INTERFACES = DeviceList(
     "domain.devices.interfaces",
     "devices/interface",
     (
-        Row("model", "model/@type", NIC_MODEL, assumed="virtio"),
-        Row("macAddress", "mac/@address", MAC, fills=True),
-        Row("pciAddress", "address", PCI, fills=True),
-        Row("acpiIndex", "acpi/@index", COUNT),
-        Row("bootOrder", "boot/@order", COUNT),
-        Row("state", "link/@state", LINK),
+        Field("model", "model/@type", NIC_MODEL, assumed="virtio"),
+        Field("macAddress", "mac/@address", MAC, fills=True),
+        Field("pciAddress", "address", PCI, fills=True),
+        Field("acpiIndex", "acpi/@index", COUNT),
+        Field("bootOrder", "boot/@order", COUNT),
+        Field("state", "link/@state", LINK),
     ),
 )
 
-INPUTS = Devices(
+INPUTS = DeviceList(
     "domain.devices.inputs",
     "devices/input",
     (
-        Row("bus", "@bus", one_of("usb", "virtio"), assumed="usb"),
-        Row("type", "@type", one_of("tablet"), assumed="tablet"),
+        Field("bus", "@bus", one_of("usb", "virtio"), assumed="usb"),
+        Field("type", "@type", one_of("tablet"), assumed="tablet"),
     ),
 )
 
-WATCHDOG = Devices(
+WATCHDOG = DeviceList(
     "domain.devices.watchdog",
     "devices/watchdog",
     (
-        Row("i6300esb", "@model", named("i6300esb")),
-        Row("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), within="i6300esb"),
-        Row("diag288", "@model", named("diag288")),
-        Row("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), within="diag288"),
+        Field("i6300esb", "@model", named("i6300esb")),
+        Field("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), within="i6300esb"),
+        Field("diag288", "@model", named("diag288")),
+        Field("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), within="diag288"),
     ),
     single=True,
 )
 
-SOUND = Devices(
+SOUND = DeviceList(
     "domain.devices.sound",
     "devices/sound",
-    (Row("model", "@model", one_of("ich9", "ac97"), assumed="ich9"),),
+    (Field("model", "@model", one_of("ich9", "ac97"), assumed="ich9"),),
     single=True,
 )
 
-VIDEO = Devices(
+VIDEO = DeviceList(
     "domain.devices.video",
     "devices/video",
-    (Row("type", "model/@type", one_of("vga", "cirrus", "virtio", "bochs", "ramfb")),),
+    (Field("type", "model/@type", one_of("vga", "cirrus", "virtio", "bochs", "ramfb")),),
     named=False,
     single=True,
 )
 
-RNG = Devices("domain.devices.rng", "devices/rng", (), named=False, single=True)
-TPM = Devices("domain.devices.tpm", "devices/tpm", (), named=False, single=True)
+RNG = DeviceList("domain.devices.rng", "devices/rng", (), named=False, single=True)
+TPM = DeviceList("domain.devices.tpm", "devices/tpm", (), named=False, single=True)
 
-PANIC = Devices(
+PANIC = DeviceList(
     "domain.devices.panicDevices",
     "devices/panic",
-    (Row("model", "@model", one_of("hyperv", "isa", "pvpanic"), fills=True),),
+    (Field("model", "@model", one_of("hyperv", "isa", "pvpanic"), fills=True),),
     named=False,
 )
 
-DEVICES: tuple[Devices, ...] = (CPU_FEATURES, DISKS, INTERFACES, INPUTS, WATCHDOG, SOUND, VIDEO, RNG, TPM, PANIC)
+DEVICES: tuple[DeviceList, ...] = (CPU_FEATURES, DISKS, INTERFACES, INPUTS, WATCHDOG, SOUND, VIDEO, RNG, TPM, PANIC)

@@ -23,7 +23,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
-ANNOTATION = "poolhouse.dev/hardware"
+HARDWARE_ANNOTATION = "poolhouse.dev/hardware"
 VERSION = 1
 
 Address = dict[str, str]
@@ -37,11 +37,11 @@ _KINDS = {"sata": "drive", "scsi": "drive", "usb": "usb"}
 """of addresses, by the bus of a disk; those of other buses are of any other kind"""
 
 
-class Damaged(ValueError):
+class InvalidHardwareRecord(ValueError):
     """The record is not what was written."""
 
 
-def seal(domain: Any, libvirt: str, qemu: str) -> str:
+def build_record(domain: Any, libvirt: str, qemu: str) -> str:
     """The record of a domain as libvirt has it. Nothing of the host is in it: no path, source or socket."""
     devices = domain.find("devices")
     machine = domain.find("os/type")
@@ -68,8 +68,8 @@ def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str,
     return [known for known in controllers if known.get("model") != "pcie-root-port" or int(known["index"]) <= free]
 
 
-def read(text: str) -> dict[str, Any]:
-    """A record whose seal is whole, without spare ports, which the first ones had in them. Raises Damaged."""
+def read_record(text: str) -> dict[str, Any]:
+    """The record of an annotation, without spare ports, which the first records had. Raises InvalidHardwareRecord."""
     try:
         content = json.loads(text)
         digest = content.pop("digest")
@@ -77,7 +77,9 @@ def read(text: str) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         whole = False
     if not whole:
-        raise Damaged("the hardware record is damaged, or written by a version that this one does not know")
+        raise InvalidHardwareRecord(
+            "the hardware record is damaged, or written by a version that this one does not know"
+        )
     return {**content, "controllers": _without_spare_ports(content["controllers"], content["addresses"])}
 
 
@@ -104,16 +106,16 @@ def _are_texts(value: Any) -> bool:
 
 def same_hardware(one: str, other: str) -> bool:
     """Whether two records describe the same machine, whichever version wrote them: the first ones named no models."""
-    first, second = read(one), read(other)
+    first, second = read_record(one), read_record(other)
     parts = ("machine", "controllers", "addresses", *(part for part in ("models",) if part in first))
     return all(first[part] == second[part] for part in parts)
 
 
-def enforce(text: str, domain: str) -> str:
+def restore_hardware(text: str, domain: str) -> str:
     """The domain with the recorded hardware in it; as it is when it has become another machine."""
-    record = read(text)
+    record = read_record(text)
     if "<!DOCTYPE" in domain or "<!ENTITY" in domain:
-        raise Damaged("a domain has no document type")
+        raise InvalidHardwareRecord("a domain has no document type")
     for prefix, address in _NAMESPACES.items():
         ET.register_namespace(prefix, address)
     root = ET.fromstring(domain)
@@ -279,17 +281,17 @@ def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
-def restored(instance: str, domain: str) -> str:
+def restore_for_vmi(instance: str, domain: str) -> str:
     """The domain of a VMI, given as JSON, with the hardware that is recorded on it. Raises ValueError or ParseError."""
     metadata = json.loads(instance).get("metadata") or {}
-    record = (metadata.get("annotations") or {}).get(ANNOTATION)
-    return domain if record is None else enforce(record, domain)
+    record = (metadata.get("annotations") or {}).get(HARDWARE_ANNOTATION)
+    return domain if record is None else restore_hardware(record, domain)
 
 
 def main(arguments: list[str]) -> int:
     options = dict(zip(arguments[::2], arguments[1::2]))  # noqa: B905 (the shim's Python may be 3.9)
     try:
-        print(restored(options.get("--vmi", "{}"), options.get("--domain", "")), end="")
+        print(restore_for_vmi(options.get("--vmi", "{}"), options.get("--domain", "")), end="")
     except (ValueError, ET.ParseError) as error:
         print(f"onDefineDomain: {error}", file=sys.stderr)
         return 1

@@ -23,7 +23,7 @@ def digest(*parts: str) -> bytes:
     return hashed.digest()[:16]
 
 
-def firmware(seed: str, namespace: str, name: str, what: str) -> str:
+def firmware_id(seed: str, namespace: str, name: str, what: str) -> str:
     """A UUID of version 8, whose bits are the application's own."""
     raw = bytearray(digest(seed, namespace, name, what))
     raw[6] = raw[6] & 0x0F | 0x80
@@ -31,7 +31,7 @@ def firmware(seed: str, namespace: str, name: str, what: str) -> str:
     return str(UUID(bytes=bytes(raw)))
 
 
-def mac(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:
+def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:
     """A locally administered unicast address: 46 bits, for the 24 behind QEMU's 52:54:00 meet at a few thousand VMs."""
     attempt = 0
     while True:

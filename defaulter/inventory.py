@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from defaulter.codecs import PCI_PARTS
-from defaulter.facts import alias
-from defaulter.paths import Json, get, objects
-from defaulter.places import locate
+from defaulter.codecs import PCI_ADDRESS_PARTS
+from defaulter.json_paths import Json, get, objects
+from defaulter.vm_paths import locate
+from defaulter.vmi_spec import alias
 
 _KINDS = ("disk", "cdrom", "lun")
 
@@ -22,7 +22,7 @@ _KINDS = ("disk", "cdrom", "lun")
 class Device:
     name: str
     kind: str = ""
-    place: str = ""
+    address: str = ""
     field: str = ""
     """where the spec holds its place, as `decided` names it; empty where a spec cannot"""
 
@@ -35,7 +35,7 @@ class Difference:
     after: str | None
 
 
-def of_spec(document: Json) -> list[Device]:
+def devices_of_spec(document: Json) -> list[Device]:
     """What a spec says of itself; places of devices, where it can hold them."""
     where = locate(document)
     spec = get(document, where.spec) if where is not None else None
@@ -70,13 +70,13 @@ _MACHINE = {
 }
 
 
-def with_record(devices: list[Device], record: Json) -> list[Device]:
+def add_recorded_addresses(devices: list[Device], record: Json) -> list[Device]:
     """The same, with the places that only the record knows, and the devices that only it knows."""
-    addresses = {key: place(address) for key, address in record["addresses"].items()}
+    addresses = {key: format_address(address) for key, address in record["addresses"].items()}
     found = []
     for device in devices:
         where = addresses.pop(_key(device), None)
-        spoken = where is None or bool(device.place)
+        spoken = where is None or bool(device.address)
         found.append(device if where is None or spoken else Device(device.name, device.kind, where))
     found += [Device(key, "", where) for key, where in addresses.items()]
     return found + [Device(name, model, where) for name, model, where in _controllers(record)]
@@ -92,7 +92,7 @@ def _key(device: Device) -> str:
 def _controllers(record: Json) -> Iterator[tuple[str, str, str]]:
     for controller in record["controllers"]:
         name = f"controller {controller['type']} {controller.get('index', '')}".strip()
-        yield name, controller.get("model", ""), place(controller.get("address", {}))
+        yield name, controller.get("model", ""), format_address(controller.get("address", {}))
 
 
 def differences(before: Json, after: Json) -> list[Difference]:
@@ -112,17 +112,17 @@ def _joined(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str
 def _places(record: Json) -> Iterator[tuple[str, str]]:
     yield "machine", record["machine"]
     for key, address in record["addresses"].items():
-        yield key.replace(" ua-", " "), place(address)
+        yield key.replace(" ua-", " "), format_address(address)
     for name, model, where in _controllers(record):
         yield f"{name} {model}".strip(), where
 
 
-def place(address: dict[str, Any]) -> str:
+def format_address(address: dict[str, Any]) -> str:
     """An address in the words that a guest's own tools use."""
     kind = address.get("type", "")
     if kind == "pci":
         with suppress(ValueError):
-            domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_PARTS)
+            domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_ADDRESS_PARTS)
             return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
     rest = [f"{part} {value}" for part, value in address.items() if part not in ("type", "target", "multifunction")]
     return f"{kind} {', '.join(rest)}".strip()

@@ -19,12 +19,12 @@ import uvloop
 
 from defaulter.app import create
 from defaulter.fields import ARCHITECTURES
-from defaulter.init import with_init
-from defaulter.kubevirt import Binding, Cluster, Macs, Video
-from defaulter.machines import Unoffered
+from defaulter.init_process import run_under_init
+from defaulter.kubevirt_defaults import ClusterConfig, InterfaceBinding, MACPolicy, Video
+from defaulter.machine_types import UnavailablePolicy
 from defaulter.metrics import Metrics
-from defaulter.roots import Roots
-from defaulter.workers import Limits, Workers
+from defaulter.root_directories import RootDirectories
+from defaulter.worker_pool import WorkerLimits, WorkerPool
 
 KEEP_ALIVE_SECONDS = 75
 """longer than clients keep a connection: one that we close just as they use it again costs them a request"""
@@ -44,8 +44,8 @@ class Settings:
     seed: str = ""
     log_format: str = "text"
     log_level: str = "INFO"
-    cluster: Cluster = field(default_factory=Cluster)
-    limits: Limits = field(default_factory=Limits)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
 
 
 def read(environment: dict[str, str]) -> Settings:
@@ -64,17 +64,17 @@ def read(environment: dict[str, str]) -> Settings:
         seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
         log_format=environment.get("POOLHOUSE_LOG_FORMAT", "text"),
         log_level=environment.get("POOLHOUSE_LOG_LEVEL", "INFO").upper(),
-        cluster=Cluster(
+        cluster=ClusterConfig(
             architecture=_one_of(environment, "POOLHOUSE_ARCHITECTURE", tuple(ARCHITECTURES), "amd64"),
-            binding=_one_of(environment, "POOLHOUSE_DEFAULT_NETWORK", get_args(Binding), "bridge"),
+            binding=_one_of(environment, "POOLHOUSE_DEFAULT_NETWORK", get_args(InterfaceBinding), "bridge"),
             cpu_model=environment.get("POOLHOUSE_CPU_MODEL") or "host-model",
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
-            unoffered=_one_of(environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(Unoffered), "warn"),
-            macs=_one_of(environment, "POOLHOUSE_MACS", get_args(Macs), "deterministic"),
+            unoffered=_one_of(environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(UnavailablePolicy), "warn"),
+            macs=_one_of(environment, "POOLHOUSE_MACS", get_args(MACPolicy), "deterministic"),
             video=_one_of(environment, "POOLHOUSE_VIDEO", get_args(Video), "fill"),
             record=_one_of(environment, "POOLHOUSE_HARDWARE_RECORD", ("false", "true"), "false") == "true",
         ),
-        limits=Limits(
+        limits=WorkerLimits(
             workers=_number("POOLHOUSE_WORKERS", environment.get("POOLHOUSE_WORKERS", str(_processors())), int),
             deadline_seconds=_number(
                 "POOLHOUSE_DEADLINE_SECONDS", environment.get("POOLHOUSE_DEADLINE_SECONDS", "2"), float
@@ -143,7 +143,9 @@ def _log(settings: Settings) -> None:
 async def serve(settings: Settings) -> None:
     arguments = {"uid": settings.uid, "gid": settings.gid, "seed": settings.seed, "cluster": asdict(settings.cluster)}
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    workers = Workers(settings.limits, Roots(settings.state, settings.uid, settings.gid), arguments, environment)
+    workers = WorkerPool(
+        settings.limits, RootDirectories(settings.state, settings.uid, settings.gid), arguments, environment
+    )
     config = uvicorn.Config(
         create(workers, Metrics(workers)),
         host=settings.host,
@@ -183,7 +185,7 @@ async def _renew(context: ssl.SSLContext, directory: Path) -> None:
 
 
 def main() -> int:
-    return with_init(_main, first=os.getpid() == 1)
+    return run_under_init(_main, first=os.getpid() == 1)
 
 
 def _main() -> int:

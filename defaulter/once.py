@@ -17,17 +17,19 @@ from types import TracebackType
 from typing import Self
 
 from defaulter import frames
-from defaulter.answers import Answer
-from defaulter.kubevirt import Cluster
-from defaulter.problems import Unable
-from defaulter.roots import Roots, environment
+from defaulter.errors import LibvirtUnavailable
+from defaulter.handler import Answer
+from defaulter.kubevirt_defaults import ClusterConfig
+from defaulter.root_directories import RootDirectories, environment
 
 
 class Once:
     """`with Once(...) as once: once.ask(frames.DOCUMENT, body)`; raises `Unable` when libvirt is late or absent."""
 
-    def __init__(self, cluster: Cluster, seed: str, user: tuple[int | None, int | None], warm: Path | None) -> None:
-        self._roots = Roots(None, *user, warm=warm)
+    def __init__(
+        self, cluster: ClusterConfig, seed: str, user: tuple[int | None, int | None], warm: Path | None
+    ) -> None:
+        self._roots = RootDirectories(None, *user, warm=warm)
         self.root = root = self._roots.make(0)
         self._process = subprocess.Popen(
             (sys.executable, "-m", "defaulter.worker"),
@@ -91,6 +93,6 @@ class _Read:
             ready, _, _ = select.select([self._descriptor], [], [], max(0.0, self._until - time.monotonic()))
             part = os.read(self._descriptor, count - len(data)) if ready else b""
             if not part:
-                raise Unable("libvirt does not answer" if not ready else "libvirt cannot be started here")
+                raise LibvirtUnavailable("libvirt does not answer" if not ready else "libvirt cannot be started here")
             data += part
         return data

@@ -49,7 +49,7 @@ def serve(socket: Path) -> grpc.Server:
 
 def _mutate(request: Request, context: grpc.ServicerContext) -> str:
     try:
-        return hook.restored(request.vmi.decode(), request.domain.decode())
+        return hook.restore_for_vmi(request.vmi.decode(), request.domain.decode())
     except (ValueError, ParseError) as error:
         log.error("the domain is refused: %s", error)
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from defaulter import frames
 from defaulter.frames import HEADER, MOST_BYTES
-from defaulter.roots import environment
+from defaulter.root_directories import environment
 
 Answer = tuple[int, bytes]
 

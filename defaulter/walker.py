@@ -6,35 +6,35 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from defaulter import xml
-from defaulter.fields import Devices, Row, Side
-from defaulter.paths import Json, Path, empty, get, parse
+from defaulter.fields import DeviceList, Field, Side
+from defaulter.json_paths import Json, Path, get, is_unset, parse_path
 from defaulter.xml import Element
 
 
-def values(rows: Iterable[Row], source: Json) -> Iterator[tuple[Row, Path, Any]]:
+def iter_values(rows: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """What a spec says in each row that it answers."""
     for row in rows:
-        if row.within and not isinstance(get(source, parse(row.within)), dict):
+        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
             continue
-        value = get(source, parse(row.spec))
-        if not empty(value):
-            yield row, parse(row.spec), value
+        value = get(source, parse_path(row.spec))
+        if not is_unset(value):
+            yield row, parse_path(row.spec), value
 
 
-def write(rows: Iterable[Row], source: Json, element: Element) -> None:
+def write(rows: Iterable[Field], source: Json, element: Element) -> None:
     """Puts what a spec says, or what is assumed where it says nothing, below an element."""
     for row in rows:
-        if row.within and not isinstance(get(source, parse(row.within)), dict):
+        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
             continue
-        value = get(source, parse(row.spec))
-        value = row.assumed if empty(value) else value
+        value = get(source, parse_path(row.spec))
+        value = row.assumed if is_unset(value) else value
         if value is None:
             continue
         encoded = row.codec.encode(value)
         if encoded is None:
             continue
         where = xml.path(row.xml)
-        target = xml.make(element, where.steps)
+        target = xml.find_or_create(element, where.steps)
         if where.attribute is not None and isinstance(encoded, str):
             target.set(where.attribute, encoded)
         elif isinstance(encoded, str):
@@ -44,19 +44,19 @@ def write(rows: Iterable[Row], source: Json, element: Element) -> None:
             target.text = encoded.get("")
 
 
-def read(rows: Iterable[Row], element: Element, source: Json) -> Iterator[tuple[Row, Path, Any]]:
+def read(rows: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """What the XML says in each row that may be written into this spec."""
     for row in rows:
         if not row.fills or row.side is Side.HOST:
             continue
-        if row.within and not isinstance(get(source, parse(row.within)), dict):
+        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
             continue
         value = decoded(row, element)
         if value is not None:
-            yield row, parse(row.spec), value
+            yield row, parse_path(row.spec), value
 
 
-def decoded(row: Row, element: Element) -> Any:
+def decoded(row: Field, element: Element) -> Any:
     """What the XML says in one row; None where it says nothing, or something that a spec cannot say."""
     where = xml.path(row.xml)
     target = xml.find(element, where.steps)
@@ -70,9 +70,9 @@ def decoded(row: Row, element: Element) -> Any:
     return row.codec.decode(target.text or "")
 
 
-def listed(devices: Devices, spec: Json) -> list[tuple[Path, Json]]:
+def list_devices(devices: DeviceList, spec: Json) -> list[tuple[Path, Json]]:
     """The devices that a spec lists, each with its path."""
-    path = parse(devices.spec)
+    path = parse_path(devices.spec)
     value = get(spec, path)
     if devices.single:
         return [(path, value)] if isinstance(value, dict) else []

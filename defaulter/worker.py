@@ -16,12 +16,13 @@ import traceback
 from pathlib import Path
 from typing import BinaryIO
 
+from apimachinery.problem import Problem
 from defaulter import frames
-from defaulter.answers import Answer, Policy, answer, problems
 from defaulter.driver import Libvirt
-from defaulter.kubevirt import Cluster
+from defaulter.errors import LibvirtUnavailable
+from defaulter.handler import Answer, HandlerConfig, handle, problems_body
+from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.probe import PROBE
-from defaulter.problems import Problem, Unable
 
 ADDRESS_SPACE_BYTES = 2 * 1024**3
 """a leak ends here; set once QEMU has been probed, which wants more than libvirt ever does"""
@@ -36,19 +37,19 @@ def main() -> int:
     settings = json.loads(first[1])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever libvirt or QEMU print must not be taken for an answer
-    policy = Policy(Cluster(**settings["cluster"]), settings["seed"])
-    leave_the_network()
+    policy = HandlerConfig(ClusterConfig(**settings["cluster"]), settings["seed"])
+    isolate_network()
     drop_privileges(settings["uid"], settings["gid"])
-    die_with(settings["parent"])
+    exit_with_parent(settings["parent"])
     host = Libvirt(Path(settings["root"]))
-    answer(PROBE, policy, host, as_domain=True)
+    handle(PROBE, policy, host, as_domain=True)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, most))
     serve(sys.stdin.buffer, answers, policy, host)
     return 0
 
 
-def leave_the_network() -> None:
+def isolate_network() -> None:
     """Into a network of its own with nobody in it, where the kernel lets us: as root. Others have no network because
     their pod has none."""
     if os.geteuid() == 0:
@@ -64,14 +65,14 @@ def drop_privileges(uid: int | None, gid: int | None) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def die_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Ends when the parent does, however that ends; after a change of user, which would undo it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(0)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, policy: Policy, host: Libvirt) -> None:
+def serve(requests: BinaryIO, answers: BinaryIO, policy: HandlerConfig, host: Libvirt) -> None:
     while (frame := frames.receive(requests)) is not None:
         tag, body = frame
         status, content = respond(tag, body, policy, host)
@@ -80,21 +81,21 @@ def serve(requests: BinaryIO, answers: BinaryIO, policy: Policy, host: Libvirt) 
             return  # what cannot be undefined goes with the process
 
 
-def respond(tag: int, body: bytes, policy: Policy, host: Libvirt) -> Answer:
+def respond(tag: int, body: bytes, policy: HandlerConfig, host: Libvirt) -> Answer:
     try:
         if tag == frames.VERSION:
             return 200, json.dumps(version(host)).encode()
         if tag == frames.PROBE:
-            status, content = answer(PROBE, policy, host, as_domain=True)  # by a real define, not from memory
+            status, content = handle(PROBE, policy, host, as_domain=True)  # by a real define, not from memory
             return (200, b"{}") if status == 200 else (503, content)
-        return answer(body, policy, host, as_domain=tag == frames.DOMAIN)
-    except Unable as error:
-        return 503, problems([Problem("", str(error))])
+        return handle(body, policy, host, as_domain=tag == frames.DOMAIN)
+    except LibvirtUnavailable as error:
+        return 503, problems_body([Problem("", str(error))])
     except MemoryError:
-        return 503, problems([Problem("", "out of memory")])
+        return 503, problems_body([Problem("", "out of memory")])
     except Exception:  # a mistake of ours must not look like one of theirs, nor cost the next request its worker
         traceback.print_exc()
-        return 503, problems([Problem("", "internal error; the log of the defaulter has the details")])
+        return 503, problems_body([Problem("", "internal error; the log of the defaulter has the details")])
 
 
 def version(host: Libvirt) -> dict[str, object]:

@@ -70,7 +70,7 @@ def find(parent: Element, steps: tuple[Step, ...]) -> Element | None:
     return current
 
 
-def make(parent: Element, steps: tuple[Step, ...]) -> Element:
+def find_or_create(parent: Element, steps: tuple[Step, ...]) -> Element:
     """The element there, with those above it, made where they are not."""
     for step in steps:
         child = next((child for child in parent if step.matches(child)), None)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from apimachinery.problem import Problem
-from defaulter.contract import Away, DefaultingResponse, Macs, Overreached, Refused
+from defaulter.contract import DefaulterUnavailable, DefaultingResponse, ForbiddenChange, InvalidDocument, MACPolicy
 from runtime.breaker import Breaker
 from webhook import defaulting
 from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse, denied_or_tolerated
@@ -37,7 +37,7 @@ class DefaultingHandler:
         budget_seconds: float,
         now: Callable[[], float],
         breaker: Breaker,
-        macs: Macs = "deterministic",
+        macs: MACPolicy = "deterministic",
     ) -> None:
         self._defaulter = defaulter
         self._seed = seed
@@ -57,15 +57,15 @@ class DefaultingHandler:
         try:
             async with asyncio.timeout(self._budget_seconds):
                 answer = await self._complete(request, defaulting.known(request), request.old)
-        except Overreached as answered:
+        except ForbiddenChange as answered:
             self.breaker = self.breaker.succeeded()
             log.error("the defaulter's answer was not taken: %s", answered.reason)
             return defaulting.passed(request, defaulting.OVERREACH, self._macs)
-        except (Away, TimeoutError) as away:
+        except (DefaulterUnavailable, TimeoutError) as away:
             self.breaker = self.breaker.failed(self._now())
             log.warning("the defaulter is away: %s", away or f"no answer within {self._budget_seconds:g} s")
             return defaulting.passed(request, defaulting.AWAY, self._macs)
-        except Refused as refusal:
+        except InvalidDocument as refusal:
             self.breaker = self.breaker.succeeded()
             before = await self._stored(request, deadline - self._now()) if request.old is not None else ()
             return denied_or_tolerated(_problems(refusal), before)
@@ -77,9 +77,9 @@ class DefaultingHandler:
         try:
             async with asyncio.timeout(seconds):
                 await self._complete(request, request.old or {}, None)
-        except Refused as refusal:
+        except InvalidDocument as refusal:
             return _problems(refusal)
-        except (Away, TimeoutError):
+        except (DefaulterUnavailable, TimeoutError):
             return ()
         return ()
 
@@ -99,8 +99,8 @@ class NoDefaulter:
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
     ) -> DefaultingResponse:
-        raise Away("there is none")
+        raise DefaulterUnavailable("there is none")
 
 
-def _problems(refusal: Refused) -> tuple[Problem, ...]:
+def _problems(refusal: InvalidDocument) -> tuple[Problem, ...]:
     return tuple(Problem(problem.path, problem.message) for problem in refusal.problems)

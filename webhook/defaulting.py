@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from apimachinery.unstructured import at
-from defaulter.contract import Macs, kept, undefaulted
+from defaulter.contract import MACPolicy, preserve_stored_values, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from kinds.started import may_have_run, with_identity
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -33,14 +33,14 @@ FAIL_OPEN: Mapping[str, str] = {
 KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
-def waits_for_stop(request: AdmissionRequest, macs: Macs) -> bool:
+def waits_for_stop(request: AdmissionRequest, macs: MACPolicy) -> bool:
     """A VM that runs undecided stays so until it stops: hardware that is written under it would only say that it must
     be restarted."""
     runs = at(request.object, "status", "created") is True
-    return runs and request.old is not None and bool(undefaulted(request.old, macs=macs))
+    return runs and request.old is not None and bool(undefaulted_fields(request.old, macs=macs))
 
 
-def comes_decided(request: AdmissionRequest, macs: Macs) -> bool:
+def comes_decided(request: AdmissionRequest, macs: MACPolicy) -> bool:
     """An instance that a VirtualMachine starts, as complete as that VM: it was judged when the VM was stored, and every
     start of every VM would cost libvirt a second time."""
     owners = at(request.object, "metadata", "ownerReferences")
@@ -48,7 +48,7 @@ def comes_decided(request: AdmissionRequest, macs: Macs) -> bool:
         at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True
         for owner in (owners if isinstance(owners, list) else ())
     )
-    return started and request.operation == "CREATE" and not undefaulted(request.object or {}, macs=macs)
+    return started and request.operation == "CREATE" and not undefaulted_fields(request.object or {}, macs=macs)
 
 
 def known(request: AdmissionRequest) -> Json:
@@ -67,13 +67,13 @@ def completed(answer: Json, warnings: Iterable[str]) -> AdmissionResponse:
     return AdmissionResponse(object=answer, warnings=tuple(warnings))
 
 
-def passed(request: AdmissionRequest, reason: str, macs: Macs) -> AdmissionResponse:
+def passed(request: AdmissionRequest, reason: str, macs: MACPolicy) -> AdmissionResponse:
     """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it. On
     UPDATE with what the stored object had decided: a bare manifest applied again must not cost a VM its addresses."""
     asked = request.object or {}
     if request.old is not None:
-        asked = kept(asked, request.old)
-    paths = undefaulted(asked, macs=macs)
+        asked = preserve_stored_values(asked, request.old)
+    paths = undefaulted_fields(asked, macs=macs)
     if not paths:
         return AdmissionResponse(object=asked, reason=reason)
     warning = f"{FAIL_OPEN[reason]}: {len(paths)} hardware fields are undecided and will be before the next start"

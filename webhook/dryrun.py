@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at
-from defaulter.contract import Away, Refused
+from defaulter.contract import DefaulterUnavailable, InvalidDocument
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.names import is_label, is_subdomain
@@ -141,9 +141,9 @@ class DryRun:
     async def _completed(self, asked: Target) -> Answer:
         try:
             done = await self.defaulter.complete(asked.document, namespace=asked.namespace, seed=self.seed or None)
-        except Refused as refusal:
+        except InvalidDocument as refusal:
             return Answer(problems=tuple(Problem(problem.path, problem.message) for problem in refusal.problems))
-        except Away as away:
+        except DefaulterUnavailable as away:
             return Answer(503, (Problem("", f"the defaulter is away: {away.reason}"),), retry_after_seconds=1)
         return Answer(object=done.object, warnings=tuple(done.warnings))
 

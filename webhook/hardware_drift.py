@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from defaulter.contract import Macs, decided, undefaulted
+from defaulter.contract import MACPolicy, defaulted_fields, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from webhook.defaulting import waits_for_stop
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -39,7 +39,7 @@ class HardwareDrift:
     """Remembers what was answered lately, in this process: where there are several webhooks, each sees a part of what
     another changes, which is enough to find the one that does."""
 
-    def __init__(self, *, now: Callable[[], float], macs: Macs = "deterministic") -> None:
+    def __init__(self, *, now: Callable[[], float], macs: MACPolicy = "deterministic") -> None:
         self._now = now
         self._macs = macs
         self._answers: OrderedDict[Key, list[tuple[float, Fields]]] = OrderedDict()
@@ -47,7 +47,7 @@ class HardwareDrift:
     def remember(self, request: AdmissionRequest, document: dict[str, Any]) -> None:
         """What we made of an object, to be compared with what arrives at the end."""
         until, key = self._now() + REMEMBERED_SECONDS, _key(request)
-        self._answers[key] = [*self._fresh(key), (until, decided(document))]
+        self._answers[key] = [*self._fresh(key), (until, defaulted_fields(document))]
         self._answers.move_to_end(key)
         while len(self._answers) > _MOST:
             self._answers.popitem(last=False)
@@ -56,10 +56,10 @@ class HardwareDrift:
         document = request.object or {}
         if UNDEFAULTED in annotations_of(document) or waits_for_stop(request, self._macs):
             return AdmissionResponse()
-        if paths := undefaulted(document, macs=self._macs):
+        if paths := undefaulted_fields(document, macs=self._macs):
             sentence = f"{_shown(paths)} left open after hardware was decided; is another webhook asked later?"
             return AdmissionResponse(warnings=(sentence,), reason=OPENED)
-        now = decided(document)
+        now = defaulted_fields(document)
         # Two requests for one object may be on their way at once; whichever answer this is, is as good as the other.
         found = [_changed(before, now) for _, before in self._fresh(_key(request))]
         if found and all(found):

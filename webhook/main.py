@@ -14,7 +14,15 @@ from time import monotonic
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import NODES_WITH_MACHINES, Defaulter, Macs, Node, Offers, macs_policy, node
+from defaulter.contract import (
+    SCHEDULABLE_LABEL,
+    Defaulter,
+    MachineTypeIndex,
+    MACPolicy,
+    Node,
+    parse_mac_policy,
+    read_node,
+)
 from kinds import KINDS, meta
 from runtime.api import Api
 from runtime.breaker import Breaker
@@ -57,7 +65,7 @@ class Settings:
     defaulter_url: str
     """empty: VMs are stored as they come"""
     identity_seed: str
-    macs: Macs = "deterministic"
+    macs: MACPolicy = "deterministic"
     """as the defaulter has it"""
     controllers_url: str = ""
     """where plans are asked for; empty: nowhere, and dry runs have none"""
@@ -82,7 +90,7 @@ class Settings:
             tls=settings.tls(environment),
             defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
             identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
-            macs=macs_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
+            macs=parse_mac_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
             tls_secret=settings.tls_secret(environment),
             namespace=settings.namespace(environment, meta.NAMESPACE),
@@ -100,14 +108,16 @@ async def run(settings: Settings) -> None:
         trust = Trust(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
-        nodes: Informer[Node] = Informer(api, NODES, node, label_selector=NODES_WITH_MACHINES)
-        offers = Offers()
-        nodes.subscribe(offers.changed)
+        nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
+        machine_types = MachineTypeIndex()
+        nodes.subscribe(machine_types.node_changed)
         defaulter: DefaulterClient = NoDefaulter()
         judge: AdmissionHandler = NoDefaulter()
         late: HardwareDrift | None = None
         if settings.defaulter_url:
-            defaulter = Defaulter(settings.defaulter_url, settings.defaulter_seconds, session, offer=offers.now)
+            defaulter = Defaulter(
+                settings.defaulter_url, settings.defaulter_seconds, session, machine_types=machine_types.current
+            )
             judge = ask = DefaultingHandler(
                 defaulter,
                 seed=settings.identity_seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from controllers.completion.observe import MACHINES
-from defaulter.contract import DefaultingResponse, Overreached, Refused, undefaulted
+from defaulter.contract import DefaultingResponse, ForbiddenChange, InvalidDocument, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api, Invalid
 from runtime.events import Events, reference
@@ -34,14 +34,14 @@ class Apply:
 
     async def ask(self, document: Json, asked: Json) -> Json | None:
         """The completed document; None, with an event, when there is none to be had. `asked` is the document with what
-        is known of the guest besides. Raises `Away`."""
+        is known of the guest besides. Raises `DefaulterUnavailable`."""
         try:
             answer = await self._defaulter.complete(asked, seed=self._seed)
-        except (Refused, Overreached) as error:
+        except (InvalidDocument, ForbiddenChange) as error:
             self._undecided(document, str(error))
             return None
         if answer.object == document:
-            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted(document)[:3])} as it is")
+            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted_fields(document)[:3])} as it is")
             return None
         return without_note(answer.object)
 
@@ -53,7 +53,7 @@ class Apply:
         except Invalid as error:
             self._undecided(document, f"its completed form is refused: {error.message}")
             return
-        filled = len(undefaulted(document)) - len(undefaulted(completed))
+        filled = len(undefaulted_fields(document)) - len(undefaulted_fields(completed))
         self._say(document, "Normal", "HardwareDecided", f"{filled} hardware fields were decided: {reason}")
 
     async def drop_note(self, document: Json) -> None:

@@ -7,11 +7,11 @@ from time import monotonic
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
 from controllers.shared.component import Component
-from defaulter.contract import Defaulter, Macs
+from defaulter.contract import Defaulter, MACPolicy
 from runtime.api import Api
 from runtime.events import Events
 
 
-def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: Macs = "deterministic") -> Component:
+def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: MACPolicy = "deterministic") -> Component:
     completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic, macs=macs)
     return Component("completion", completion.informers, completion.controller.run)

@@ -25,7 +25,7 @@ from controllers.completion.observe import (
 )
 from controllers.completion.plan import Complete, DropNote, Wait, plan
 from controllers.completion.registration import Registration, left_alone, registration
-from defaulter.contract import Away, Macs
+from defaulter.contract import DefaulterUnavailable, MACPolicy
 from kinds.started import may_have_run, with_identity
 from kinds.webhooks import DEFAULTING
 from runtime.api import Api
@@ -52,7 +52,7 @@ class Completion:
         apply: Apply,
         *,
         now: Callable[[], float],
-        macs: Macs = "deterministic",
+        macs: MACPolicy = "deterministic",
         workers: int = 8,
     ) -> None:
         """`macs` as the defaulter has it: what it leaves open on purpose is not undecided."""
@@ -148,7 +148,7 @@ class Completion:
             return self._pause(key)
         try:
             completed = await self._apply.ask(document, asked)
-        except Away as away:
+        except DefaulterUnavailable as away:
             self.breaker = self.breaker.failed(self._now())
             log.info("completion of %s/%s: %s", *key, away.reason)
             return self._pause(key) or SPREAD_SECONDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from apimachinery.unstructured import at
-from defaulter.contract import Macs, undefaulted
+from defaulter.contract import MACPolicy, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api, NotFound
 from runtime.resource import Key, Resource
@@ -71,10 +71,10 @@ class State:
     """why it is not ours to complete, whatever is undecided; see `registration`"""
 
 
-def machine(document: Json, macs: Macs = "deterministic") -> Machine:
+def machine(document: Json, macs: MACPolicy = "deterministic") -> Machine:
     metadata = document["metadata"]
     # A VM without anything pending is the usual one. What it does is no news then, and makes no change to its view.
-    empty, noted = bool(undefaulted(document, macs=macs)), UNDEFAULTED in (metadata.get("annotations") or {})
+    empty, noted = bool(undefaulted_fields(document, macs=macs)), UNDEFAULTED in (metadata.get("annotations") or {})
     pending = empty or noted
     return Machine(
         namespace=metadata.get("namespace", ""),
@@ -101,7 +101,7 @@ def namespace(document: Json) -> Namespace:
     return Namespace(document["metadata"]["name"], document["metadata"].get("labels") or {})
 
 
-async def observe(api: Api, key: Key, macs: Macs) -> tuple[Machine, Instance, Json] | None:
+async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[Machine, Instance, Json] | None:
     """The VM as it is now, not as it was last heard of, its instance, and its document; None where there is none."""
     try:
         document = await api.get(MACHINES, *key)

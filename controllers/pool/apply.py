@@ -28,7 +28,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot
 from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, REVISIONS, VMIS, VMS
 from controllers.shared.creation import DefaultingCreator
-from defaulter.contract import Refused
+from defaulter.contract import InvalidDocument
 from kinds.pool import PoolStatus
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -88,7 +88,7 @@ class PoolWriter:
         actions = sorted(actions, key=lambda a: a.name in state.unwanted)
         try:
             documents = await self.prepare([template.build_vm(pool, a.ordinal, state.revision) for a in actions])
-        except (Refused, ApiError) as error:
+        except (InvalidDocument, ApiError) as error:
             return self.batches.not_begun(pool, actions, error)
         prepared = dict(zip(actions, documents, strict=True))
         held: list[str] = []

@@ -14,7 +14,7 @@ from controllers.replicaset.plan import Plan
 from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from controllers.shared.creation import DefaultingCreator
-from defaulter.contract import Refused
+from defaulter.contract import InvalidDocument
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
@@ -114,7 +114,7 @@ class ReplicaSetWriter:
             documents = await self.prepare([template.build_vmi(state.replica_set, action) for action in actions])
         except PASSING:
             return Outcome(again=True)
-        except (Refused, ApiError) as error:
+        except (InvalidDocument, ApiError) as error:
             return self._refused(state.replica_set, actions[0], error)
         prepared = {action.name: document for action, document in zip(actions, documents, strict=True)}
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from defaulter.contract import Away, Defaulter, Refused, undefaulted
+from defaulter.contract import Defaulter, DefaulterUnavailable, InvalidDocument, undefaulted_fields
 from kinds import meta
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api, Resource
@@ -42,14 +42,14 @@ class DefaultingCreator:
         self._opted_out_until: dict[str, float] = {}
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
-        """The same documents, completed here if the API server would not have it done. Raises Refused where the
+        """The same documents, completed here if the API server would not have it done. Raises InvalidDocument where the
         defaulter finds the template wrong, and ApiError where the API server refuses the first of them."""
         if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
             return list(documents)
         return list(await asyncio.gather(*map(self._completed, documents)))
 
     async def create(self, document: Json) -> Json:
-        """Creates what was prepared, and returns it as it is stored. Raises what the API server says, and Refused."""
+        """Creates what was prepared, and returns it as it is stored. Raises `InvalidDocument` and the API's errors."""
         if self._absent and await self._wants(document):
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
@@ -60,11 +60,11 @@ class DefaultingCreator:
 
     def _saw(self, created: Json) -> None:
         """What was created tells for nothing what the next dry run would."""
-        self._absent = bool(undefaulted(created))
+        self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
 
     async def _wants(self, document: Json) -> bool:
-        if self._defaulter is None or not undefaulted(document):
+        if self._defaulter is None or not undefaulted_fields(document):
             return False
         return not await self._opted_out(document["metadata"]["namespace"])
 
@@ -75,16 +75,16 @@ class DefaultingCreator:
         for _ in range(MENDING_TRIES):
             try:
                 completed = await self._completed(document)
-                if undefaulted(completed):
+                if undefaulted_fields(completed):
                     return document
                 kept = {k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != UNDEFAULTED}
                 metadata = {**completed["metadata"], "annotations": kept}
                 return await self._api.replace(self._resource, {**completed, "metadata": metadata})
             except Conflict:
                 document = await self._api.get(self._resource, namespace, name)
-                if not undefaulted(document) or (document.get("status") or {}).get("created"):
+                if not undefaulted_fields(document) or (document.get("status") or {}).get("created"):
                     return document
-            except (Refused, ApiError) as error:
+            except (InvalidDocument, ApiError) as error:
                 log.warning("%s/%s: stays undefaulted for now: %s", namespace, name, error)
                 return document
         return document
@@ -114,7 +114,7 @@ class DefaultingCreator:
         try:
             async with self._turns:
                 answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
-        except Away as away:
+        except DefaulterUnavailable as away:
             log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
             metadata = document["metadata"]
             annotations = {**(metadata.get("annotations") or {}), UNDEFAULTED: away.reason[:200]}

@@ -19,7 +19,7 @@ from controllers.warmpool.snapshot import State
 from controllers.warmpool.vm_backend import MACHINES
 from controllers.warmpool.warm_pool import POOLS, Misfit, Pool
 from controllers.warmpool.warm_vm import NOBODY, Machine
-from defaulter.contract import Refused
+from defaulter.contract import InvalidDocument
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
@@ -313,4 +313,4 @@ def refused(error: Exception) -> Refusal:
     said = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and "quota" in said:
         return Refusal("CapacityExhausted", said)
-    return Refusal("InvalidTemplate" if isinstance(error, Refused) else "FailedCreate", said)
+    return Refusal("InvalidTemplate" if isinstance(error, InvalidDocument) else "FailedCreate", said)

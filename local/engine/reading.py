@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from defaulter.contract import undefaulted
+from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.running import run_strategy
 from local.engine import times
@@ -46,7 +46,7 @@ def read_vm(document: Json) -> VM:
         template=template_hash(template.get("spec") or {}),
         disks=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
         volumes=tuple(_volumes(volumes)),
-        complete=not undefaulted(document),
+        complete=not undefaulted_fields(document),
         faults=_faults(document, template),
         status=document.get("status") or {},
     )

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, Authors, told
 from cli.main import poolhouse
-from defaulter.inventory import place
+from defaulter.inventory import format_address
 from tests.defaulter.builders import disk, nic, spec, vm
 from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
 
@@ -105,7 +105,7 @@ def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
     ],
 )
 def test_places(address: dict[str, str], shown: str) -> None:
-    assert place(address) == shown
+    assert format_address(address) == shown
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from starlette.routing import Route
 from apimachinery.unstructured import at
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
-from defaulter.contract import Defaulter, Problem, undefaulted
+from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds import webhooks
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from runtime import access, certificates
@@ -224,7 +224,7 @@ async def admission(
 
 async def test_a_vm_is_stored_complete(admission: Admission, namespace: str) -> None:
     made = await admission.api.create(MACHINES, vm(namespace))
-    assert undefaulted(made) == []
+    assert undefaulted_fields(made) == []
     assert made == await admission.api.get(MACHINES, namespace, "web")
 
 
@@ -392,12 +392,12 @@ async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, 
     await admission.api.create(MACHINES, vm(namespace))
     async with completing(admission):
         await asyncio.sleep(0.3)
-        assert undefaulted(await admission.api.get(MACHINES, namespace, "web"))
+        assert undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
         await admission.defaulter_starts()
 
         async def complete() -> bool:
             found = await admission.api.get(MACHINES, namespace, "web")
-            return not undefaulted(found) and UNDEFAULTED not in found["metadata"].get("annotations", {})
+            return not undefaulted_fields(found) and UNDEFAULTED not in found["metadata"].get("annotations", {})
 
         await eventually(complete)
 
@@ -427,13 +427,13 @@ async def test_a_running_vm_is_completed_at_its_stop_and_not_before(admission: A
     await admission.defaulter_starts()
     async with completing(admission):
         await asyncio.sleep(0.5)
-        assert undefaulted(await api.get(MACHINES, namespace, "web"))
+        assert undefaulted_fields(await api.get(MACHINES, namespace, "web"))
         # It stops: its instance is going, and KubeVirt says so in the VM's status.
         await api.delete(INSTANCES, namespace, "web")
         await api.patch(MACHINES, namespace, "web", {"status": {"printableStatus": "Stopping"}}, subresource="status")
 
         async def complete() -> bool:
-            return not undefaulted(await api.get(MACHINES, namespace, "web"))
+            return not undefaulted_fields(await api.get(MACHINES, namespace, "web"))
 
         await eventually(complete)
     await api.patch(INSTANCES, namespace, "web", {"metadata": {"finalizers": None}})
@@ -469,7 +469,7 @@ async def test_without_a_webhook_a_vm_is_stored_and_completed_all_the_same(
     async with completing(admission):
 
         async def complete() -> bool:
-            return not undefaulted(await admission.api.get(MACHINES, namespace, "web"))
+            return not undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
 
         await eventually(complete)
 
@@ -503,7 +503,7 @@ async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
         for name in ("young", "asking"):
 
             async def complete(name: str = name) -> bool:
-                return not undefaulted(await api.get(MACHINES, namespace, name))
+                return not undefaulted_fields(await api.get(MACHINES, namespace, name))
 
             await eventually(complete)
         await eventually(lambda: not len(completion.controller.queue))
@@ -522,7 +522,7 @@ async def test_many_vms_that_passed_are_all_completed(admission: Admission, name
 
         async def complete() -> bool:
             machines, _ = await admission.api.list(MACHINES, namespace)
-            return not any(undefaulted(machine) for machine in machines)
+            return not any(undefaulted_fields(machine) for machine in machines)
 
         await eventually(complete)
 
@@ -703,7 +703,7 @@ async def test_libvirts_choices_are_in_the_stored_vm(libvirt: Admission, namespa
     domain = made["spec"]["template"]["spec"]["domain"]
     assert domain["machine"]["type"].startswith("pc-q35-")
     assert domain["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
-    assert undefaulted(made) == []
+    assert undefaulted_fields(made) == []
     # A bare manifest again, with one disk more: what was decided stays, and only the new disk is decided.
     more = vm(namespace, "web", *disks, {"name": "more", "disk": {"bus": "virtio"}})
     more["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]

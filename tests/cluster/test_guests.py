@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from defaulter.contract import HARDWARE
+from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
 from local.engine.qemu import postcopy
 from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, VMIS, VMS
@@ -129,7 +129,7 @@ async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Ap
     console = Console(paths, "kept")
     await console.shows(UP)
     recorded = await api.get(VMS, "default", "kept")
-    assert HARDWARE in recorded["spec"]["template"]["metadata"]["annotations"]
+    assert HARDWARE_ANNOTATION in recorded["spec"]["template"]["metadata"]["annotations"]
 
     edited = hardware(vm("kept"), ["new", "more", "root"], ["second", "net"])
     template = {"spec": {"template": edited["spec"]["template"]}}
@@ -146,7 +146,7 @@ async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Ap
 
 
 async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
-    labels, annotations = {"poolhouse.dev/defaulting": "disabled"}, {HARDWARE: '{"v":1,"digest":"0"}'}
+    labels, annotations = {"poolhouse.dev/defaulting": "disabled"}, {HARDWARE_ANNOTATION: '{"v":1,"digest":"0"}'}
     metadata = {"name": "odd", "namespace": "default", "labels": labels, "annotations": annotations}
     spec = vm("odd")["spec"]["template"]["spec"]
     await api.create(VMIS, _named(VMIS, {"metadata": metadata, "spec": spec}))
@@ -158,7 +158,7 @@ async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
     status = await eventually(failed)
     said = {each["type"]: each.get("message", "") for each in status["conditions"]}
     assert status["reason"] == "SyncFailed"
-    assert said["Synchronized"].startswith(f"annotation {HARDWARE}: the hardware record is damaged")
+    assert said["Synchronized"].startswith(f"annotation {HARDWARE_ANNOTATION}: the hardware record is damaged")
     assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.pool.stores import VMS
 from controllers.shared import creation
-from defaulter.contract import Defaulter, Problem, undefaulted
+from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds import meta
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import NAMESPACES, condition, said, web
@@ -25,7 +25,7 @@ async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
         await until(place.names, web(*range(1, creation.AT_ONCE + 3)))
     made = (await place.machines()).values()
-    assert all(undefaulted(vm) == [] for vm in made)
+    assert all(undefaulted_fields(vm) == [] for vm in made)
     addresses = [vm["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"] for vm in made]
     assert len(set(addresses)) == len(addresses), "each has an identity of its own"
 
@@ -82,6 +82,6 @@ async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecid
     await preparing.create(named("c"))
 
     made = await place.machines()
-    assert {name: undefaulted(vm) for name, vm in made.items()} == {"a": [], "b": [], "c": []}
+    assert {name: undefaulted_fields(vm) for name, vm in made.items()} == {"a": [], "b": [], "c": []}
     generations = {name: vm["metadata"]["generation"] for name, vm in made.items()}
     assert generations == {"a": 1, "b": 2, "c": 1}, "one was stored before anybody knew, and mended at once"

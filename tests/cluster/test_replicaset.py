@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cli.main import poolhouse
 from controllers.replicaset.stores import REPLICA_SETS, VMIS
-from defaulter.contract import undefaulted
+from defaulter.contract import undefaulted_fields
 from kinds import meta
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
@@ -255,7 +255,7 @@ async def test_instances_are_made_complete_while_no_webhook_completes_them(contr
         await place.make(3)
         await until(place.count, 3)
     made = (await place.instances()).values()
-    assert all(undefaulted(each) == [] for each in made)
+    assert all(undefaulted_fields(each) == [] for each in made)
     identities = {each["spec"]["domain"]["firmware"]["uuid"] for each in made}
     assert len(identities) == 3, "each has an identity of its own"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from defaulter import frames
-from defaulter.kubevirt import Cluster
+from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.main import read
 from defaulter.once import Once
 from tests.waiting import PATIENCE_SECONDS
@@ -75,12 +75,12 @@ def user() -> tuple[int | None, int | None]:
 
 @pytest.fixture(scope="session")
 def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(Cluster(), "", user, warm) as once:
+    with Once(ClusterConfig(), "", user, warm) as once:
         yield Libvirt(once)
 
 
 @pytest.fixture(scope="session")
 def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
     """One that records the hardware too."""
-    with Once(Cluster(record=True), "", user, warm) as once:
+    with Once(ClusterConfig(record=True), "", user, warm) as once:
         yield Libvirt(once)

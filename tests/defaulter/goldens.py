@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 
 from defaulter import domain, frames, xml
-from defaulter.complete import Wish, prepare
-from defaulter.kubevirt import Cluster, started
+from defaulter.defaulting import VMRequest, prepare
+from defaulter.json_paths import get
+from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.main import read
 from defaulter.once import Once
-from defaulter.paths import get
-from defaulter.places import locate
+from defaulter.vm_paths import locate
 
 FOLDER = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.name.endswith(".out.yaml"))
@@ -31,8 +31,8 @@ def given(name: str) -> Any:
 def asked(document: Any) -> str:
     where = locate(document)
     assert where is not None
-    draft = prepare(Wish(document), where, Cluster())
-    return xml.write(domain.build(started(get(draft.document, where.spec), where)), pretty=True) + "\n"
+    draft = prepare(VMRequest(document), where, ClusterConfig())
+    return xml.write(domain.build(with_input_device(get(draft.document, where.spec), where)), pretty=True) + "\n"
 
 
 def shown(document: Any) -> str:
@@ -43,7 +43,7 @@ def shown(document: Any) -> str:
 
 def main() -> None:
     settings = read({})
-    with Once(Cluster(), "", (settings.uid, settings.gid), None) as once:
+    with Once(ClusterConfig(), "", (settings.uid, settings.gid), None) as once:
         for name in NAMES:
             document = given(name)
             (FOLDER / f"{name}.xml").write_text(asked(document))

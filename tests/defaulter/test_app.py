@@ -12,10 +12,10 @@ import pytest
 
 from defaulter import app as service
 from defaulter.app import create
-from defaulter.contract import BODY_LIMIT_BYTES, PATH
+from defaulter.contract import BODY_LIMIT_BYTES, DEFAULTS_PATH
 from defaulter.main import read
 from defaulter.metrics import Metrics
-from defaulter.workers import Busy, Counts, Lost
+from defaulter.worker_pool import QueueFull, RequestFailed, WorkerCounts
 
 
 class Scripted:
@@ -23,7 +23,7 @@ class Scripted:
 
     def __init__(self, answer: tuple[int, bytes] | Exception) -> None:
         self.answer = answer
-        self.counts = Counts()
+        self.counts = WorkerCounts()
         self.asked: list[bytes] = []
 
     def waiting(self) -> int:
@@ -48,13 +48,13 @@ def client(answer: tuple[int, bytes] | Exception) -> httpx.AsyncClient:
     [
         pytest.param((200, b'{"a": 1}'), 200, '"a"', id="an answer is passed on"),
         pytest.param((422, b'{"problems": []}'), 422, "problems", id="so are problems"),
-        pytest.param(Busy(), 429, "too many requests", id="busy"),
-        pytest.param(Lost("libvirt gave no answer within 2 s"), 503, "within 2 s", id="late"),
+        pytest.param(QueueFull(), 429, "too many requests", id="busy"),
+        pytest.param(RequestFailed("libvirt gave no answer within 2 s"), 503, "within 2 s", id="late"),
     ],
 )
 async def test_statuses(answer: tuple[int, bytes] | Exception, status: int, sentence: str) -> None:
     async with client(answer) as http:
-        found = await http.post(PATH, content=b"{}")
+        found = await http.post(DEFAULTS_PATH, content=b"{}")
         assert (found.status_code, found.headers["content-type"]) == (status, "application/json")
         assert sentence in found.text
         assert ("retry-after" in found.headers) is (status in (429, 503))
@@ -73,7 +73,7 @@ async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) ->
 
     async with client((200, b"{}")) as http:
         content = b"x" * (BODY_LIMIT_BYTES + 1) if declared else endless()
-        found = await http.post(PATH, content=content)
+        found = await http.post(DEFAULTS_PATH, content=content)
     assert found.status_code == 413
     assert str(BODY_LIMIT_BYTES) in found.json()["problems"][0]["message"]
     assert sent < 2 * BODY_LIMIT_BYTES
@@ -81,21 +81,23 @@ async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) ->
 
 async def test_a_compressed_body_is_not_opened() -> None:
     async with client((200, b"{}")) as http:
-        found = await http.post(PATH, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+        found = await http.post(DEFAULTS_PATH, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
     assert found.status_code == 415
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 async def test_what_is_not_called_json_is_not_read(kind: str) -> None:
     async with client((200, b"{}")) as http:
-        found = await http.post(PATH, content=b"{}", headers={"content-type": kind})
+        found = await http.post(DEFAULTS_PATH, content=b"{}", headers={"content-type": kind})
     assert found.status_code == 415
     assert "application/json" in found.json()["problems"][0]["message"]
 
 
 async def test_json_may_say_its_encoding() -> None:
     async with client((200, b"{}")) as http:
-        found = await http.post(PATH, content=b"{}", headers={"content-type": "Application/JSON; charset=utf-8"})
+        found = await http.post(
+            DEFAULTS_PATH, content=b"{}", headers={"content-type": "Application/JSON; charset=utf-8"}
+        )
     assert found.status_code == 200
 
 
@@ -107,13 +109,13 @@ async def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPat
         await asyncio.Event().wait()
 
     async with client((200, b"{}")) as http:
-        found = await http.post(PATH, content=trickle())
+        found = await http.post(DEFAULTS_PATH, content=trickle())
     assert found.status_code == 400
 
 
 @pytest.mark.parametrize(
     ("answer", "status"),
-    [((200, b"{}"), 200), ((503, b"ill"), 503), (Lost("late"), 503), (Busy(), 503)],
+    [((200, b"{}"), 200), ((503, b"ill"), 503), (RequestFailed("late"), 503), (QueueFull(), 503)],
 )
 async def test_ready_means_that_libvirt_has_just_answered(answer: tuple[int, bytes] | Exception, status: int) -> None:
     async with client(answer) as http:
@@ -140,7 +142,7 @@ async def test_the_version_says_whose_hardware_it_is() -> None:
 
 async def test_other_methods_are_not_allowed() -> None:
     async with client((200, b"{}")) as http:
-        assert (await http.get(PATH)).status_code == 405
+        assert (await http.get(DEFAULTS_PATH)).status_code == 405
 
 
 @pytest.mark.parametrize(

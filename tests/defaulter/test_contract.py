@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from defaulter.contract import PATH, Away, Defaulter, Refused
+from defaulter.contract import DEFAULTS_PATH, Defaulter, DefaulterUnavailable, InvalidDocument
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def asked(handler: Handler, timeout_seconds: float = 60, **call: Any) -> Any:
     app = web.Application()
-    app.router.add_post(PATH, handler)
+    app.router.add_post(DEFAULTS_PATH, handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -59,7 +59,7 @@ async def test_a_refusal_carries_every_problem(status: int) -> None:
         problems = [{"path": "spec.a", "message": "one"}, {"path": "", "message": "two"}]
         return web.json_response({"problems": problems}, status=status)
 
-    with pytest.raises(Refused, match=r"spec.a: one; two") as refused:
+    with pytest.raises(InvalidDocument, match=r"spec.a: one; two") as refused:
         await asked(handler)
     assert [problem.path for problem in refused.value.problems] == ["spec.a", ""]
 
@@ -80,7 +80,7 @@ async def test_anything_else_is_away(status: int, body: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
-    with pytest.raises(Away):
+    with pytest.raises(DefaulterUnavailable):
         await asked(handler)
 
 
@@ -89,18 +89,18 @@ async def test_a_server_that_hangs_is_away_in_time() -> None:
         await asyncio.Event().wait()
         return web.Response()
 
-    with pytest.raises(Away, match=r"within 0.3 s"):
+    with pytest.raises(DefaulterUnavailable, match=r"within 0.3 s"):
         await asked(handler, timeout_seconds=0.3)
 
 
 async def test_nobody_there_is_away() -> None:
-    with pytest.raises(Away):
+    with pytest.raises(DefaulterUnavailable):
         await Defaulter("http://127.0.0.1:9").complete({})
 
 
 def test_the_contract_needs_neither_libvirt_nor_a_server() -> None:
     program = (
-        "import sys, defaulter.contract as c; c.undefaulted({});"
+        "import sys, defaulter.contract as c; c.undefaulted_fields({});"
         "print(*(m for m in ('libvirt', 'lxml', 'fastapi', 'uvicorn', 'aiohttp') if m in sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from defaulter.document import MOST_LEVELS, MOST_VALUES, decode, halves
-from defaulter.problems import Malformed
+from defaulter.errors import MalformedBody
 from webhook import body as webhook
 
 
@@ -29,7 +29,7 @@ from webhook import body as webhook
     ],
 )
 def test_what_is_no_json_is_said_to_be_none(body: bytes, sentence: str) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(MalformedBody) as refused:
         decode(body)
     assert sentence in refused.value.problems[0].message
     with pytest.raises(webhook.Unreadable):

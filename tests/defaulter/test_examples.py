@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from defaulter import hook, xml
-from defaulter.contract import overreach, undefaulted
-from defaulter.decided import decided
+from defaulter.allowed_changes import defaulted_fields
+from defaulter.contract import forbidden_changes, undefaulted_fields
 from tests.defaulter.builders import addresses, inner
 from tests.defaulter.conftest import Libvirt
 
@@ -27,16 +27,16 @@ EXAMPLES = [
 
 def machine(libvirt: Libvirt, document: Json) -> Json:
     """All that libvirt has after the last pass: every device with its place, every controller."""
-    return hook.read(hook.seal(xml.read(libvirt.domain(document)), "", ""))
+    return hook.read_record(hook.build_record(xml.read(libvirt.domain(document)), "", ""))
 
 
 @pytest.mark.parametrize("document", EXAMPLES)
 def test_an_example_comes_back_complete(libvirt: Libvirt, document: Json) -> None:
     answer = libvirt.default(document).object
-    assert undefaulted(answer) == []
-    assert overreach(document, answer) == []
+    assert undefaulted_fields(answer) == []
+    assert forbidden_changes(document, answer) == []
     assert libvirt.default(answer).object == answer
-    given, after = decided(document), decided(answer)
+    given, after = defaulted_fields(document), defaulted_fields(answer)
     kept = {place for place in given if given[place] and place != "domain.machine.type"}
     assert {place: after[place] for place in kept} == {place: given[place] for place in kept}
 

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from defaulter import xml
-from defaulter.contract import overreach, undefaulted
-from defaulter.facts import alias
-from defaulter.fields import DEVICES, DOMAIN, Devices, Row, Side
-from defaulter.kubevirt import emulated
-from defaulter.paths import text
-from defaulter.walker import decoded, listed, values
+from defaulter.contract import forbidden_changes, undefaulted_fields
+from defaulter.fields import DEVICES, DOMAIN, DeviceList, Field, Side
+from defaulter.json_paths import format_path
+from defaulter.kubevirt_defaults import is_emulated
+from defaulter.vmi_spec import alias
+from defaulter.walker import decoded, iter_values, list_devices
 from defaulter.xml import Element
 from tests.defaulter.builders import inner
 from tests.defaulter.conftest import Libvirt
@@ -38,28 +38,28 @@ def test_what_comes_out(libvirt: Libvirt, name: str) -> None:
     document = given(name)
     answer = completed(libvirt, name)
     assert shown(answer) == (FOLDER / f"{name}.out.yaml").read_text()
-    assert undefaulted(answer) == []
-    assert overreach(document, answer) == []
+    assert undefaulted_fields(answer) == []
+    assert forbidden_changes(document, answer) == []
     assert libvirt.default(answer).object == answer
 
 
-def said(spec: dict[str, Any], domain: Element) -> Iterator[tuple[Row, str, Any, Any]]:
+def said(spec: dict[str, Any], domain: Element) -> Iterator[tuple[Field, str, Any, Any]]:
     """Each row that a spec answers, with the value there and the value in the XML."""
-    for row, path, value in values(DOMAIN, spec):
-        yield row, text(path), value, decoded(row, domain)
+    for row, path, value in iter_values(DOMAIN, spec):
+        yield row, format_path(path), value, decoded(row, domain)
     for devices in DEVICES:
-        for index, (path, device) in enumerate(listed(devices, spec)):
+        for index, (path, device) in enumerate(list_devices(devices, spec)):
             element = _element(devices, device, index, domain)
             if element is not None:
-                for row, inside, value in values(devices.rows, device):
-                    yield row, text((*path, *inside)), value, decoded(row, element)
+                for row, inside, value in iter_values(devices.rows, device):
+                    yield row, format_path((*path, *inside)), value, decoded(row, element)
 
 
-def _element(devices: Devices, device: dict[str, Any], index: int, domain: Element) -> Element | None:
+def _element(devices: DeviceList, device: dict[str, Any], index: int, domain: Element) -> Element | None:
     elements = domain.findall(devices.element)
     if not devices.named:
         return elements[index]
-    if not emulated(device):
+    if not is_emulated(device):
         return None
     name = alias(device["name"])
     return next(element for element in elements if any(a.get("name") == name for a in element.iterfind("alias")))
@@ -90,7 +90,7 @@ def test_what_is_written_is_what_libvirt_has(libvirt: Libvirt, name: str) -> Non
     assert [path for path, once in agreed.items() if not once] == []
 
 
-def _plain(row: Row, value: Any) -> Any:
+def _plain(row: Field, value: Any) -> Any:
     encoded = row.codec.encode(value)
     return encoded.lower() if isinstance(encoded, str) else encoded
 
@@ -102,14 +102,14 @@ def test_every_row_of_the_table_is_used_by_a_golden() -> None:
         spec = inner(given(name))
         completed = inner(yaml.safe_load((FOLDER / f"{name}.out.yaml").read_text()))
         for source in (spec, completed):
-            used |= {("", row.spec, row.xml) for row, _, _ in values(DOMAIN, source)}
+            used |= {("", row.spec, row.xml) for row, _, _ in iter_values(DOMAIN, source)}
             for kind in DEVICES:
-                for _, device in listed(kind, source):
-                    used |= {(kind.spec, row.spec, row.xml) for row, _, _ in values(kind.rows, device)}
+                for _, device in list_devices(kind, source):
+                    used |= {(kind.spec, row.spec, row.xml) for row, _, _ in iter_values(kind.rows, device)}
     assert rows - used == set()
 
 
-def _rows(kind: Devices | None) -> tuple[Row, ...]:
+def _rows(kind: DeviceList | None) -> tuple[Field, ...]:
     return DOMAIN if kind is None else kind.rows
 
 

@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from defaulter import hook
-from defaulter.contract import HARDWARE, overreach
+from defaulter.contract import HARDWARE_ANNOTATION, forbidden_changes
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
@@ -23,14 +23,14 @@ Json = dict[str, Any]
 
 
 def record(document: Json) -> str:
-    found: str = document["spec"]["template"]["metadata"]["annotations"][HARDWARE]
+    found: str = document["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION]
     return found
 
 
 def places(libvirt: Libvirt, document: Json) -> dict[str, dict[str, str]]:
     """Where each device is after all passes of a start."""
     domain = etree.fromstring(libvirt.domain(document))
-    addresses: dict[str, dict[str, str]] = hook.read(hook.seal(domain, "", ""))["addresses"]
+    addresses: dict[str, dict[str, str]] = hook.read_record(hook.build_record(domain, "", ""))["addresses"]
     return addresses
 
 
@@ -54,7 +54,7 @@ def test_a_record_is_small_and_holds_nothing_of_the_host(recording: Libvirt) -> 
     text = record(answer)
     assert len(text) < 6000
     assert not [word for word in ("/source", "/usr", "/vnc", "/serial", "qemu-system") if word in text]
-    assert overreach(vm(rich()), answer) == []
+    assert forbidden_changes(vm(rich()), answer) == []
 
 
 def test_twice_is_once_byte_for_byte(recording: Libvirt) -> None:
@@ -70,7 +70,7 @@ def test_however_many_ports_are_spare_they_are_there_once(recording: Libvirt, ni
     once = recording.default(document).object
     assert recording.default(once).object == once
     assert ports(recording, once) == ports(recording, document)
-    once["spec"]["template"]["metadata"]["annotations"][HARDWARE] = older = forged(
+    once["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION] = older = forged(
         record(once), controllers=ports(recording, document)
     )
     assert ports(recording, once) == ports(recording, document), "as they were recorded before"
@@ -104,11 +104,13 @@ def test_whatever_is_added_nothing_moves(recording: Libvirt, change: Json) -> No
     after = places(recording, changed)
     assert {key: after[key] for key in before} == before
     assert len(after) > len(before)
-    assert hook.read(record(changed))["addresses"] == after, "the record knows the new devices too"
-    edited = vm(change, annotations={HARDWARE: record(stored)})  # whoever edits what is stored sends its record along
+    assert hook.read_record(record(changed))["addresses"] == after, "the record knows the new devices too"
+    edited = vm(
+        change, annotations={HARDWARE_ANNOTATION: record(stored)}
+    )  # whoever edits what is stored sends its record along
     answer = recording.default(edited, oldObject=stored).object
     assert answer == changed
-    assert overreach(edited, answer) == []
+    assert forbidden_changes(edited, answer) == []
 
 
 def test_without_the_record_the_balloon_does_move(libvirt: Libvirt) -> None:
@@ -184,7 +186,7 @@ def test_a_record_that_names_no_buses_is_as_good_where_places_tell(
     """As they were written before buses and models were recorded."""
     stored = recording.default(vm(spec(before, nic()))).object
     older = forged(record(stored), models=None)
-    stored["spec"]["template"]["metadata"]["annotations"][HARDWARE] = older
+    stored["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION] = older
     assert recording.default(stored).object == stored, "it describes the hardware still, and stands"
     changed = recording.default(vm(spec(after, nic())), oldObject=stored).object
     assert places(recording, changed)["disk ua-x"]["type"] == kind
@@ -195,10 +197,10 @@ def test_a_damaged_record_is_refused(recording: Libvirt, service: str, request: 
     stored = recording.default(vm(rich())).object
     document = deepcopy(stored)
     annotations = document["spec"]["template"]["metadata"]["annotations"]
-    annotations[HARDWARE] = annotations[HARDWARE].replace("0x00", "0x01", 1)
+    annotations[HARDWARE_ANNOTATION] = annotations[HARDWARE_ANNOTATION].replace("0x00", "0x01", 1)
     asked: Libvirt = request.getfixturevalue(service)
     for answer in (asked.default(document), asked.default(document, oldObject=stored)):
-        assert list(answer.problems) == [f"spec.template.metadata.annotations.{HARDWARE}"]
+        assert list(answer.problems) == [f"spec.template.metadata.annotations.{HARDWARE_ANNOTATION}"]
     assert asked.default(document, oldObject=document).object == document, "what is stored can be edited"
 
 
@@ -217,7 +219,7 @@ BARE = """<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
 
 def test_the_hook_works_alone_twice_and_keeps_what_it_does_not_know(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
-    instance = {"metadata": {"annotations": {HARDWARE: text}}}
+    instance = {"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}
     done = run(instance, BARE)
     assert done.returncode == 0, done.stderr
     root = etree.fromstring(done.stdout)
@@ -235,12 +237,12 @@ def test_a_vm_without_a_record_passes_as_it_is() -> None:
 def test_another_machine_is_left_alone(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
     other = BARE.replace("q35", "pc-i440fx-7.2")
-    assert hook.enforce(text, other) == other
+    assert hook.restore_hardware(text, other) == other
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"v": 1, "digest": "x"}', "[" * 100_000])
 def test_a_damaged_record_fails_the_define(text: str) -> None:
-    done = run({"metadata": {"annotations": {HARDWARE: text}}}, BARE)
+    done = run({"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}, BARE)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "damaged" in done.stderr
@@ -270,15 +272,15 @@ def test_a_seal_does_not_make_a_record(recording: Libvirt, change: Json) -> None
     """Anybody can seal: what was sealed must have a record's form all the same."""
     document = recording.default(vm(rich())).object
     text = forged(record(document), **change)
-    with pytest.raises(hook.Damaged):
-        hook.enforce(text, BARE)
-    document["spec"]["template"]["metadata"]["annotations"][HARDWARE] = text
-    assert list(recording.default(document).problems) == [f"spec.template.metadata.annotations.{HARDWARE}"]
+    with pytest.raises(hook.InvalidHardwareRecord):
+        hook.restore_hardware(text, BARE)
+    document["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION] = text
+    assert list(recording.default(document).problems) == [f"spec.template.metadata.annotations.{HARDWARE_ANNOTATION}"]
 
 
 def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
-    done = run({"metadata": {"annotations": {HARDWARE: text}}}, '<!DOCTYPE x [<!ENTITY a "b">]>' + BARE)
+    done = run({"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}, '<!DOCTYPE x [<!ENTITY a "b">]>' + BARE)
     assert done.returncode == 1
 
 

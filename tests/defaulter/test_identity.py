@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from defaulter.identity import digest, firmware, mac
+from defaulter.identity import digest, firmware_id, mac_address
 
 
 def test_the_same_vm_is_always_the_same() -> None:
-    assert mac("s", "ns", "a", "default") == mac("s", "ns", "a", "default")
-    assert firmware("s", "ns", "a", "uuid") == firmware("s", "ns", "a", "uuid")
+    assert mac_address("s", "ns", "a", "default") == mac_address("s", "ns", "a", "default")
+    assert firmware_id("s", "ns", "a", "uuid") == firmware_id("s", "ns", "a", "uuid")
 
 
 def test_whatever_differs_makes_another() -> None:
@@ -18,8 +18,8 @@ def test_whatever_differs_makes_another() -> None:
         ("s", "ns", "b", "d"),
         ("s", "ns", "a", "e"),
     ]
-    assert len({mac(*way) for way in ways}) == len(ways)
-    assert len({firmware(*way) for way in ways}) == len(ways)
+    assert len({mac_address(*way) for way in ways}) == len(ways)
+    assert len({firmware_id(*way) for way in ways}) == len(ways)
 
 
 def test_moving_a_letter_between_the_parts_makes_another() -> None:
@@ -28,23 +28,23 @@ def test_moving_a_letter_between_the_parts_makes_another() -> None:
 
 def test_addresses_are_locally_administered_and_unicast() -> None:
     for index in range(2000):
-        first = int(mac("s", "ns", f"vm-{index}", "default")[:2], 16)
+        first = int(mac_address("s", "ns", f"vm-{index}", "default")[:2], 16)
         assert first & 0b11 == 0b10
         assert first != 0xFE, "libvirt keeps those for the host's side"
 
 
 def test_fifty_thousand_vms_meet_nowhere() -> None:
-    assert len({mac("s", "ns", f"vm-{index}", "default") for index in range(50_000)}) == 50_000
+    assert len({mac_address("s", "ns", f"vm-{index}", "default") for index in range(50_000)}) == 50_000
 
 
 def test_an_address_that_is_taken_is_not_given_again() -> None:
-    first = mac("s", "ns", "a", "default")
-    assert mac("s", "ns", "a", "default", frozenset({first})) != first
+    first = mac_address("s", "ns", "a", "default")
+    assert mac_address("s", "ns", "a", "default", frozenset({first})) != first
 
 
 def test_firmware_ids_are_uuids_of_the_custom_version() -> None:
-    assert UUID(firmware("s", "ns", "a", "uuid")).version == 8
+    assert UUID(firmware_id("s", "ns", "a", "uuid")).version == 8
 
 
 def test_a_lone_surrogate_in_a_name_is_hashed_like_any_other() -> None:
-    assert mac("s", "ns", "\ud800", "default")
+    assert mac_address("s", "ns", "\ud800", "default")

@@ -13,8 +13,8 @@ import pytest
 
 from defaulter import frames
 from defaulter.process import Answer
-from defaulter.roots import Roots
-from defaulter.workers import Busy, Limits, Lost, Workers
+from defaulter.root_directories import RootDirectories
+from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
 from tests.runtime.virtual import VirtualLoop
 
 Answering = Callable[[int, bytes], Awaitable[Answer]]
@@ -67,10 +67,10 @@ async def never(tag: int, body: bytes) -> Answer:
 
 
 def kept(
-    scene: Callable[[Workers], Awaitable[None]],
+    scene: Callable[[WorkerPool], Awaitable[None]],
     *workers: Scripted | OSError,
-    limits: Limits = Limits(workers=1),  # noqa: B008
-    roots: Roots | None = None,
+    limits: WorkerLimits = WorkerLimits(workers=1),  # noqa: B008
+    roots: RootDirectories | None = None,
 ) -> None:
     """Plays a scene with workers that are these, one after another, for ever the last."""
     following = iter(workers)
@@ -83,7 +83,7 @@ def kept(
         return last[0]
 
     async def play() -> None:
-        pool = Workers(limits, roots or Roots(None, None, None), {}, {}, start)
+        pool = WorkerPool(limits, roots or RootDirectories(None, None, None), {}, {}, start)
         running = asyncio.create_task(pool.run())
         try:
             await scene(pool)
@@ -103,7 +103,7 @@ async def until(true: Callable[[], Any]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def ready(workers: Workers) -> None:
+async def ready(workers: WorkerPool) -> None:
     await until(lambda: workers.counts.ready)
 
 
@@ -112,7 +112,7 @@ def test_a_load_beyond_what_it_can_bear_costs_no_worker_its_life_and_few_their_a
     """For the time of a hundred answers, 16 requests come where 10 can be answered."""
     answers: list[Any] = []
 
-    async def overload(workers: Workers) -> None:
+    async def overload(workers: WorkerPool) -> None:
         await ready(workers)
         asked = []
         for _ in range(160):
@@ -122,16 +122,16 @@ def test_a_load_beyond_what_it_can_bear_costs_no_worker_its_life_and_few_their_a
         assert workers.counts.restarts == {}
 
     kept(overload, Scripted(after(seconds)))
-    assert {type(answer) for answer in answers} <= {tuple, Lost}
+    assert {type(answer) for answer in answers} <= {tuple, RequestFailed}
     assert answers.count(DONE) >= 70
 
 
 def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
-    async def hang(workers: Workers) -> None:
+    async def hang(workers: WorkerPool) -> None:
         await ready(workers)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(Lost, match="no answer within 2 s"):
+        with pytest.raises(RequestFailed, match="no answer within 2 s"):
             await workers.ask(frames.DOCUMENT)
         assert loop.time() - began == pytest.approx(2)
         await until(lambda: workers.counts.restarts)
@@ -143,22 +143,22 @@ def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
 
 
 def test_readiness_waits_for_a_worker_but_for_nobody_else() -> None:
-    async def full(workers: Workers) -> None:
+    async def full(workers: WorkerPool) -> None:
         await ready(workers)
         others = [asyncio.create_task(workers.ask(frames.DOCUMENT))]
         await asyncio.sleep(0.001)
         others += [asyncio.create_task(workers.ask(frames.DOCUMENT)) for _ in range(50)]
         await asyncio.sleep(0)
-        with pytest.raises(Busy):
+        with pytest.raises(QueueFull):
             await workers.ask(frames.DOCUMENT)
         assert await workers.ask(frames.PROBE, urgent=True) == DONE
         assert sum(other.done() for other in others) <= 2
         assert await asyncio.gather(*others) == [DONE] * 51
 
-    kept(full, Scripted(after(0.01)), limits=Limits(workers=1, waiting=50))
+    kept(full, Scripted(after(0.01)), limits=WorkerLimits(workers=1, waiting=50))
 
 
-class Full(Roots):
+class Full(RootDirectories):
     """On a disk without room for the first directory, nor ever for what is known of QEMU."""
 
     def __init__(self) -> None:
@@ -175,10 +175,10 @@ class Full(Roots):
         raise OSError("no space left on device")
 
 
-def begins(trouble: str) -> Callable[[Workers], Awaitable[None]]:
+def begins(trouble: str) -> Callable[[WorkerPool], Awaitable[None]]:
     """The scene of a first worker that does not start, for this reason, and a second that does."""
 
-    async def scene(workers: Workers) -> None:
+    async def scene(workers: WorkerPool) -> None:
         await until(lambda: workers.counts.restarts)
         assert workers.counts.trouble == trouble
         await ready(workers)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cli.hook import SOCKET
 from cli.main import poolhouse
 from defaulter import hook, xml
-from defaulter.contract import HARDWARE
+from defaulter.contract import HARDWARE_ANNOTATION
 from defaulter.plugin import METHOD, SERVICE, Request, answer, read
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -28,7 +28,7 @@ DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-7.2">hvm</type></os><de
 <disk><target dev="vda" bus="virtio"/><alias name="ua-root"/><address type="pci" domain="0x0000" bus="0x07" slot="0x00"
  function="0x0"/></disk><memballoon model="virtio"><address type="pci" domain="0x0000" bus="0x09" slot="0x00"
  function="0x0"/></memballoon></devices></domain>"""
-RECORD = hook.seal(xml.read(DOMAIN), "9.0.0", "7.2.0")
+RECORD = hook.build_record(xml.read(DOMAIN), "9.0.0", "7.2.0")
 BARE = (
     '<domain type="kvm"><os><type machine="q35">hvm</type></os><devices><memballoon model="virtio"/></devices></domain>'
 )
@@ -83,7 +83,7 @@ def answered(message: bytes) -> str:
 
 
 def test_recorded_hardware_comes_back(ask: Ask) -> None:
-    domain = xml.read(answered(ask(request({HARDWARE: RECORD}))))
+    domain = xml.read(answered(ask(request({HARDWARE_ANNOTATION: RECORD}))))
     address = domain.find("devices/memballoon/address")
     assert address is not None
     assert address.get("bus") == "0x09"
@@ -96,9 +96,9 @@ def test_a_vm_without_a_record_passes_as_it_is(ask: Ask) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(request({HARDWARE: RECORD.replace("0x09", "0x0a")}), id="a damaged record"),
-        pytest.param(request({HARDWARE: RECORD}, "<domain"), id="half a domain"),
-        pytest.param(request({HARDWARE: RECORD}, "<!DOCTYPE a>" + BARE), id="a document type"),
+        pytest.param(request({HARDWARE_ANNOTATION: RECORD.replace("0x09", "0x0a")}), id="a damaged record"),
+        pytest.param(request({HARDWARE_ANNOTATION: RECORD}, "<domain"), id="half a domain"),
+        pytest.param(request({HARDWARE_ANNOTATION: RECORD}, "<!DOCTYPE a>" + BARE), id="a document type"),
         pytest.param(field(2, BARE.encode()) + field(3, b"{"), id="no VMI"),
     ],
 )

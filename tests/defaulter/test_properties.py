@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from defaulter.contract import overreach, undefaulted
+from defaulter.contract import forbidden_changes, undefaulted_fields
 from tests.defaulter.builders import addresses, inner, pool, spec, vm
 from tests.defaulter.conftest import Libvirt
 
@@ -123,8 +123,8 @@ def test_what_is_given_is_kept_and_what_is_open_is_filled_once(libvirt: Libvirt,
     answer = completed(libvirt, document)
     after = leaves(answer)
     assert {path: after[path] for path in leaves(document)} == leaves(document)
-    assert undefaulted(answer) == []
-    assert overreach(document, answer) == []
+    assert undefaulted_fields(answer) == []
+    assert forbidden_changes(document, answer) == []
     assert libvirt.default(answer).object == answer
 
 
@@ -187,7 +187,7 @@ def test_a_pool_s_replicas_have_its_addresses_and_an_identity_of_their_own(libvi
 def test_a_remembered_shape_gives_what_libvirt_gave(libvirt: Libvirt, content: Json) -> None:
     """The second VM of a shape is answered from memory: as the domain it would have been, asked anew, says."""
     from defaulter import xml
-    from defaulter.facts import alias
+    from defaulter.vmi_spec import alias
 
     completed(libvirt, vm(content, name="one"))
     answer = libvirt.default(vm(content, name="two")).object
@@ -256,5 +256,5 @@ def test_nonsense_is_refused_or_completed_and_hurts_nobody(libvirt: Libvirt, kin
             "template": {"spec": {"domain": wild, "architecture": old, "template": {"spec": wild}}},
         },
     }
-    assert undefaulted(document) is not None
+    assert undefaulted_fields(document) is not None
     assert libvirt.default(document, oldObject={"spec": old}).status in (200, 422)

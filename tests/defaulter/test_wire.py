@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from defaulter.contract import PATH
+from defaulter.contract import DEFAULTS_PATH
 from tests.defaulter.goldens import NAMES
 from tests.defaulter.goldens import given as golden
 from tests.ports import free_port
@@ -153,7 +153,7 @@ def spoiled(draw: st.DrawFn) -> Json:
 @example({**DOCUMENTS[0], "metadata": {"name": "\ud800"}}, False)
 def test_a_spoiled_document_is_completed_or_refused(service: Service, document: Json, enveloped: bool) -> None:
     body = {"kind": "DefaultingRequest", "object": document, "oldObject": DOCUMENTS[0]} if enveloped else document
-    judged(service.ask("POST", PATH, json.dumps(body).encode("utf-8", "surrogatepass")))
+    judged(service.ask("POST", DEFAULTS_PATH, json.dumps(body).encode("utf-8", "surrogatepass")))
 
 
 @HOW
@@ -163,7 +163,7 @@ def test_spoiled_bytes_are_completed_or_refused(service: Service, data: st.DataO
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))
         body[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
-    judged(service.ask("POST", PATH, bytes(body)))
+    judged(service.ask("POST", DEFAULTS_PATH, bytes(body)))
 
 
 @HOW
@@ -179,7 +179,7 @@ def test_spoiled_bytes_are_completed_or_refused(service: Service, data: st.DataO
 def test_any_request_has_an_answer(service: Service, method: str, path: str, headers: dict[str, str]) -> None:
     status, _ = service.ask(method, "/" + path, b"{}", **headers)
     assert status < 500
-    status, _ = service.ask("POST", PATH, b"{}", **headers)
+    status, _ = service.ask("POST", DEFAULTS_PATH, b"{}", **headers)
     assert status < 500
 
 
@@ -194,6 +194,6 @@ def test_any_request_has_an_answer(service: Service, method: str, path: str, hea
     ],
 )
 def test_what_is_refused_before_it_is_looked_at(service: Service, body: bytes, status: int) -> None:
-    answer = service.ask("POST", PATH, body)
+    answer = service.ask("POST", DEFAULTS_PATH, body)
     assert answer[0] == status, answer
     judged(answer)

@@ -18,16 +18,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from defaulter.contract import (
-    PATH,
-    Away,
+    DEFAULTS_PATH,
+    DefaulterUnavailable,
     DefaultingRequest,
     DefaultingResponse,
-    Overreached,
+    ForbiddenChange,
+    InvalidDocument,
     Problem,
     Problems,
-    Refused,
-    overreach,
-    undefaulted,
+    forbidden_changes,
+    undefaulted_fields,
 )
 
 Json = dict[str, Any]
@@ -50,12 +50,12 @@ class FakeDefaulter:
         self.asked.append((document, old, namespace, seed))
         await self.goes_on.wait()
         if self.away:
-            raise Away(self.away)
+            raise DefaulterUnavailable(self.away)
         if problems := self.refuses(document):
-            raise Refused(tuple(problems))
+            raise InvalidDocument(tuple(problems))
         answer = self.spoils(filled(document, seed or ""))
-        if beyond := overreach(document, answer):
-            raise Overreached(beyond)
+        if beyond := forbidden_changes(document, answer):
+            raise ForbiddenChange(beyond)
         return DefaultingResponse(object=answer)
 
 
@@ -68,19 +68,19 @@ def app(stand_in: FakeDefaulter) -> Starlette:
             answer = await stand_in.complete(
                 asked.object, old=asked.old_object, namespace=asked.namespace, seed=asked.seed
             )
-        except Refused as refusal:
+        except InvalidDocument as refusal:
             return JSONResponse(Problems(problems=refusal.problems).model_dump(), 422)
-        except Away as away:
+        except DefaulterUnavailable as away:
             return JSONResponse(Problems(problems=(Problem(path="", message=away.reason),)).model_dump(), 503)
         return JSONResponse(answer.model_dump(by_alias=True))
 
-    return Starlette(routes=[Route(PATH, defaults, methods=["POST"])])
+    return Starlette(routes=[Route(DEFAULTS_PATH, defaults, methods=["POST"])])
 
 
 def filled(document: Json, seed: str) -> Json:
     answer = copy.deepcopy(document)
     for _ in range(2):  # an address can be given only once there is a bus
-        for path in undefaulted(answer):
+        for path in undefaulted_fields(answer):
             _fill(answer, path, seed)
     return answer
 

@@ -10,7 +10,7 @@ import pytest
 
 from apimachinery.problem import Problem as Told
 from apimachinery.unstructured import at
-from defaulter.contract import Problem, undefaulted
+from defaulter.contract import Problem, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from kinds.started import with_identity
 from runtime.breaker import Breaker
@@ -44,7 +44,7 @@ def notes(verdict: AdmissionResponse) -> Any:
 async def test_empty_fields_are_filled() -> None:
     verdict = await ask(FakeDefaulter()).handle(request(VM))
     assert verdict == AdmissionResponse(object=filled(VM, "s"))
-    assert undefaulted(verdict.object or {}) == []
+    assert undefaulted_fields(verdict.object or {}) == []
 
 
 async def test_a_second_call_changes_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import decided
+from defaulter.contract import defaulted_fields
 from kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
@@ -143,8 +143,8 @@ def test_both_are_counted() -> None:
 
 
 def test_every_field_that_is_filled_is_one_that_is_watched() -> None:
-    fields = decided(DONE)
+    fields = defaulted_fields(DONE)
     assert fields["domain.devices.disks[data].disk.pciAddress"]
     assert fields["domain.machine.type"] == "pc-q35-7.2"
-    assert decided({"kind": "Pod"}) == {}
-    assert decided({"kind": "VirtualMachine", "spec": 3}) == {}
+    assert defaulted_fields({"kind": "Pod"}) == {}
+    assert defaulted_fields({"kind": "VirtualMachine", "spec": 3}) == {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from lxml import etree
 
-from defaulter.contract import HARDWARE, Damaged, enforce
+from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from local.engine.qemu.guest_image import GuestImage, command_line
 from local.engine.quantity import bytes_of
 from local.engine.reading import guest_memory
@@ -78,13 +78,15 @@ def domain_xml(vmi: Json, sources: Mapping[str, VolumeFile], host: DomainContext
 def with_recorded_hardware(vmi: Json, domain: str) -> str:
     """The domain with the hardware that was recorded when its VM was created, if it was: what KubeVirt's sidecar does
     before each define. Raises Malformed for a record that is damaged."""
-    record = (vmi["metadata"].get("annotations") or {}).get(HARDWARE)
+    record = (vmi["metadata"].get("annotations") or {}).get(HARDWARE_ANNOTATION)
     if record is None:
         return domain
     try:
-        return enforce(str(record), domain)
-    except Damaged as damaged:
-        raise InvalidDomain(f"annotation {HARDWARE}: {damaged}; it must stay as it was written, or go") from damaged
+        return restore_hardware(str(record), domain)
+    except InvalidHardwareRecord as error:
+        raise InvalidDomain(
+            f"annotation {HARDWARE_ANNOTATION}: {error}; it must stay as it was written, or go"
+        ) from error
 
 
 def domain_name(metadata: Json) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from defaulter.contract import HARDWARE
+from defaulter.contract import HARDWARE_ANNOTATION
 from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
 from local.engine.qemu.guest_image import GuestImage
 
@@ -55,8 +55,8 @@ def test_what_cannot_be_is_said(domain: dict[str, Any]) -> None:
 def test_a_damaged_record_is_refused_and_none_changes_nothing() -> None:
     asked, domain = vmi(), domain_xml(vmi(), {}, host())
     assert with_recorded_hardware(asked, domain) == domain
-    asked["metadata"]["annotations"] = {HARDWARE: '{"v":1}'}
-    with pytest.raises(InvalidDomain, match=f"annotation {HARDWARE}: .* damaged"):
+    asked["metadata"]["annotations"] = {HARDWARE_ANNOTATION: '{"v":1}'}
+    with pytest.raises(InvalidDomain, match=f"annotation {HARDWARE_ANNOTATION}: .* damaged"):
         with_recorded_hardware(asked, domain)
 
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from defaulter.paths import Path, text
+from apimachinery.problem import Problem
+from defaulter.json_paths import Path, format_path
 
 
-@dataclass(frozen=True)
-class Problem:
-    path: str
-    message: str
-
-
-class Fault(NamedTuple):
+class FieldError(NamedTuple):
     """A problem found inside a VM's spec, its path counted from there; `..` is the object that holds the spec."""
 
     path: Path
@@ -23,35 +17,35 @@ class Fault(NamedTuple):
 
     def below(self, spec: Path) -> Problem:
         path = (*spec[:-1], *self.path[1:]) if self.path[:1] == ("..",) else (*spec, *self.path)
-        return Problem(text(path), self.message)
+        return Problem(format_path(path), self.message)
 
 
-def refuse(spec: Path, faults: Iterable[Fault]) -> None:
+def raise_errors(spec: Path, faults: Iterable[FieldError]) -> None:
     """Raises what was found, if anything was."""
     problems = [fault.below(spec) for fault in faults]
     if problems:
-        raise Refused(problems)
+        raise InvalidDocument(problems)
 
 
-class Refused(Exception):
-    """The document is wrong, whoever is asked and however often."""
+class InvalidDocument(Exception):
+    """The document is invalid: the same document always fails with the same problems."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in problems))
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
 
 
-class Malformed(Refused):
+class MalformedBody(InvalidDocument):
     """The body is no document at all."""
 
 
-class Unable(Exception):
+class LibvirtUnavailable(Exception):
     """The document may be right, but this libvirt cannot decide it."""
 
 
-class Declined(Exception):
+class DomainRejected(Exception):
     """libvirt will not have this domain; the message is its own sentence."""
 
 
-class Broken(Unable):
+class LibvirtFailed(LibvirtUnavailable):
     """libvirt cannot work, and will not soon; nothing is said about the domain."""

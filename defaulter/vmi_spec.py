@@ -8,11 +8,11 @@ from typing import Any
 
 from defaulter.codecs import quantity
 from defaulter.fields import ARCHITECTURES
-from defaulter.paths import Json, get, parse
+from defaulter.json_paths import Json, get, parse_path
 
-ANONYMOUS = "00000000-0000-4000-8000-000000000001"
+PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
 """the UUID of a domain whose spec has none: each pass must define the same domain again"""
-MEMORY_BYTES = 1024**3
+DEFAULT_MEMORY_BYTES = 1024**3
 """where the spec has none: an instance type will bring it, and no address depends on it"""
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
@@ -36,11 +36,11 @@ def virtio_model(spec: Json) -> str:
 
 
 def memory_bytes(spec: Json) -> int:
-    return quantity(get(spec, ("domain", "memory", "guest"))) or MEMORY_BYTES
+    return quantity(get(spec, ("domain", "memory", "guest"))) or DEFAULT_MEMORY_BYTES
 
 
 def has_efi(spec: Json) -> bool:
-    return get(spec, parse("domain.firmware.bootloader.efi")) is not None
+    return get(spec, parse_path("domain.firmware.bootloader.efi")) is not None
 
 
 def video_type(spec: Json) -> str:

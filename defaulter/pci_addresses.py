@@ -23,7 +23,7 @@ _LARGE_MEMORY_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True)
-class Ports:
+class HotplugPorts:
     """How much room KubeVirt leaves for devices that come later."""
 
     placeholders: int
@@ -37,19 +37,19 @@ class Ports:
         return max(0, max(self.total - used, self.least) - self.placeholders)
 
 
-def ports(nics: int, memory_bytes: int, slots: int | None) -> Ports:
+def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPorts:
     """KubeVirt's third topology: slots counts the places for NICs where the VM's annotation freezes them."""
     if slots is None:
         slots = 4 if nics else 0
     total, least = (16, 6) if memory_bytes > _LARGE_MEMORY_BYTES else (8, 3)
-    return Ports(max(0, slots - nics), total, least)
+    return HotplugPorts(max(0, slots - nics), total, least)
 
 
-def lay_out(domain: Element, room: Ports | None, nic_model: str, define: Define) -> Element:
+def assign_pci_addresses(domain: Element, room: HotplugPorts | None, nic_model: str, define: Define) -> Element:
     """The domain as libvirt has it after all of KubeVirt's passes; without room, after a single one."""
     if room is None:
         return xml.read(define(xml.write(domain)))
-    extra = room.extra(used(domain))
+    extra = room.extra(count_used_ports(domain))
     devices = _devices(domain)
     originals = [deepcopy(nic) for nic in devices.iterfind("interface")]
     if room.placeholders:
@@ -70,7 +70,7 @@ def lay_out(domain: Element, room: Ports | None, nic_model: str, define: Define)
     return xml.read(define(xml.write(domain)))
 
 
-def used(domain: Element) -> int:
+def count_used_ports(domain: Element) -> int:
     """Devices that KubeVirt counts as taking a port, before libvirt has added any of its own."""
     devices = _devices(domain)
     return (
@@ -85,7 +85,7 @@ def used(domain: Element) -> int:
     )
 
 
-def place_on_root(domain: Element) -> bool:
+def place_on_root_complex(domain: Element) -> bool:
     """KubeVirt's placement on the root complex: slots in order, each device without an address the next; False where
     the bus is full."""
     slots = iter(slot for slot in range(2, 32) if slot not in (0x1B, 0x1F))

@@ -16,30 +16,30 @@ from pathlib import Path
 import pytest
 
 from defaulter import frames
-from defaulter.kubevirt import Cluster
-from defaulter.roots import Roots
-from defaulter.workers import Busy, Limits, Lost, Workers
+from defaulter.kubevirt_defaults import ClusterConfig
+from defaulter.root_directories import RootDirectories
+from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
 from tests.defaulter.builders import disk, nic, spec, vm
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.libvirt
 
 BODY = json.dumps(vm(spec(disk(), nic()))).encode()
-LIMITS = Limits(workers=2, deadline_seconds=90)
+LIMITS = WorkerLimits(workers=2, deadline_seconds=90)
 """a worker that is started anew on a busy machine takes seconds, and nobody who waits for it may be lost"""
 
-Start = Callable[..., AbstractAsyncContextManager[Workers]]
+Start = Callable[..., AbstractAsyncContextManager[WorkerPool]]
 
 
 @pytest.fixture
 def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
     @asynccontextmanager
     async def started(
-        limits: Limits = LIMITS, ready: bool = True, path: str = os.environ["PATH"], known: Path | None = warm
-    ) -> AsyncIterator[Workers]:
-        roots = Roots(None, *user, warm=known)
-        settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(Cluster())}
-        workers = Workers(limits, roots, settings, {"PATH": path})
+        limits: WorkerLimits = LIMITS, ready: bool = True, path: str = os.environ["PATH"], known: Path | None = warm
+    ) -> AsyncIterator[WorkerPool]:
+        roots = RootDirectories(None, *user, warm=known)
+        settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(ClusterConfig())}
+        workers = WorkerPool(limits, roots, settings, {"PATH": path})
         others = set(children())
         running = asyncio.create_task(workers.run())
         try:
@@ -68,7 +68,7 @@ def said(file: Path) -> bytes:
         return b""
 
 
-async def at(workers: Workers, count: int) -> None:
+async def at(workers: WorkerPool, count: int) -> None:
     """Returns when so many workers are ready."""
     await eventually(lambda: workers.counts.ready == count)
 
@@ -104,7 +104,7 @@ async def test_a_stopped_worker_costs_its_own_answer_and_is_replaced(start: Star
     async with start(replace(LIMITS, deadline_seconds=8)) as workers:
         os.kill(children()[0], signal.SIGSTOP)
         answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
-        assert sum(isinstance(answer, Lost) for answer in answers) == 1
+        assert sum(isinstance(answer, RequestFailed) for answer in answers) == 1
         await eventually(lambda: workers.counts.restarts == {"late": 1})
         await at(workers, 2)
 
@@ -114,16 +114,16 @@ async def test_all_workers_hung_is_a_clear_answer_in_time(start: Start) -> None:
         for pid in children():
             os.kill(pid, signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            with pytest.raises(Lost, match=r"no answer within 0.5 s"):
+            with pytest.raises(RequestFailed, match=r"no answer within 0.5 s"):
                 await workers.ask(frames.DOCUMENT, BODY)
 
 
 async def test_too_many_waiting_are_turned_away_at_once(start: Start) -> None:
     async with start(replace(LIMITS, waiting=10)) as workers:
         answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
-        turned_away = [answer for answer in answers if isinstance(answer, Busy)]
+        turned_away = [answer for answer in answers if isinstance(answer, QueueFull)]
         assert len(turned_away) == 40
-        assert all(isinstance(answer, tuple | Busy) for answer in answers)
+        assert all(isinstance(answer, tuple | QueueFull) for answer in answers)
 
 
 async def test_a_worker_is_replaced_when_it_is_old(start: Start) -> None:
@@ -257,7 +257,7 @@ async def test_an_emulator_that_never_answers_its_probe_is_a_clear_answer_in_tim
     async with start(limits, ready=False, path=f"{hung}:/usr/bin:/bin", known=None) as workers:
         for _ in range(3):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                with pytest.raises(Lost, match="no answer"):
+                with pytest.raises(RequestFailed, match="no answer"):
                     await workers.ask(frames.DOCUMENT, BODY)
         await eventually(lambda: "did not start" in workers.counts.restarts)
         assert workers.counts.ready == 0

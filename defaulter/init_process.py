@@ -13,7 +13,7 @@ from collections.abc import Callable
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def with_init(service: Callable[[], int], first: bool) -> int:
+def run_under_init(service: Callable[[], int], first: bool) -> int:
     """Runs the service and returns its exit code; below an init of our own where we are the first process."""
     if not first:
         return service()

@@ -14,12 +14,12 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SERVICE = """
 import os, signal, sys, time
-from defaulter.init import with_init
+from defaulter.init_process import run_under_init
 
 def service():
     {body}
 
-sys.exit(with_init(service, first=True))
+sys.exit(run_under_init(service, first=True))
 """
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from defaulter.contract import HARDWARE, Offer, Offers, node
-from defaulter.hook import read
-from defaulter.kubevirt import Cluster
-from defaulter.machines import resolved, scarce, stand_in, unoffered
-from defaulter.offer import Node
+from defaulter.contract import HARDWARE_ANNOTATION, MachineTypeIndex, MachineTypes, read_node
+from defaulter.hook import read_record
+from defaulter.kubevirt_defaults import ClusterConfig
+from defaulter.machine_types import Node, find_substitute, limited_message, resolve_alias, unavailable_message
 from defaulter.once import Once
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
@@ -19,8 +18,8 @@ from tests.defaulter.conftest import Libvirt
 OURS = "pc-q35-7.2"
 
 
-def offer(*everywhere: str, some: tuple[str, ...] = ()) -> Offer:
-    return Offer(frozenset(everywhere), frozenset((*everywhere, *some)))
+def offer(*everywhere: str, some: tuple[str, ...] = ()) -> MachineTypes:
+    return MachineTypes(frozenset(everywhere), frozenset((*everywhere, *some)))
 
 
 @pytest.mark.parametrize(
@@ -56,9 +55,9 @@ def offer(*everywhere: str, some: tuple[str, ...] = ()) -> Offer:
     ],
 )
 def test_an_alias_is_made_what_the_nodes_have(
-    alias: str, configured: dict[str, str], offered: Offer | None, real: str
+    alias: str, configured: dict[str, str], offered: MachineTypes | None, real: str
 ) -> None:
-    assert resolved(alias, OURS, configured, offered) == real
+    assert resolve_alias(alias, OURS, configured, offered) == real
 
 
 @pytest.mark.parametrize(
@@ -73,50 +72,50 @@ def test_an_alias_is_made_what_the_nodes_have(
     ],
 )
 def test_a_machine_that_only_the_nodes_have_is_asked_about_as_its_family(
-    machine: str, configured: dict[str, str], offered: Offer | None, asked: str | None
+    machine: str, configured: dict[str, str], offered: MachineTypes | None, asked: str | None
 ) -> None:
-    assert stand_in(machine, {"q35", "pc"}, configured, offered) == asked
+    assert find_substitute(machine, {"q35", "pc"}, configured, offered) == asked
 
 
 def test_sentences() -> None:
     nodes = offer("q35", "pc-q35-rhel9.4.0", some=("pc-q35-rhel9.6.0",))
-    assert unoffered("pc-q35-7.2", nodes) == (
+    assert unavailable_message("pc-q35-7.2", nodes) == (
         "no node of the cluster can run the machine type pc-q35-7.2; all of them have pc-q35-rhel9.4.0"
     )
-    assert unoffered("pc-q35-rhel9.6.0", nodes) is None
-    assert "not every node" in str(scarce("pc-q35-rhel9.6.0", nodes))
-    assert scarce("pc-q35-rhel9.4.0", nodes) is None
-    assert unoffered("pc-q35-7.2", None) is None
+    assert unavailable_message("pc-q35-rhel9.6.0", nodes) is None
+    assert "not every node" in str(limited_message("pc-q35-rhel9.6.0", nodes))
+    assert limited_message("pc-q35-rhel9.4.0", nodes) is None
+    assert unavailable_message("pc-q35-7.2", None) is None
 
 
 def kubelet(name: str, *machines: str, arch: str = "amd64") -> Node:
     labels = {f"machine-type.node.kubevirt.io/{machine}": "true" for machine in machines}
-    return node({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, **labels}}})
+    return read_node({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, **labels}}})
 
 
 def test_what_nodes_offer_follows_their_labels() -> None:
-    offers = Offers()
-    assert offers.now() is None
+    index = MachineTypeIndex()
+    assert index.current() is None
     old, new = kubelet("a", "q35", "pc-q35-9.0"), kubelet("a", "q35", "pc-q35-9.0", "pc-q35-9.2")
-    offers.changed(None, old)
-    offers.changed(None, kubelet("b", "q35", "pc-q35-9.2"))
-    offers.changed(None, kubelet("not-kubevirt-s"))
-    offers.changed(None, kubelet("c", "virt-9.2", arch="arm64"))
-    assert offers.now() == offer("q35", "virt-9.2", some=("pc-q35-9.0", "pc-q35-9.2"))
-    offers.changed(old, new)
-    assert offers.now() == offer("q35", "virt-9.2", "pc-q35-9.2", some=("pc-q35-9.0",))
-    offers.changed(new, None)
-    assert offers.now() == offer("q35", "virt-9.2", "pc-q35-9.2")
+    index.node_changed(None, old)
+    index.node_changed(None, kubelet("b", "q35", "pc-q35-9.2"))
+    index.node_changed(None, kubelet("not-kubevirt-s"))
+    index.node_changed(None, kubelet("c", "virt-9.2", arch="arm64"))
+    assert index.current() == offer("q35", "virt-9.2", some=("pc-q35-9.0", "pc-q35-9.2"))
+    index.node_changed(old, new)
+    assert index.current() == offer("q35", "virt-9.2", "pc-q35-9.2", some=("pc-q35-9.0",))
+    index.node_changed(new, None)
+    assert index.current() == offer("q35", "virt-9.2", "pc-q35-9.2")
 
 
 def test_a_label_that_says_false_offers_nothing() -> None:
     labels = {"machine-type.node.kubevirt.io/q35": "false", "kubernetes.io/arch": "amd64"}
-    assert node({"metadata": {"name": "a", "labels": labels}}).machines == frozenset()
+    assert read_node({"metadata": {"name": "a", "labels": labels}}).machines == frozenset()
 
 
 @pytest.fixture(scope="module")
 def strict(warm: Any, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(Cluster(record=True, unoffered="refuse"), "", user, warm) as once:
+    with Once(ClusterConfig(record=True, unoffered="refuse"), "", user, warm) as once:
         yield Libvirt(once)
 
 
@@ -147,7 +146,7 @@ def test_libvirt_s_addresses_on_the_nodes_machine(libvirt: Libvirt, strict: Libv
 @pytest.mark.libvirt
 def test_the_record_is_of_the_machine_that_the_vm_has(strict: Libvirt) -> None:
     answer = strict.default(of(None), offered=RHEL).object
-    record = read(answer["spec"]["template"]["metadata"]["annotations"][HARDWARE])
+    record = read_record(answer["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION])
     assert record["machine"] == "pc-q35-rhel9.4.0"
     grown = strict.default(of(None, disk("new"), disk(), nic()), oldObject=answer, offered=RHEL).object
     assert addresses(grown).items() > addresses(answer).items()

@@ -19,25 +19,25 @@ from typing import Any
 
 from defaulter import frames
 from defaulter.process import Answer, Start, Worker, started
-from defaulter.roots import Roots
+from defaulter.root_directories import RootDirectories
 
 log = logging.getLogger(__name__)
 
 
-class Busy(Exception):
+class QueueFull(Exception):
     """More requests wait than can be answered in time."""
 
 
-class Lost(Exception):
+class RequestFailed(Exception):
     """This request has no answer; the next one may."""
 
 
-class Unstarted(Exception):
+class WorkerStartFailed(Exception):
     """A worker did not come up; the sentence says why."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     workers: int = 2
     deadline_seconds: float = 2.0
     """from a request's arrival to its answer, waiting for a worker included; also the most that a worker may take"""
@@ -52,7 +52,7 @@ class Limits:
 
 
 @dataclass
-class Job:
+class QueuedRequest:
     """A request that waits. Those that are urgent come first, others in their order."""
 
     urgent: bool
@@ -63,12 +63,12 @@ class Job:
     done: asyncio.Future[Answer]
     tries: int = 0
 
-    def __lt__(self, other: Job) -> bool:
+    def __lt__(self, other: QueuedRequest) -> bool:
         return (not self.urgent, self.number) < (not other.urgent, other.number)
 
 
 @dataclass
-class Counts:
+class WorkerCounts:
     """What the service says about its workers."""
 
     restarts: dict[str, int] = field(default_factory=dict)
@@ -80,24 +80,24 @@ class Counts:
         self.restarts[reason] = self.restarts.get(reason, 0) + 1
 
 
-class Workers:
+class WorkerPool:
     """`run()` keeps them until it is cancelled; `ask()` ends in an answer, `Busy` or `Lost` within the deadline."""
 
     def __init__(
         self,
-        limits: Limits,
-        roots: Roots,
+        limits: WorkerLimits,
+        roots: RootDirectories,
         arguments: Mapping[str, Any],
         environment: dict[str, str],
         start: Start = started,
     ) -> None:
         self.limits = limits
-        self.counts = Counts()
+        self.counts = WorkerCounts()
         self._roots = roots
         self._arguments = arguments
         self._environment = environment
         self._start = start
-        self._jobs: asyncio.PriorityQueue[Job] = asyncio.PriorityQueue()
+        self._jobs: asyncio.PriorityQueue[QueuedRequest] = asyncio.PriorityQueue()
         self._numbers = count()
         self._usual_seconds = 0.0
         """that an answer takes its worker, of late"""
@@ -108,16 +108,16 @@ class Workers:
     async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> Answer:
         """An urgent request waits for a worker, but for no other request."""
         if self._jobs.qsize() >= self.limits.waiting and not urgent:
-            raise Busy
+            raise QueueFull
         loop = asyncio.get_running_loop()
         until = loop.time() + self.limits.deadline_seconds
-        job = Job(urgent, next(self._numbers), tag, body, until, loop.create_future())
+        job = QueuedRequest(urgent, next(self._numbers), tag, body, until, loop.create_future())
         self._jobs.put_nowait(job)
         try:
             async with asyncio.timeout_at(job.until):
                 return await job.done
         except TimeoutError:
-            raise Lost(f"libvirt gave no answer within {self.limits.deadline_seconds:g} s") from None
+            raise RequestFailed(f"libvirt gave no answer within {self.limits.deadline_seconds:g} s") from None
         finally:
             job.done.cancel()
 
@@ -142,7 +142,7 @@ class Workers:
                 self.counts.restart(reason)
                 log.log(logging.INFO if reason == "old" else logging.WARNING, "worker %d is replaced: %s", slot, reason)
                 pause = shortest
-            except Unstarted as error:
+            except WorkerStartFailed as error:
                 self.counts.restart("did not start")
                 self.counts.trouble = str(error)
                 log.warning("worker %d did not start: %s", slot, error)
@@ -156,7 +156,7 @@ class Workers:
             root = await asyncio.to_thread(self._roots.make, slot)
             worker = await self._start(root, self._environment)
         except OSError as error:  # no process, memory, file or room for it, just now
-            raise Unstarted(str(error)) from error
+            raise WorkerStartFailed(str(error)) from error
         try:
             await self._begin(worker, root)
             if not first.is_set():
@@ -179,11 +179,11 @@ class Workers:
                 await worker.tell(frames.SETTINGS, self._settings(root))
                 status, content = await worker.ask(frames.PROBE, b"")
         except TimeoutError:
-            raise Unstarted(f"its libvirt gave no answer within {self.limits.start_seconds:g} s") from None
+            raise WorkerStartFailed(f"its libvirt gave no answer within {self.limits.start_seconds:g} s") from None
         except (OSError, EOFError) as error:
-            raise Unstarted("it ended before its first answer") from error
+            raise WorkerStartFailed("it ended before its first answer") from error
         if status != 200:
-            raise Unstarted(_sentence(content))
+            raise WorkerStartFailed(_sentence(content))
 
     def _learn(self, slot: int) -> None:
         try:
@@ -208,7 +208,7 @@ class Workers:
         finally:
             ended.cancel()
 
-    async def _next(self, ended: asyncio.Task[None]) -> Job | None:
+    async def _next(self, ended: asyncio.Task[None]) -> QueuedRequest | None:
         """The next request that someone still waits for; None when the worker is gone before there is one."""
         while True:
             taken = asyncio.create_task(self._jobs.get())
@@ -222,13 +222,13 @@ class Workers:
             if self._in_time(taken.result()):
                 return taken.result()
 
-    def _in_time(self, job: Job) -> bool:
+    def _in_time(self, job: QueuedRequest) -> bool:
         """Whether somebody waits for it and still would at its end: when there are more requests than can be answered
         in time, an answer that comes too late takes the place of one that would not."""
         left = job.until - asyncio.get_running_loop().time()
         return not job.done.done() and left > min(2 * self._usual_seconds, self.limits.deadline_seconds / 2)
 
-    async def _give(self, worker: Worker, job: Job) -> str | None:
+    async def _give(self, worker: Worker, job: QueuedRequest) -> str | None:
         """Gives a request to a worker; a reason to replace the worker, or None."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -245,7 +245,7 @@ class Workers:
             job.done.set_result(answer)
         return None
 
-    def _return(self, job: Job) -> None:
+    def _return(self, job: QueuedRequest) -> None:
         """A worker that died may not have begun with this request: another gets it, once."""
         job.tries += 1
         if job.done.done():
@@ -254,7 +254,7 @@ class Workers:
             job.number = next(self._numbers)  # behind the others: the next worker may be about to die of the same
             self._jobs.put_nowait(job)
         else:
-            job.done.set_exception(Lost("the worker that had this request ended"))
+            job.done.set_exception(RequestFailed("the worker that had this request ended"))
 
     def _settings(self, root: Path) -> bytes:
         return json.dumps({**self._arguments, "root": str(root), "parent": os.getpid()}).encode()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from defaulter.contract import overreach, undefaulted
+from defaulter.contract import forbidden_changes, undefaulted_fields
 from tests.defaulter.builders import addresses, disk, inner, nic, pool, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 
@@ -24,8 +24,8 @@ def test_addresses_are_those_of_kubevirt_s_passes_not_of_a_first_define(libvirt:
 def test_everything_open_is_filled_and_twice_is_once(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), {"name": "cd", "cdrom": {}}, nic(), nic("second")))
     once = libvirt.default(document).object
-    assert undefaulted(once) == []
-    assert overreach(document, once) == []
+    assert undefaulted_fields(once) == []
+    assert forbidden_changes(document, once) == []
     assert libvirt.default(once).object == once
 
 
@@ -283,7 +283,7 @@ def test_a_cpu_feature_that_libvirt_does_not_know_is_warned_about(libvirt: Libvi
     place = "spec.template.spec.domain.cpu.features"
     assert [path for path, _, _ in found] == [f"{place}[1]", f"{place}[3]"]
     assert found[0][2].endswith("knows no CPU feature 'sse4_1'")
-    assert overreach(document, answer.object) == []
+    assert forbidden_changes(document, answer.object) == []
     assert libvirt.default(answer.object, oldObject=answer.object).warnings == [], "once is enough"
 
 
@@ -305,7 +305,7 @@ def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
 
 def test_the_nic_and_disks_that_kubevirt_would_add_are_within_bounds(libvirt: Libvirt) -> None:
     document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
-    assert overreach(document, libvirt.default(document).object) == []
+    assert forbidden_changes(document, libvirt.default(document).object) == []
 
 
 def test_what_was_not_yet_written_down_when_a_vm_was_stored_makes_no_restart_now(libvirt: Libvirt) -> None:

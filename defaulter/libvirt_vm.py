@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from defaulter import identity, xml
-from defaulter.codecs import UNWRITABLE
-from defaulter.facts import ANONYMOUS
-from defaulter.paths import Json, Path, get, objects
-from defaulter.problems import Declined, Fault
+from defaulter.codecs import INVALID_XML_CHARACTERS
+from defaulter.errors import DomainRejected, FieldError
+from defaulter.json_paths import Json, Path, get, objects
+from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.xml import Element
 
 API_VERSION = "kubevirt.io/v1alpha1"
@@ -27,14 +27,14 @@ _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ElementSchema:
     """One element: its name in XML, its attributes and text as keys of a JSON object, and the elements below it."""
 
     element: str
     attributes: tuple[str, ...] = ()
     text: str | None = None
     """the key of the text; a shape with nothing but text is a plain value in JSON"""
-    below: Mapping[str, Shape] = field(default_factory=dict)
+    below: Mapping[str, ElementSchema] = field(default_factory=dict)
     many: bool = False
     numeric: bool = False
     hosts: bool = False
@@ -45,140 +45,142 @@ class Shape:
         return self.text is not None and not self.attributes and not self.below
 
 
-def _plain(element: str, **kind: Any) -> Shape:
-    return Shape(element, text="value", **kind)
+def _plain(element: str, **kind: Any) -> ElementSchema:
+    return ElementSchema(element, text="value", **kind)
 
 
-ADDRESS = Shape(
+ADDRESS = ElementSchema(
     "address",
     ("type", "domain", "bus", "slot", "function", "multifunction", "controller", "target", "unit", "port"),
 )
-ALIAS = Shape("alias", ("name",))
-BOOT = Shape("boot", ("order",))
+ALIAS = ElementSchema("alias", ("name",))
+BOOT = ElementSchema("boot", ("order",))
 DEVICE = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
 SIZE = ("unit",)
-HOST_SOURCE = Shape("source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), hosts=True)
+HOST_SOURCE = ElementSchema(
+    "source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), hosts=True
+)
 
-_DEVICES: dict[str, Shape] = {
+_DEVICES: dict[str, ElementSchema] = {
     "emulator": _plain("emulator", hosts=True),
-    "disks": Shape(
+    "disks": ElementSchema(
         "disk",
         ("type", "device", "model"),
         many=True,
         below={
             **DEVICE,
-            "driver": Shape("driver", ("name", "type", "cache", "io"), hosts=True),
+            "driver": ElementSchema("driver", ("name", "type", "cache", "io"), hosts=True),
             "source": HOST_SOURCE,
-            "target": Shape("target", ("dev", "bus", "tray")),
+            "target": ElementSchema("target", ("dev", "bus", "tray")),
             "serial": _plain("serial"),
-            "readonly": Shape("readonly"),
-            "shareable": Shape("shareable"),
+            "readonly": ElementSchema("readonly"),
+            "shareable": ElementSchema("shareable"),
         },
     ),
-    "controllers": Shape(
+    "controllers": ElementSchema(
         "controller",
         ("type", "index", "model"),
         many=True,
         below={
             **DEVICE,
-            "model": Shape("model", ("name",)),
-            "target": Shape("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
+            "model": ElementSchema("model", ("name",)),
+            "target": ElementSchema("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
         },
     ),
-    "interfaces": Shape(
+    "interfaces": ElementSchema(
         "interface",
         ("type",),
         many=True,
         below={
             **DEVICE,
-            "mac": Shape("mac", ("address",)),
+            "mac": ElementSchema("mac", ("address",)),
             "source": HOST_SOURCE,
-            "model": Shape("model", ("type",)),
-            "link": Shape("link", ("state",)),
+            "model": ElementSchema("model", ("type",)),
+            "link": ElementSchema("link", ("state",)),
         },
     ),
-    "serials": Shape(
+    "serials": ElementSchema(
         "serial",
         ("type",),
         many=True,
-        below={**DEVICE, "source": HOST_SOURCE, "target": Shape("target", ("type", "port"))},
+        below={**DEVICE, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "port"))},
     ),
-    "consoles": Shape(
+    "consoles": ElementSchema(
         "console",
         ("type",),
         many=True,
-        below={"alias": ALIAS, "source": HOST_SOURCE, "target": Shape("target", ("type", "port"))},
+        below={"alias": ALIAS, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "port"))},
     ),
-    "channels": Shape(
+    "channels": ElementSchema(
         "channel",
         ("type",),
         many=True,
-        below={**DEVICE, "source": HOST_SOURCE, "target": Shape("target", ("type", "name"))},
+        below={**DEVICE, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "name"))},
     ),
-    "inputs": Shape("input", ("type", "bus", "model"), many=True, below=DEVICE),
-    "graphics": Shape("graphics", ("type", "autoport", "port", "listen"), many=True, hosts=True),
-    "sounds": Shape("sound", ("model",), many=True, below=DEVICE),
-    "videos": Shape(
-        "video", many=True, below={**DEVICE, "model": Shape("model", ("type", "vram", "heads", "primary"))}
+    "inputs": ElementSchema("input", ("type", "bus", "model"), many=True, below=DEVICE),
+    "graphics": ElementSchema("graphics", ("type", "autoport", "port", "listen"), many=True, hosts=True),
+    "sounds": ElementSchema("sound", ("model",), many=True, below=DEVICE),
+    "videos": ElementSchema(
+        "video", many=True, below={**DEVICE, "model": ElementSchema("model", ("type", "vram", "heads", "primary"))}
     ),
-    "watchdogs": Shape("watchdog", ("model", "action"), many=True, below=DEVICE),
-    "rngs": Shape(
+    "watchdogs": ElementSchema("watchdog", ("model", "action"), many=True, below=DEVICE),
+    "rngs": ElementSchema(
         "rng",
         ("model",),
         many=True,
-        below={**DEVICE, "backend": Shape("backend", ("model",), text="source", hosts=True)},
+        below={**DEVICE, "backend": ElementSchema("backend", ("model",), text="source", hosts=True)},
     ),
-    "panics": Shape("panic", ("model",), many=True, below=DEVICE),
-    "memballoon": Shape("memballoon", ("model",), below=DEVICE),
+    "panics": ElementSchema("panic", ("model",), many=True, below=DEVICE),
+    "memballoon": ElementSchema("memballoon", ("model",), below=DEVICE),
 }
 
-DOMAIN = Shape(
+DOMAIN = ElementSchema(
     "domain",
     below={
         "uuid": _plain("uuid"),
-        "memory": Shape("memory", SIZE, "value", numeric=True),
-        "currentMemory": Shape("currentMemory", SIZE, "value", numeric=True),
-        "vcpu": Shape("vcpu", ("placement", "current"), "value", numeric=True),
-        "os": Shape(
+        "memory": ElementSchema("memory", SIZE, "value", numeric=True),
+        "currentMemory": ElementSchema("currentMemory", SIZE, "value", numeric=True),
+        "vcpu": ElementSchema("vcpu", ("placement", "current"), "value", numeric=True),
+        "os": ElementSchema(
             "os",
             below={
-                "type": Shape("type", ("arch", "machine"), "os"),
-                "bootOrder": Shape("boot", ("dev",), many=True),
+                "type": ElementSchema("type", ("arch", "machine"), "os"),
+                "bootOrder": ElementSchema("boot", ("dev",), many=True),
                 "kernel": _plain("kernel", hosts=True),
                 "initrd": _plain("initrd", hosts=True),
                 "cmdline": _plain("cmdline"),
             },
         ),
-        "features": Shape("features", below={name: Shape(name) for name in ("acpi", "apic", "pae")}),
-        "cpu": Shape(
+        "features": ElementSchema("features", below={name: ElementSchema(name) for name in ("acpi", "apic", "pae")}),
+        "cpu": ElementSchema(
             "cpu",
             ("mode", "match", "check"),
             below={
-                "model": Shape("model", ("fallback",), "name"),
-                "topology": Shape("topology", ("sockets", "dies", "cores", "threads")),
-                "features": Shape("feature", ("name", "policy"), many=True),
+                "model": ElementSchema("model", ("fallback",), "name"),
+                "topology": ElementSchema("topology", ("sockets", "dies", "cores", "threads")),
+                "features": ElementSchema("feature", ("name", "policy"), many=True),
             },
         ),
-        "clock": Shape("clock", ("offset",)),
+        "clock": ElementSchema("clock", ("offset",)),
         "onPoweroff": _plain("on_poweroff"),
         "onReboot": _plain("on_reboot"),
         "onCrash": _plain("on_crash"),
-        "devices": Shape("devices", below=_DEVICES),
+        "devices": ElementSchema("devices", below=_DEVICES),
     },
 )
 
 
-def is_ours(document: Json) -> bool:
+def is_libvirt_vm(document: Json) -> bool:
     return document.get("apiVersion") == API_VERSION and document.get("kind") == "VM"
 
 
-def faults(given: Any, shape: Shape = DOMAIN, path: Path = ()) -> Iterator[Fault]:
+def validate(given: Any, shape: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
     """What in the JSON has no place in the table's shape, or cannot be written in XML."""
     if shape.plain and not isinstance(given, dict):
         yield from _text_faults(given, path)
         return
     if not isinstance(given, dict):
-        yield Fault(path, "must be an object")
+        yield FieldError(path, "must be an object")
         return
     for key in (*shape.attributes, *([shape.text] if shape.text else ())):
         if given.get(key) is not None:
@@ -188,17 +190,17 @@ def faults(given: Any, shape: Shape = DOMAIN, path: Path = ()) -> Iterator[Fault
         if value is None or (key in shape.attributes and not isinstance(value, dict)):
             continue
         if inner.many and not isinstance(value, list):
-            yield Fault((*path, key), "must be a list")
+            yield FieldError((*path, key), "must be a list")
             continue
         for index, item in enumerate(value) if inner.many else ((None, value),):
-            yield from faults(item, inner, (*path, key) if index is None else (*path, key, index))
+            yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
 
 
-def _text_faults(value: Any, path: Path) -> Iterator[Fault]:
+def _text_faults(value: Any, path: Path) -> Iterator[FieldError]:
     if isinstance(value, dict | list) or value is None:
-        yield Fault(path, "must be a string or a number")
-    elif isinstance(value, str) and UNWRITABLE.search(value):
-        yield Fault(path, "must be a string without control characters")
+        yield FieldError(path, "must be a string or a number")
+    elif isinstance(value, str) and INVALID_XML_CHARACTERS.search(value):
+        yield FieldError(path, "must be a string without control characters")
 
 
 def build(given: Json, name: str = "") -> Element:
@@ -207,7 +209,7 @@ def build(given: Json, name: str = "") -> Element:
     xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else _NAME)
     _write(root, given, DOMAIN)
     if root.find("uuid") is None:
-        xml.add(root, "uuid", ANONYMOUS)
+        xml.add(root, "uuid", PLACEHOLDER_UUID)
     for key, shape in _DEVICES.items():
         for index, element in enumerate(root.findall(f"devices/{shape.element}") if shape.many else ()):
             if "alias" in shape.below and element.find("alias") is None:
@@ -219,7 +221,7 @@ def _alias(key: str, index: int) -> str:
     return f"ua-given-{key}-{index}"
 
 
-def _write(element: Element, given: Any, shape: Shape) -> None:
+def _write(element: Element, given: Any, shape: ElementSchema) -> None:
     if not isinstance(given, dict):
         element.text = _text(given)
         return
@@ -247,7 +249,7 @@ def merge(given: Json, domain: Element) -> Json:
     return merged
 
 
-def _merged(given: Any, element: Element, shape: Shape) -> Any:
+def _merged(given: Any, element: Element, shape: ElementSchema) -> Any:
     if shape.plain and not isinstance(given, dict):
         return _value(element.text, shape) if given is None else given
     result = dict(given or {})
@@ -271,7 +273,7 @@ def _merged(given: Any, element: Element, shape: Shape) -> Any:
     return {key: value for key, value in result.items() if value is not None or key in (given or {})}
 
 
-def _items(key: str, given: list[Any], found: list[Element], shape: Shape) -> Iterator[Any]:
+def _items(key: str, given: list[Any], found: list[Element], shape: ElementSchema) -> Iterator[Any]:
     """Each given device with its own element, then those that libvirt added."""
     named = {alias.get("name"): element for element in found for alias in element.iterfind("alias")}
     taken = []
@@ -287,19 +289,19 @@ def _items(key: str, given: list[Any], found: list[Element], shape: Shape) -> It
             yield _merged(None, element, shape)
 
 
-def _value(text: str | None, shape: Shape) -> Any:
+def _value(text: str | None, shape: ElementSchema) -> Any:
     return int(text) if shape.numeric and text and text.isdigit() else text
 
 
-def identify(given: Json, seed: str, namespace: str, name: str) -> Json:
+def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
     """The UUID and MAC addresses that follow from who the VM is."""
     domain = dict(given)
-    domain.setdefault("uuid", identity.firmware(seed, namespace, name, "uuid"))
+    domain.setdefault("uuid", identity.firmware_id(seed, namespace, name, "uuid"))
     interfaces = get(given, ("devices", "interfaces"))
     if interfaces:
         taken = frozenset(str(get(nic, ("mac", "address"))).lower() for _, nic in objects(interfaces))
         named = [
-            _with_mac(nic, identity.mac(seed, namespace, name, f"interfaces[{i}]", taken))
+            _with_mac(nic, identity.mac_address(seed, namespace, name, f"interfaces[{i}]", taken))
             for i, nic in enumerate(interfaces)
         ]
         domain["devices"] = {**domain["devices"], "interfaces": named}
@@ -310,7 +312,7 @@ def _with_mac(nic: Json, address: str) -> Json:
     return nic if get(nic, ("mac", "address")) else {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
 
 
-def refused(error: Declined, given: Json) -> Fault:
+def locate_error(error: DomainRejected, given: Json) -> FieldError:
     """libvirt's sentence at the field that it is about, as far as it says."""
     sentence = str(error)
     places: tuple[tuple[str, Path], ...] = (
@@ -324,4 +326,4 @@ def refused(error: Declined, given: Json) -> Fault:
         ("disk", ("devices", "disks")),
     )
     path = next((path for word, path in places if word in sentence and get(given, path[:1]) is not None), ())
-    return Fault(path, sentence)
+    return FieldError(path, sentence)

@@ -13,29 +13,44 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
-from defaulter import checks, domain, facts, hook, identity, layout, machines, v1alpha1, walker, xml
-from defaulter.blame import blame
-from defaulter.codecs import one_spelling
+from apimachinery.problem import Problem
+from defaulter import domain, hook, identity, libvirt_vm, pci_addresses, validation, vmi_spec, walker, xml
+from defaulter.codecs import normalize_address
+from defaulter.error_paths import find_error_path
+from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable, raise_errors
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES
-from defaulter.keep import keep
-from defaulter.kubevirt import Cluster, decide, emulated, has_root_ports, holds_addresses, started
-from defaulter.machines import canonical
-from defaulter.missing import anonymous, undecided
-from defaulter.offer import Offer
-from defaulter.paths import Draft, Json, Path, empty, get, objects, parse
-from defaulter.paths import text as shown
-from defaulter.places import NIC_SLOTS, Where, locate, on_root_complex, opted_out
-from defaulter.problems import Declined, Fault, Problem, Refused, Unable, refuse
-from defaulter.shapes import Decided, Shapes, key
+from defaulter.json_paths import DocumentEditor, Json, Path, get, is_unset, objects, parse_path
+from defaulter.json_paths import format_path as shown
+from defaulter.kubevirt_defaults import (
+    ClusterConfig,
+    has_root_ports,
+    holds_addresses,
+    is_emulated,
+    set_kubevirt_defaults,
+    with_input_device,
+)
+from defaulter.libvirt_cache import LibvirtCache, LibvirtChoices, cache_key
+from defaulter.machine_types import (
+    ALIASES,
+    MachineTypes,
+    find_substitute,
+    is_canonical,
+    limited_message,
+    resolve_alias,
+    unavailable_message,
+)
+from defaulter.stored_values import fill_stored_values
+from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac
+from defaulter.vm_paths import NIC_SLOTS, VMLocation, locate, on_root_complex, opted_out
 from defaulter.xml import Element
 
-MOST_SENTENCES = 8
+MAX_LIBVIRT_ERRORS = 8
 """libvirt stops at the first thing it dislikes; asked again without it, it names the next"""
 
-_MACHINE = parse("domain.machine.type")
+_MACHINE = parse_path("domain.machine.type")
 
 
-class Host(Protocol):
+class Hypervisor(Protocol):
     """The libvirt that is asked."""
 
     def scratch(self) -> AbstractContextManager[Callable[[str], str]]: ...
@@ -52,242 +67,255 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True)
-class Wish:
+class VMRequest:
     """One document to complete, with what is known about it beside itself."""
 
     document: Json
     old: Json | None = None
     namespace: str | None = None
     seed: str = ""
-    offer: Offer | None = None
+    offer: MachineTypes | None = None
     """what the nodes can run, where somebody who knows has said so"""
     unique: bool = False
     """the seed is of this one document, so that identity can follow from it without a name"""
 
 
 @dataclass(frozen=True)
-class Completed:
+class DefaultedVM:
     document: Json
     warnings: list[str] = field(default_factory=list)
     domain: Element | None = None
     """libvirt's domain after the last pass; None where libvirt was not asked"""
 
 
-def complete(wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None = None) -> Completed:
+def set_defaults(
+    wish: VMRequest, cluster: ClusterConfig, host: Hypervisor, shapes: LibvirtCache | None = None
+) -> DefaultedVM:
     """Raises `Refused` with every problem of the document, `Unable` where this libvirt cannot decide it.
 
     With shapes, libvirt is not asked about one that it has decided before.
     """
-    if v1alpha1.is_ours(wish.document):
+    if libvirt_vm.is_libvirt_vm(wish.document):
         return _libvirt_shaped(wish, host)
     where = locate(wish.document, wish.namespace)
     if where is None:
         kind = wish.document.get("kind")
-        raise Refused([Problem("kind", "is required" if kind is None else f"{kind!r} has no virtual machine in it")])
+        raise InvalidDocument(
+            [Problem("kind", "is required" if kind is None else f"{kind!r} has no virtual machine in it")]
+        )
     if opted_out(wish.document):
-        return Completed(wish.document)
-    refuse(where.spec, checks.shape(get(wish.document, where.spec)))
+        return DefaultedVM(wish.document)
+    raise_errors(where.spec, validation.validate_types(get(wish.document, where.spec)))
     draft = prepare(wish, where, cluster)
     if wish.old is not None and _settled(draft, where, wish.old, cluster):
-        return Completed(draft.document, list(_warnings(wish, draft, where)))
+        return DefaultedVM(draft.document, list(_warnings(wish, draft, where)))
     final = _decide_rest(draft, where, wish, cluster, host, shapes)
     warnings = [*_warnings(wish, draft, where), *_unknown_features(draft.get(where.spec), where, host)]
-    return Completed(draft.document, warnings, final)
+    return DefaultedVM(draft.document, warnings, final)
 
 
-def _libvirt_shaped(wish: Wish, host: Host) -> Completed:
-    given = get(wish.document, v1alpha1.SPEC)
-    refuse(v1alpha1.SPEC, v1alpha1.faults(given))
+def _libvirt_shaped(wish: VMRequest, host: Hypervisor) -> DefaultedVM:
+    given = get(wish.document, libvirt_vm.SPEC)
+    raise_errors(libvirt_vm.SPEC, libvirt_vm.validate(given))
     name = str(get(wish.document, ("metadata", "name")) or "")
     namespace = str(get(wish.document, ("metadata", "namespace")) or wish.namespace or "default")
     if name or wish.unique:
-        given = v1alpha1.identify(given, wish.seed, namespace, name)
+        given = libvirt_vm.add_identity(given, wish.seed, namespace, name)
     try:
         with host.scratch() as define:
-            final = xml.read(define(xml.write(v1alpha1.build(given, name))))
-    except Declined as error:
-        raise Refused([v1alpha1.refused(error, given).below(v1alpha1.SPEC)]) from error
-    draft = Draft(wish.document)
-    draft.replace(v1alpha1.SPEC, v1alpha1.merge(given, final))
-    return Completed(draft.document, [], final)
+            final = xml.read(define(xml.write(libvirt_vm.build(given, name))))
+    except DomainRejected as error:
+        raise InvalidDocument([libvirt_vm.locate_error(error, given).below(libvirt_vm.SPEC)]) from error
+    draft = DocumentEditor(wish.document)
+    draft.replace(libvirt_vm.SPEC, libvirt_vm.merge(given, final))
+    return DefaultedVM(draft.document, [], final)
 
 
-def prepare(wish: Wish, where: Where, cluster: Cluster) -> Draft:
+def prepare(wish: VMRequest, where: VMLocation, cluster: ClusterConfig) -> DocumentEditor:
     """All that is decided without libvirt."""
-    draft = Draft(wish.document)
+    draft = DocumentEditor(wish.document)
     if wish.old is not None:
-        keep(draft, where, wish.old, cluster)
-        if canonical(str(get(wish.old, (*where.spec, *_MACHINE)) or "")):
+        fill_stored_values(draft, where, wish.old, cluster)
+        if is_canonical(str(get(wish.old, (*where.spec, *_MACHINE)) or "")):
             # It was decided when this was not yet written down: now it would only say that a VM must be restarted.
             cluster = replace(cluster, video="leave")
-    decide(draft, where, cluster)
+    set_kubevirt_defaults(draft, where, cluster)
     _identify(draft, where, wish, cluster)
     return draft
 
 
 def _decide_rest(
-    draft: Draft, where: Where, wish: Wish, cluster: Cluster, host: Host, shapes: Shapes | None
+    draft: DocumentEditor,
+    where: VMLocation,
+    wish: VMRequest,
+    cluster: ClusterConfig,
+    host: Hypervisor,
+    shapes: LibvirtCache | None,
 ) -> Element | None:
     """What libvirt decides; its domain, where it had to be asked."""
     spec, record = draft.get(where.spec), draft.get(where.record)
     known = _emulator(spec, host)
-    faults = [*checks.contents(spec, host.cpu_models(_arch(spec))), *_damage(record, where)]
+    faults = [*validation.validate_values(spec, host.cpu_models(_arch(spec))), *_damage(record, where)]
     if cluster.unoffered == "refuse":
         faults += _unoffered(spec, where, wish)
     if faults:
-        refuse(where.spec, [*faults, *_further(spec, where, faults, host)])
-    open_paths = set(undecided(draft.document, where, cluster.macs))
+        raise_errors(where.spec, [*faults, *_further(spec, where, faults, host)])
+    open_paths = set(fields_left_to_libvirt(draft.document, where, cluster.macs))
     asked = _known_machine(spec, cluster, known, wish.offer)
     real = _real_machine(spec, cluster, known, wish.offer)
-    shape = key(spec, where, open_paths, (record, real, get(asked, _MACHINE))) if shapes is not None else None
+    shape = cache_key(spec, where, open_paths, (record, real, get(asked, _MACHINE))) if shapes is not None else None
     decided = shapes.get(shape) if shapes is not None else None
     final = None
     if decided is None:
         final = _laid_out(spec, where, asked, host, record)
-        facts.rename_machine(final, real)
+        vmi_spec.rename_machine(final, real)
         choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
-        decided = Decided(choices, _recorded(record, final, host) if cluster.record else record)
+        decided = LibvirtChoices(choices, _recorded(record, final, host) if cluster.record else record)
         if shapes is not None:
             shapes.put(shape, decided)
     _write_down(draft, where, decided)
     return final
 
 
-def _unoffered(spec: Json, where: Where, wish: Wish) -> Iterator[Fault]:
+def _unoffered(spec: Json, where: VMLocation, wish: VMRequest) -> Iterator[FieldError]:
     """A machine type that nobody has, unless the VM was stored with it: it must stay possible to edit it."""
     machine = get(spec, _MACHINE)
-    if isinstance(machine, str) and canonical(machine) and get(wish.old, (*where.spec, *_MACHINE)) != machine:
-        sentence = machines.unoffered(machine, wish.offer)
+    if isinstance(machine, str) and is_canonical(machine) and get(wish.old, (*where.spec, *_MACHINE)) != machine:
+        sentence = unavailable_message(machine, wish.offer)
         if sentence is not None:
-            yield Fault(_MACHINE, sentence)
+            yield FieldError(_MACHINE, sentence)
 
 
-def _damage(record: Any, where: Where) -> Iterator[Fault]:
+def _damage(record: Any, where: VMLocation) -> Iterator[FieldError]:
     if record is not None:
         try:
-            hook.read(str(record))
-        except hook.Damaged as error:
-            yield Fault(("..", "metadata", "annotations", hook.ANNOTATION), str(error))
+            hook.read_record(str(record))
+        except hook.InvalidHardwareRecord as error:
+            yield FieldError(("..", "metadata", "annotations", hook.HARDWARE_ANNOTATION), str(error))
 
 
-def _recorded(record: str | None, final: Element, host: Host) -> str:
+def _recorded(record: str | None, final: Element, host: Hypervisor) -> str:
     """The record of the domain; the one that stands, byte for byte, as long as it still describes it."""
-    fresh = hook.seal(final, host.version(), host.qemu())
+    fresh = hook.build_record(final, host.version(), host.qemu())
     return record if record is not None and hook.same_hardware(record, fresh) else fresh
 
 
-def _settled(draft: Draft, where: Where, old: Json, cluster: Cluster) -> bool:
+def _settled(draft: DocumentEditor, where: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
     """Whether the stored document has the same hardware, so that libvirt has judged it before."""
     parts = ("domain", "volumes", "networks", "architecture")
     if cluster.record and draft.get(where.record) is None:
         return False
     places = [where.record, *((*where.spec, part) for part in parts)]
     same = all(get(old, place) == draft.get(place) for place in places)
-    return same and not any(undecided(draft.document, where, cluster.macs))
+    return same and not any(fields_left_to_libvirt(draft.document, where, cluster.macs))
 
 
-def _identify(draft: Draft, where: Where, wish: Wish, cluster: Cluster) -> None:
+def _identify(draft: DocumentEditor, where: VMLocation, wish: VMRequest, cluster: ClusterConfig) -> None:
     """Who the VM is. Without a name, as under generateName, nothing can follow from it: chance decides."""
     known, seed = bool(where.name) or wish.unique, wish.seed
     if not where.shared:
         for part in ("uuid", "serial"):
-            value = identity.firmware(seed, where.namespace, where.name, part) if known else str(uuid4())
+            value = identity.firmware_id(seed, where.namespace, where.name, part) if known else str(uuid4())
             draft.fill((*where.spec, "domain", "firmware", part), value)
     if cluster.macs == "deterministic" and known:
-        interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse(INTERFACES.spec))))]
-        taken = {one_spelling(nic.get("macAddress")) for nic in interfaces}
-        for path in list(anonymous(draft.document, where, cluster.macs)):
+        interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse_path(INTERFACES.spec))))]
+        taken = {normalize_address(nic.get("macAddress")) for nic in interfaces}
+        for path in list(interfaces_without_mac(draft.document, where, cluster.macs)):
             device = str(draft.get((*path[:-1], "name")))
-            value = identity.mac(seed, where.namespace, where.name, device, frozenset(taken))
+            value = identity.mac_address(seed, where.namespace, where.name, device, frozenset(taken))
             taken.add(value)
             draft.fill(path, value)
 
 
 def _arch(spec: Json) -> str:
-    return ARCHITECTURES[facts.architecture(spec)]
+    return ARCHITECTURES[vmi_spec.architecture(spec)]
 
 
-def _emulator(spec: Json, host: Host) -> dict[str, str | None]:
+def _emulator(spec: Json, host: Hypervisor) -> dict[str, str | None]:
     """The machine types of the emulator that the spec needs."""
     machines = host.machines().get(_arch(spec))
     if machines is None:
-        raise Unable(f"there is no emulator for {facts.architecture(spec)} here")
+        raise LibvirtUnavailable(f"there is no emulator for {vmi_spec.architecture(spec)} here")
     return machines
 
 
-def _laid_out(spec: Json, where: Where, asked: Json, host: Host, record: str | None) -> Element:
+def _laid_out(spec: Json, where: VMLocation, asked: Json, host: Hypervisor, record: str | None) -> Element:
     """libvirt's domain after KubeVirt's passes, or every reason why there is none."""
     try:
         return _ask(asked, where, host, record)
-    except Declined as error:
-        first = Fault(blame(str(error), spec), str(error))
-        raise Refused([fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]) from error
+    except DomainRejected as error:
+        first = FieldError(find_error_path(str(error), spec), str(error))
+        raise InvalidDocument(
+            [fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]
+        ) from error
 
 
-def _real_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], offer: Offer | None) -> str:
+def _real_machine(spec: Json, cluster: ClusterConfig, known: dict[str, str | None], offer: MachineTypes | None) -> str:
     """What is written down: a canonical machine as it is, an alias as what it means on the nodes."""
-    machine = get(spec, _MACHINE) or machines.ALIASES[facts.architecture(spec)]
-    if canonical(machine):
+    machine = get(spec, _MACHINE) or ALIASES[vmi_spec.architecture(spec)]
+    if is_canonical(machine):
         return str(machine)
-    return machines.resolved(machine, known.get(machine) or machine, cluster.machines, offer)
+    return resolve_alias(machine, known.get(machine) or machine, cluster.machines, offer)
 
 
-def _known_machine(spec: Json, cluster: Cluster, known: dict[str, str | None], offer: Offer | None) -> Json:
+def _known_machine(
+    spec: Json, cluster: ClusterConfig, known: dict[str, str | None], offer: MachineTypes | None
+) -> Json:
     """The spec with a machine that our QEMU has, where the cluster's nodes have another of the same family."""
     machine = get(spec, _MACHINE)
     if not isinstance(machine, str) or machine in known:
         return spec
-    stand_in = machines.stand_in(machine, known, cluster.machines, offer)
+    stand_in = find_substitute(machine, known, cluster.machines, offer)
     if stand_in is None:
         return spec
-    changed = Draft(spec)
+    changed = DocumentEditor(spec)
     changed.replace(_MACHINE, stand_in)
     return changed.document
 
 
-def _ask(spec: Json, where: Where, host: Host, record: str | None = None) -> Element:
-    root = domain.build(started(spec, where))
+def _ask(spec: Json, where: VMLocation, host: Hypervisor, record: str | None = None) -> Element:
+    root = domain.build(with_input_device(spec, where))
     room = None
     if on_root_complex(where):
-        if not layout.place_on_root(root):
-            raise Declined("no space is left on the root PCI bus")
+        if not pci_addresses.place_on_root_complex(root):
+            raise DomainRejected("no space is left on the root PCI bus")
     elif has_root_ports(spec):
-        nics = get(spec, parse(INTERFACES.spec)) or []
-        room = layout.ports(len(nics), facts.memory_bytes(spec), _slots(where))
+        nics = get(spec, parse_path(INTERFACES.spec)) or []
+        room = pci_addresses.hotplug_ports(len(nics), vmi_spec.memory_bytes(spec), _slots(where))
     with host.scratch() as define:
 
         def enforced(text: str) -> str:
-            return define(text if record is None else hook.enforce(record, text))
+            return define(text if record is None else hook.restore_hardware(record, text))
 
-        return layout.lay_out(root, room, facts.virtio_model(spec), enforced)
+        return pci_addresses.assign_pci_addresses(root, room, vmi_spec.virtio_model(spec), enforced)
 
 
-def _slots(where: Where) -> int | None:
+def _slots(where: VMLocation) -> int | None:
     text = where.annotations.get(NIC_SLOTS)
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
 
 
-def _further(spec: Json, where: Where, faults: list[Fault], host: Host) -> Iterator[Fault]:
+def _further(spec: Json, where: VMLocation, faults: list[FieldError], host: Hypervisor) -> Iterator[FieldError]:
     """What libvirt would say besides: it is asked again without what was found wrong."""
-    without = Draft(spec)
+    without = DocumentEditor(spec)
     known = {fault.path for fault in faults}
     for fault in faults:
         if not _withhold(without, fault.path):
             return
-    for _ in range(MOST_SENTENCES):
+    for _ in range(MAX_LIBVIRT_ERRORS):
         try:
             _ask(without.document, where, host)
             return
-        except Declined as error:
-            path = blame(str(error), without.document)
+        except DomainRejected as error:
+            path = find_error_path(str(error), without.document)
             if path not in known:
-                yield Fault(path, str(error))
+                yield FieldError(path, str(error))
             known.add(path)
             if not _withhold(without, path):
                 return
 
 
-def _withhold(draft: Draft, path: Path) -> bool:
+def _withhold(draft: DocumentEditor, path: Path) -> bool:
     """Takes a value out, and its device with a name; False where that would take out more than what is wrong."""
     if path and path[-1] == "name":
         path = path[:-1]
@@ -297,7 +325,7 @@ def _withhold(draft: Draft, path: Path) -> bool:
     return True
 
 
-def _write_down(draft: Draft, where: Where, decided: Decided) -> None:
+def _write_down(draft: DocumentEditor, where: VMLocation, decided: LibvirtChoices) -> None:
     if decided.record is not None and decided.record != draft.get(where.record):
         draft.replace(where.record, decided.record)
     for path, value in decided.choices:
@@ -315,27 +343,27 @@ def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
     for devices in DEVICES:
         elements = final.findall(devices.element)
         by_alias = {alias.get("name"): element for element in elements for alias in element.iterfind("alias")}
-        for index, (path, device) in enumerate(walker.listed(devices, spec)):
+        for index, (path, device) in enumerate(walker.list_devices(devices, spec)):
             if devices.named:
-                element = by_alias.get(facts.alias(str(device.get("name"))))
+                element = by_alias.get(vmi_spec.alias(str(device.get("name"))))
             else:
                 element = elements[index] if index < len(elements) else None
-            if element is not None and (devices is not INTERFACES or emulated(device)):
+            if element is not None and (devices is not INTERFACES or is_emulated(device)):
                 for _, inner, value in walker.read(devices.rows, element, device):
                     yield (*path, *inner), value
 
 
-def _warnings(wish: Wish, draft: Draft, where: Where) -> Iterator[str]:
+def _warnings(wish: VMRequest, draft: DocumentEditor, where: VMLocation) -> Iterator[str]:
     machine = (*where.spec, *_MACHINE)
     alias, real = get(wish.document, machine), draft.get(machine)
     if alias and alias != real:
         yield f"machine type {alias} is an alias that moves with QEMU; it was made {real}"
-    if isinstance(real, str) and canonical(real) and get(wish.old, machine) != real:
-        sentence = machines.unoffered(real, wish.offer) or machines.scarce(real, wish.offer)
+    if isinstance(real, str) and is_canonical(real) and get(wish.old, machine) != real:
+        sentence = unavailable_message(real, wish.offer) or limited_message(real, wish.offer)
         if sentence is not None:
             yield sentence
     spec = draft.get(where.spec)
-    if not where.sized and empty(get(spec, parse("domain.memory.guest"))):
+    if not where.sized and is_unset(get(spec, parse_path("domain.memory.guest"))):
         yield "no memory is given: KubeVirt cannot start this VM"
     if not holds_addresses(spec, where) and spec.get("architecture") != "s390x":
         reason = (
@@ -346,9 +374,9 @@ def _warnings(wish: Wish, draft: Draft, where: Where) -> Iterator[str]:
         yield f"PCI addresses are not written down: {reason}"
 
 
-def _unknown_features(spec: Json, where: Where, host: Host) -> Iterator[str]:
+def _unknown_features(spec: Json, where: VMLocation, host: Hypervisor) -> Iterator[str]:
     """No reason to refuse it: the libvirt of a node may be newer."""
-    for path, feature in walker.listed(CPU_FEATURES, spec):
+    for path, feature in walker.list_devices(CPU_FEATURES, spec):
         name = str(feature.get("name"))
         if not host.knows_cpu_feature(_arch(spec), name):
             yield f"{shown((*where.spec, *path))}: libvirt {host.version()} knows no CPU feature {name!r}"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from defaulter.codecs import PCI, one_spelling
-from defaulter.facts import alias
+from defaulter.codecs import PCI, normalize_address
 from defaulter.fields import DEVICES, DISKS, INTERFACES
-from defaulter.paths import Json, Path, get, parse
-from defaulter.walker import listed
+from defaulter.json_paths import Json, Path, get, parse_path
+from defaulter.vmi_spec import alias
+from defaulter.walker import list_devices
 
 Find = Callable[[Json, re.Match[str]], Path | None]
 
 
-def blame(sentence: str, spec: Json) -> Path:
+def find_error_path(sentence: str, spec: Json) -> Path:
     """The narrowest path that the sentence is about; the whole domain where it names nothing that we know."""
     for pattern, find in _RULES:
         match = re.search(pattern, sentence)
@@ -25,7 +25,7 @@ def blame(sentence: str, spec: Json) -> Path:
 
 
 def _at(path: str) -> Find:
-    return lambda spec, match: parse(path)
+    return lambda spec, match: parse_path(path)
 
 
 def _address(spec: Json, match: re.Match[str]) -> Path | None:
@@ -35,7 +35,7 @@ def _address(spec: Json, match: re.Match[str]) -> Path | None:
 
 def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
     for devices, inner in ((INTERFACES, ("pciAddress",)), (DISKS, ("disk", "pciAddress"))):
-        for path, device in listed(devices, spec):
+        for path, device in list_devices(devices, spec):
             value = get(device, inner)
             if isinstance(value, str) and PCI.accepts(value):
                 yield (*path, *inner), value
@@ -44,7 +44,7 @@ def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
 def _device(spec: Json, match: re.Match[str]) -> Path | None:
     """The device that carries an alias."""
     for devices in DEVICES:
-        for path, device in listed(devices, spec):
+        for path, device in list_devices(devices, spec):
             if isinstance(device.get("name"), str) and alias(device["name"]) == match.group(1):
                 return path
     return None
@@ -53,14 +53,14 @@ def _device(spec: Json, match: re.Match[str]) -> Path | None:
 def _mac(spec: Json, match: re.Match[str]) -> Path | None:
     owners = (
         (*path, "macAddress")
-        for path, nic in listed(INTERFACES, spec)
-        if one_spelling(nic.get("macAddress")) == match.group(1).lower()
+        for path, nic in list_devices(INTERFACES, spec)
+        if normalize_address(nic.get("macAddress")) == match.group(1).lower()
     )
     return next(owners, None)
 
 
 def _serial(spec: Json, match: re.Match[str]) -> Path | None:
-    owners = ((*path, "serial") for path, disk in listed(DISKS, spec) if disk.get("serial") == match.group(1))
+    owners = ((*path, "serial") for path, disk in list_devices(DISKS, spec) if disk.get("serial") == match.group(1))
     return next(owners, None)
 
 
@@ -70,7 +70,7 @@ def _target(spec: Json, match: re.Match[str]) -> Path | None:
     index = 0
     for letter in letters:
         index = index * 26 + ord(letter) - ord("a") + 1
-    found = [path for path, disk in listed(DISKS, spec) if _prefix(disk) == prefix]
+    found = [path for path, disk in list_devices(DISKS, spec) if _prefix(disk) == prefix]
     return found[index - 1] if 0 < index <= len(found) else None
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from defaulter.hook import ANNOTATION
-from defaulter.paths import Json, Path, get
+from defaulter.hook import HARDWARE_ANNOTATION
+from defaulter.json_paths import Json, Path, get
 
 OPT_OUT = "poolhouse.dev/defaulting"
 ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
@@ -15,7 +15,7 @@ NIC_SLOTS = "kubevirt.io/pci-interface-slot-count"
 
 
 @dataclass(frozen=True)
-class Place:
+class VMPaths:
     instance: Path
     """what becomes a VirtualMachineInstance: the object that holds `metadata` and `spec`"""
     shared: bool = False
@@ -24,19 +24,19 @@ class Place:
     """the VirtualMachine's object, which may name an instance type and a preference"""
 
 
-PLACES: Mapping[str, Place] = {
-    "VirtualMachine": Place(("spec", "template"), machine=()),
-    "VirtualMachineInstance": Place(()),
-    "VirtualMachineInstanceReplicaSet": Place(("spec", "template"), shared=True),
-    "VirtualMachinePool": Place(("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")),
-    "VirtualMachineWarmPool": Place(
+PATHS_BY_KIND: Mapping[str, VMPaths] = {
+    "VirtualMachine": VMPaths(("spec", "template"), machine=()),
+    "VirtualMachineInstance": VMPaths(()),
+    "VirtualMachineInstanceReplicaSet": VMPaths(("spec", "template"), shared=True),
+    "VirtualMachinePool": VMPaths(("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")),
+    "VirtualMachineWarmPool": VMPaths(
         ("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")
     ),
 }
 
 
 @dataclass(frozen=True)
-class Where:
+class VMLocation:
     """One document's place, with the facts about it that decisions depend on."""
 
     spec: Path
@@ -55,13 +55,13 @@ class Where:
     @property
     def record(self) -> Path:
         """of the annotation that holds what a spec cannot"""
-        return (*self.spec[:-1], "metadata", "annotations", ANNOTATION)
+        return (*self.spec[:-1], "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
-def locate(document: Json, namespace: str | None = None) -> Where | None:
+def locate(document: Json, namespace: str | None = None) -> VMLocation | None:
     """The place of a document's VM; None where its kind has none."""
     kind, version = document.get("kind"), document.get("apiVersion")
-    place = PLACES.get(kind) if isinstance(kind, str) else None
+    place = PATHS_BY_KIND.get(kind) if isinstance(kind, str) else None
     if isinstance(version, str) and version.startswith("pool.kubevirt.io/"):
         place = None  # KubeVirt's own pools, which are not ours to touch
     if place is None:
@@ -70,7 +70,7 @@ def locate(document: Json, namespace: str | None = None) -> Where | None:
     annotations = get(document, (*place.instance, "metadata", "annotations"))
     name = get(document, ("metadata", "name"))
     own = get(document, ("metadata", "namespace"))
-    return Where(
+    return VMLocation(
         spec=(*place.instance, "spec"),
         name=name if isinstance(name, str) else "",
         namespace=(own if isinstance(own, str) and own else namespace) or "default",
@@ -86,5 +86,5 @@ def opted_out(document: Json) -> bool:
     return bool(get(document, ("metadata", "labels", OPT_OUT)) == "disabled")
 
 
-def on_root_complex(where: Where) -> bool:
+def on_root_complex(where: VMLocation) -> bool:
     return where.annotations.get(ROOT_COMPLEX) == "true"

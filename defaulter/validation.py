@@ -12,16 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from defaulter.codecs import one_spelling, writable
+from defaulter.codecs import is_xml_text, normalize_address
+from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
-from defaulter.kubevirt import KINDS, device_kind, emulated
-from defaulter.paths import Json, Path, empty, get, objects, parse, text
-from defaulter.problems import Fault
-from defaulter.walker import listed, values
+from defaulter.json_paths import Json, Path, format_path, get, is_unset, objects, parse_path
+from defaulter.kubevirt_defaults import DISK_KINDS, device_kind, is_emulated
+from defaulter.walker import iter_values, list_devices
 
-MOST_DEVICES = 256
+MAX_DEVICES = 256
 """of one list: KubeVirt's own bound, far above what any machine can hold"""
-LAST_BUS = 31
+LAST_PCI_BUS = 31
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
 """libvirt takes any name, and prints it back as it is, so that its domain may be no XML"""
 
@@ -29,44 +29,44 @@ _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.f
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
 
 
-def shape(spec: Any) -> list[Fault]:
+def validate_types(spec: Any) -> list[FieldError]:
     """What keeps a spec from being read at all."""
     if not isinstance(spec, dict):
-        return [Fault((), f"must be an object, not {_kind(spec)}")]
-    found: list[Fault] = []
+        return [FieldError((), f"must be an object, not {_kind(spec)}")]
+    found: list[FieldError] = []
     rows = (row for rows in (DOMAIN, *(d.rows for d in DEVICES if d.single)) for row in rows)
-    above = {parse(row.spec)[:depth] for row in rows for depth in range(1, len(parse(row.spec)))}
-    single = {parse(devices.spec) for devices in DEVICES if devices.single}
-    containers = {parse(p) for p in _OBJECTS} | single | {p for p in above if p[0] in ("domain",)}
+    above = {parse_path(row.spec)[:depth] for row in rows for depth in range(1, len(parse_path(row.spec)))}
+    single = {parse_path(devices.spec) for devices in DEVICES if devices.single}
+    containers = {parse_path(p) for p in _OBJECTS} | single | {p for p in above if p[0] in ("domain",)}
     found += _wrong(spec, sorted(containers, key=len), dict, "an object")
-    lists = {parse(p) for p in _LISTS} | {parse(d.spec) for d in DEVICES if not d.single}
+    lists = {parse_path(p) for p in _LISTS} | {parse_path(d.spec) for d in DEVICES if not d.single}
     found += _wrong(spec, sorted(lists), list, "a list")
     for path in sorted(lists):
         items = get(spec, path)
         if not isinstance(items, list):
             continue
-        if len(items) > MOST_DEVICES:
-            found.append(Fault(path, f"has {len(items)} entries; at most {MOST_DEVICES} are possible"))
+        if len(items) > MAX_DEVICES:
+            found.append(FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are possible"))
             continue
         found += [
-            Fault((*path, i), f"must be an object, not {_kind(item)}")
+            FieldError((*path, i), f"must be an object, not {_kind(item)}")
             for i, item in enumerate(items)
             if not isinstance(item, dict)
         ]
         # Names of devices get a better sentence later; those of volumes and networks are only looked up.
         found += [
-            Fault((*path, i, "name"), f"must be a string, not {_kind(item['name'])}")
+            FieldError((*path, i, "name"), f"must be a string, not {_kind(item['name'])}")
             for i, item in objects(items)
             if not isinstance(item.get("name"), str | None)
         ]
     return found
 
 
-def _wrong(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[Fault]:
+def _wrong(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:
     for path in paths:
         value = get(spec, path)
         if value is not None and not isinstance(value, kind):
-            yield Fault(path, f"must be {name}, not {_kind(value)}")
+            yield FieldError(path, f"must be {name}, not {_kind(value)}")
 
 
 def _kind(value: Any) -> str:
@@ -74,7 +74,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def contents(spec: Json, cpu_models: frozenset[str]) -> list[Fault]:
+def validate_values(spec: Json, cpu_models: frozenset[str]) -> list[FieldError]:
     """What a spec of the right shape says that cannot be."""
     return [
         *_unreadable(spec),
@@ -86,19 +86,19 @@ def contents(spec: Json, cpu_models: frozenset[str]) -> list[Fault]:
     ]
 
 
-def _unreadable(spec: Json) -> Iterator[Fault]:
+def _unreadable(spec: Json) -> Iterator[FieldError]:
     seen = set()
     for rows, source, prefix in _sources(spec):
-        for row, path, value in values(rows, source):
+        for row, path, value in iter_values(rows, source):
             if not row.codec.accepts(value) and (prefix, path) not in seen:
                 seen.add((prefix, path))
-                yield Fault((*prefix, *path), f"must be {row.codec.expected}, not {_shown(value)}")
+                yield FieldError((*prefix, *path), f"must be {row.codec.expected}, not {_shown(value)}")
 
 
 def _sources(spec: Json) -> Iterator[tuple[tuple[Any, ...], Json, Path]]:
     yield DOMAIN, spec, ()
     for devices in DEVICES:
-        for path, device in listed(devices, spec):
+        for path, device in list_devices(devices, spec):
             yield devices.rows, device, path
 
 
@@ -107,58 +107,60 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def _names(spec: Json) -> Iterator[Fault]:
+def _names(spec: Json) -> Iterator[FieldError]:
     """Devices are told apart by their names, in the spec and, as aliases, in libvirt."""
     owners: dict[str, Path] = {}
     for devices in DEVICES:
         if devices.named:
-            for path, device in listed(devices, spec):
+            for path, device in list_devices(devices, spec):
                 yield from _name(path, device, owners)
-    for path, device in listed(CPU_FEATURES, spec):
+    for path, device in list_devices(CPU_FEATURES, spec):
         name, place = device.get("name"), (*path, "name")
         if not isinstance(name, str):
-            yield Fault(place, "is required")
+            yield FieldError(place, "is required")
         elif not _FEATURE.fullmatch(name):
-            yield Fault(place, f"must be the name of a CPU feature, not {_shown(name)}")
+            yield FieldError(place, f"must be the name of a CPU feature, not {_shown(name)}")
 
 
-def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[Fault]:
+def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldError]:
     name, place = device.get("name"), (*path, "name")
     if not isinstance(name, str) or not name:
-        yield Fault(place, "is required: devices are matched by their names")
-    elif not writable(name):
-        yield Fault(place, f"must be a string without control characters, not {_shown(name)}")
+        yield FieldError(place, "is required: devices are matched by their names")
+    elif not is_xml_text(name):
+        yield FieldError(place, f"must be a string without control characters, not {_shown(name)}")
     elif name in owners:
-        yield Fault(place, f"{_shown(name)} is the name of {text(owners[name])} already")
+        yield FieldError(place, f"{_shown(name)} is the name of {format_path(owners[name])} already")
     else:
         owners[name] = path
 
 
-def _backends(spec: Json) -> Iterator[Fault]:
+def _backends(spec: Json) -> Iterator[FieldError]:
     volumes = {volume.get("name") for _, volume in objects(spec.get("volumes"))}
     networks = {network.get("name") for _, network in objects(spec.get("networks"))}
-    for path, disk in listed(DISKS, spec):
-        kinds = [kind for kind in KINDS if disk.get(kind) is not None]
+    for path, disk in list_devices(DISKS, spec):
+        kinds = [kind for kind in DISK_KINDS if disk.get(kind) is not None]
         if len(kinds) > 1:
-            yield Fault(path, f"is {' and '.join(kinds)} at once")
+            yield FieldError(path, f"is {' and '.join(kinds)} at once")
         if device_kind(disk) != "cdrom" and isinstance(disk.get("name"), str) and disk["name"] not in volumes:
-            yield Fault((*path, "name"), f"there is no volume of the name {_shown(disk['name'])}")
-    for path, interface in listed(INTERFACES, spec):
+            yield FieldError((*path, "name"), f"there is no volume of the name {_shown(disk['name'])}")
+    for path, interface in list_devices(INTERFACES, spec):
         name = interface.get("name")
-        if emulated(interface) and isinstance(name, str) and name not in networks:
-            yield Fault((*path, "name"), f"there is no network of the name {_shown(name)}")
+        if is_emulated(interface) and isinstance(name, str) and name not in networks:
+            yield FieldError((*path, "name"), f"there is no network of the name {_shown(name)}")
 
 
-def _addresses(spec: Json) -> Iterator[Fault]:
-    for path, disk in listed(DISKS, spec):
+def _addresses(spec: Json) -> Iterator[FieldError]:
+    for path, disk in list_devices(DISKS, spec):
         kind = device_kind(disk)
-        for other in KINDS:
-            if not empty(get(disk, (other, "pciAddress"))) and (other != kind or other != "disk" or not _virtio(disk)):
+        for other in DISK_KINDS:
+            if not is_unset(get(disk, (other, "pciAddress"))) and (
+                other != kind or other != "disk" or not _virtio(disk)
+            ):
                 message = "only a disk on the bus virtio has a PCI address of its own"
-                yield Fault((*path, other, "pciAddress"), message)
+                yield FieldError((*path, other, "pciAddress"), message)
     for path, value in _explicit("pciAddress", spec):
-        if _accepted("pciAddress", value) and int(value.split(":")[1], 16) > LAST_BUS:
-            yield Fault(path, f"{value} is on bus 0x{value.split(':')[1]}; the last one is 0x{LAST_BUS:02x}")
+        if _accepted("pciAddress", value) and int(value.split(":")[1], 16) > LAST_PCI_BUS:
+            yield FieldError(path, f"{value} is on bus 0x{value.split(':')[1]}; the last one is 0x{LAST_PCI_BUS:02x}")
 
 
 def _virtio(disk: Json) -> bool:
@@ -171,29 +173,29 @@ def _accepted(field: str, value: Any) -> bool:
 
 def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
     for devices in (DISKS, INTERFACES):
-        for path, device in listed(devices, spec):
+        for path, device in list_devices(devices, spec):
             inner: Path = (field,) if devices is INTERFACES or field == "bootOrder" else ("disk", field)
             value = get(device, inner)
-            if not empty(value) and device.get("state") != "absent":
+            if not is_unset(value) and device.get("state") != "absent":
                 yield (*path, *inner), value
 
 
-def _twice(spec: Json) -> Iterator[Fault]:
+def _twice(spec: Json) -> Iterator[FieldError]:
     """Values that only one device can have. libvirt notices some of them, one at a time."""
     for field, name in (("macAddress", "MAC address"), ("pciAddress", "PCI address"), ("bootOrder", "boot order")):
         owners: defaultdict[str, list[Path]] = defaultdict(list)
         for path, value in _explicit(field, spec):
             if isinstance(value, str | int):
-                owners[one_spelling(value)].append(path)
+                owners[normalize_address(value)].append(path)
         for value, paths in owners.items():
             for path in paths[1:]:
-                yield Fault(path, f"the {name} {_shown(value)} is {text(paths[0])} already")
+                yield FieldError(path, f"the {name} {_shown(value)} is {format_path(paths[0])} already")
     for path, value in _explicit("macAddress", spec):
         if _accepted("macAddress", value) and int(value[:2], 16) & 1:
-            yield Fault(path, f"expected unicast mac address, found multicast '{value}'")
+            yield FieldError(path, f"expected unicast mac address, found multicast '{value}'")
 
 
-def _processor(spec: Json, models: frozenset[str]) -> Iterator[Fault]:
-    model = get(spec, parse("domain.cpu.model"))
+def _processor(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
+    model = get(spec, parse_path("domain.cpu.model"))
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
-        yield Fault(parse("domain.cpu.model"), f"libvirt knows no CPU model {_shown(model)}")
+        yield FieldError(parse_path("domain.cpu.model"), f"libvirt knows no CPU model {_shown(model)}")

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from defaulter.roots import Roots, reachable
+from defaulter.root_directories import RootDirectories, reachable
 
 
 def test_a_worker_finds_a_clean_directory(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / "s", None, None)
+    roots = RootDirectories(tmp_path / "s", None, None)
     (roots.make(0) / "leftover").write_text("x")
     assert not (roots.make(0) / "leftover").exists()
 
 
 def test_what_one_worker_learned_about_qemu_the_next_one_knows(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / "s", None, None)
+    roots = RootDirectories(tmp_path / "s", None, None)
     known = roots.make(0) / "cache/qemu/capabilities" / "abc.xml"
     known.write_text("<qemuCaps/>")
     roots.learn(0)
@@ -23,7 +23,7 @@ def test_what_one_worker_learned_about_qemu_the_next_one_knows(tmp_path: Path) -
 
 
 def test_a_base_too_long_for_a_socket_is_replaced_by_a_short_one(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / ("long" * 20), None, None)
+    roots = RootDirectories(tmp_path / ("long" * 20), None, None)
     assert len(str(roots.base)) < 40
     roots.remove()
     assert not roots.base.exists()
@@ -37,13 +37,13 @@ def test_a_base_that_its_user_cannot_reach_is_replaced(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root runs workers as someone else")
     assert not reachable(closed / "state", 65534)
-    roots = Roots(closed / "state", 65534, 65534)
+    roots = RootDirectories(closed / "state", 65534, 65534)
     assert closed not in roots.base.parents
     roots.remove()
 
 
 def test_emulators_that_a_worker_left_behind_are_ended_and_no_others(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / "s", None, None)
+    roots = RootDirectories(tmp_path / "s", None, None)
     root = roots.make(0)
     mine = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{root}/lib/qemu/x"])
     other = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{roots.base}/w00/x"])

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from defaulter.contract import undefaulted
+from defaulter.contract import undefaulted_fields
 from tests.defaulter.builders import disk, nic, pool, spec, vm, vmi
 
 
 def open_fields(document: dict[str, Any]) -> set[str]:
-    return {path.split("spec.domain.")[-1] for path in undefaulted(document)}
+    return {path.split("spec.domain.")[-1] for path in undefaulted_fields(document)}
 
 
 def test_a_bare_vm_leaves_its_machine_identity_and_addresses_open() -> None:
@@ -77,18 +77,18 @@ def test_what_is_no_emulated_nic_needs_nothing(interface: dict[str, Any]) -> Non
 
 
 def test_left_mac_addresses_are_not_missing() -> None:
-    assert not [path for path in undefaulted(vmi(spec(nic())), macs="leave") if path.endswith("macAddress")]
+    assert not [path for path in undefaulted_fields(vmi(spec(nic())), macs="leave") if path.endswith("macAddress")]
 
 
 def test_who_opted_out_misses_nothing() -> None:
     document = vm(spec(disk()))
     document["metadata"]["labels"] = {"poolhouse.dev/defaulting": "disabled"}
-    assert undefaulted(document) == []
+    assert undefaulted_fields(document) == []
 
 
 @pytest.mark.parametrize("kind", ["Pod", None, 3, {"a": 1}])
 def test_other_kinds_miss_nothing(kind: object) -> None:
-    assert undefaulted({"kind": kind, "spec": {}}) == []
+    assert undefaulted_fields({"kind": kind, "spec": {}}) == []
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_looking_never_fails(broken: object) -> None:
     document = vm(spec())
     document["spec"]["template"]["spec"] = broken
     before = deepcopy(document)
-    undefaulted(document)
+    undefaulted_fields(document)
     assert document == before

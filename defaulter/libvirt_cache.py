@@ -11,12 +11,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from defaulter.paths import Json, Path
-from defaulter.places import Where
+from defaulter.json_paths import Json, Path
+from defaulter.vm_paths import VMLocation
 
 
 @dataclass(frozen=True)
-class Decided:
+class LibvirtChoices:
     """What libvirt chose: values by their paths in the spec, and the record of all hardware where one is kept."""
 
     choices: tuple[tuple[Path, Any], ...]
@@ -27,20 +27,20 @@ _MOST = 256
 _LONGEST_KEY = 65536
 
 
-class Shapes:
+class LibvirtCache:
     """The shapes seen last, a bounded number of them."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._known: OrderedDict[str, Decided] = OrderedDict()
+        self._known: OrderedDict[str, LibvirtChoices] = OrderedDict()
 
-    def get(self, key: str | None) -> Decided | None:
+    def get(self, key: str | None) -> LibvirtChoices | None:
         if key is None or key not in self._known:
             return None
         self._known.move_to_end(key)
         return self._known[key]
 
-    def put(self, key: str | None, decided: Decided) -> None:
+    def put(self, key: str | None, decided: LibvirtChoices) -> None:
         if key is None:
             return
         self._known[key] = decided
@@ -48,7 +48,7 @@ class Shapes:
             self._known.popitem(last=False)
 
 
-def key(spec: Json, where: Where, open_paths: set[Path], record: Any = None) -> str | None:
+def cache_key(spec: Json, where: VMLocation, open_paths: set[Path], record: Any = None) -> str | None:
     """A text that two specs share only if libvirt would choose alike; None for what must be asked every time."""
     if any(path[-1] == "macAddress" for path in open_paths):
         return None  # libvirt's own MAC addresses are random, and meant to be

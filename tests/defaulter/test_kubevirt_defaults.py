@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from defaulter.kubevirt import Cluster, decide, started
-from defaulter.paths import Draft
-from defaulter.places import locate
+from defaulter.json_paths import DocumentEditor
+from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults, with_input_device
+from defaulter.vm_paths import locate
 from tests.defaulter.builders import disk, inner, nic, pool, spec, vm, vmi
 
 
-def decided(content: dict[str, Any], cluster: Cluster | None = None, **fields: Any) -> dict[str, Any]:
+def decided(content: dict[str, Any], cluster: ClusterConfig | None = None, **fields: Any) -> dict[str, Any]:
     document = vm(content, **fields)
     where = locate(document)
     assert where is not None
-    draft = Draft(document)
-    decide(draft, where, cluster or Cluster())
+    draft = DocumentEditor(document)
+    set_kubevirt_defaults(draft, where, cluster or ClusterConfig())
     return inner(draft.document)
 
 
@@ -71,14 +71,14 @@ def test_a_volume_without_a_device_gets_a_disk_of_its_name() -> None:
 
 @pytest.mark.parametrize("binding", ["bridge", "masquerade"])
 def test_a_vm_without_nics_gets_the_pod_network_s(binding: Any) -> None:
-    content = decided({"domain": {"devices": {}}}, Cluster(binding=binding))
+    content = decided({"domain": {"devices": {}}}, ClusterConfig(binding=binding))
     assert content["networks"] == [{"name": "default", "pod": {}}]
     assert content["domain"]["devices"]["interfaces"] == [{"name": "default", binding: {}, "model": "virtio"}]
 
 
 def test_who_wants_no_nic_gets_none() -> None:
     assert "networks" not in decided({"domain": {"devices": {"autoattachPodInterface": False}}})
-    assert "networks" not in decided({"domain": {"devices": {}}}, Cluster(binding="leave"))
+    assert "networks" not in decided({"domain": {"devices": {}}}, ClusterConfig(binding="leave"))
     assert "networks" not in decided({"domain": {"devices": {}}}, preference={"name": "x"})
 
 
@@ -105,21 +105,30 @@ def test_the_watchdog_follows_the_architecture(architecture: str, watchdog: dict
 @pytest.mark.parametrize(
     ("content", "cluster", "adapter"),
     [
-        pytest.param(spec(), Cluster(), {"type": "vga"}, id="a PC has a VGA card"),
+        pytest.param(spec(), ClusterConfig(), {"type": "vga"}, id="a PC has a VGA card"),
         pytest.param(
-            spec(domain={"firmware": {"bootloader": {"efi": {}}}}), Cluster(), {"type": "bochs"}, id="with EFI another"
+            spec(domain={"firmware": {"bootloader": {"efi": {}}}}),
+            ClusterConfig(),
+            {"type": "bochs"},
+            id="with EFI another",
         ),
-        pytest.param(spec(architecture="arm64"), Cluster(), {"type": "virtio"}, id="arm64 has no VGA"),
+        pytest.param(spec(architecture="arm64"), ClusterConfig(), {"type": "virtio"}, id="arm64 has no VGA"),
         pytest.param(
-            spec(domain={"devices": {"video": {"type": "ramfb"}}}), Cluster(), {"type": "ramfb"}, id="what is given"
+            spec(domain={"devices": {"video": {"type": "ramfb"}}}),
+            ClusterConfig(),
+            {"type": "ramfb"},
+            id="what is given",
         ),
         pytest.param(
-            spec(domain={"devices": {"autoattachGraphicsDevice": False}}), Cluster(), None, id="no graphics, no adapter"
+            spec(domain={"devices": {"autoattachGraphicsDevice": False}}),
+            ClusterConfig(),
+            None,
+            id="no graphics, no adapter",
         ),
-        pytest.param(spec(), Cluster(video="leave"), None, id="a KubeVirt that refuses the field"),
+        pytest.param(spec(), ClusterConfig(video="leave"), None, id="a KubeVirt that refuses the field"),
     ],
 )
-def test_the_display_adapter(content: dict[str, Any], cluster: Cluster, adapter: Any) -> None:
+def test_the_display_adapter(content: dict[str, Any], cluster: ClusterConfig, adapter: Any) -> None:
     assert decided(content, cluster)["domain"]["devices"].get("video") == adapter
 
 
@@ -149,5 +158,5 @@ LISTED = [{"name": "mine", "bus": "virtio", "type": "tablet"}]
 def test_the_input_device_of_a_start(document: dict[str, Any], inputs: list[str]) -> None:
     where = locate(document)
     assert where is not None
-    found = started(inner(document), where)["domain"]["devices"].get("inputs", [])
+    found = with_input_device(inner(document), where)["domain"]["devices"].get("inputs", [])
     assert [each["name"] for each in found] == inputs

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from defaulter.hook import ANNOTATION
-from defaulter.places import PLACES
+from defaulter.hook import HARDWARE_ANNOTATION
+from defaulter.json_paths import Json, get
+from defaulter.vm_paths import PATHS_BY_KIND, locate
 
 OURS = "poolhouse.dev/"
 
@@ -68,9 +69,9 @@ BEGINNING: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",
 MACHINE: Path = ("domain", "machine", "type")
 
 
-def overreach(asked: dict[str, Any], answer: dict[str, Any]) -> list[str]:
+def forbidden_changes(asked: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     """Paths at which the answer changed what it must not. Empty: it may be stored."""
-    place = PLACES.get(str(asked.get("kind")))
+    place = PATHS_BY_KIND.get(str(asked.get("kind")))
     # The libvirt-shaped VM is rewritten as a whole, in libvirt's own units, and is stored nowhere.
     return [] if place is None else list(_overreach(asked, answer, (), tuple(map(str, place.instance))))
 
@@ -134,8 +135,27 @@ def _made_canonical(before: Any, after: Any, path: Path, instance: Path) -> bool
 def _recorded_anew(before: Any, after: Any, path: Path, instance: Path) -> bool:
     """A record that the document brings along, as every stored one does, lacks what is new in the document."""
     texts = isinstance(before, str) and isinstance(after, str) and after != ""
-    return texts and path == (*instance, "metadata", "annotations", ANNOTATION)
+    return texts and path == (*instance, "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
 def _shown(path: Path) -> str:
     return ".".join(path).replace(".*", "[*]")
+
+
+def defaulted_fields(document: Json) -> dict[str, Any]:
+    """By their place below the VMI's spec, such as `domain.devices.disks[root].disk.pciAddress`."""
+    where = locate(document)
+    spec = get(document, where.spec) if where is not None else None
+    return dict(_leaves(spec, (), "")) if isinstance(spec, dict) else {}
+
+
+def _leaves(value: Any, row: tuple[str, ...], shown: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _leaves(child, (*row, key), f"{shown}.{key}" if shown else str(key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            name = child.get("name") if isinstance(child, dict) else None
+            yield from _leaves(child, (*row, "*"), f"{shown}[{name if isinstance(name, str) else index}]")
+    elif value is not None and any(row[:length] in FILLABLE for length in range(1, len(row) + 1)):
+        yield shown, value

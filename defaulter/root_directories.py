@@ -25,7 +25,7 @@ def environment(root: Path) -> dict[str, str]:
     return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0"}
 
 
-class Roots:
+class RootDirectories:
     """Makes, warms and clears the directories below one base.
 
     What QEMU can do is found out once and copied to each later worker: a probe takes seconds, a copy milliseconds.

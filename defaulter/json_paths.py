@@ -21,17 +21,17 @@ def get(value: Any, path: Path) -> Any:
     return value
 
 
-def parse(dotted: str) -> Path:
+def parse_path(dotted: str) -> Path:
     """`disk.bus` as a path; for the paths that we write ourselves, which have no index."""
     return tuple(dotted.split(".")) if dotted else ()
 
 
-def text(path: Path) -> str:
+def format_path(path: Path) -> str:
     """The way API servers name a place: `spec.domain.devices.disks[0].disk.bus`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def empty(value: Any) -> bool:
+def is_unset(value: Any) -> bool:
     """What a Go client would have left out: absent, an empty string, or the number nought."""
     return value is None or value == "" or (value == 0 and not isinstance(value, bool))
 
@@ -43,7 +43,7 @@ def objects(value: Any) -> Iterator[tuple[int, Json]]:
             yield index, item
 
 
-class Draft:
+class DocumentEditor:
     """A document being filled. What was not empty cannot be changed by filling, and the original is never touched."""
 
     def __init__(self, document: Json) -> None:
@@ -57,7 +57,7 @@ class Draft:
     def fill(self, path: Path, value: Any) -> bool:
         """Puts a value where there is none, and the objects above it; False where something stands already, or where
         something on the way is no object."""
-        if value is None or not empty(get(self.document, path)) or not _reachable(self.document, path[:-1]):
+        if value is None or not is_unset(get(self.document, path)) or not _reachable(self.document, path[:-1]):
             return False
         self.replace(path, value)
         return True

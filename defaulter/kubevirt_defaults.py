@@ -11,32 +11,32 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from defaulter.codecs import quantity
-from defaulter.facts import video_type
-from defaulter.machines import Unoffered
-from defaulter.paths import Draft, Json, Path, empty, get, objects
-from defaulter.places import Where, on_root_complex
+from defaulter.json_paths import DocumentEditor, Json, Path, get, is_unset, objects
+from defaulter.machine_types import UnavailablePolicy
+from defaulter.vm_paths import VMLocation, on_root_complex
+from defaulter.vmi_spec import video_type
 
-Macs = Literal["deterministic", "libvirt", "leave"]
-Binding = Literal["bridge", "masquerade", "leave"]
+MACPolicy = Literal["deterministic", "libvirt", "leave"]
+InterfaceBinding = Literal["bridge", "masquerade", "leave"]
 Video = Literal["fill", "leave"]
 
-KINDS = ("disk", "cdrom", "lun")
-CONVENTIONAL = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
+DISK_KINDS = ("disk", "cdrom", "lun")
+CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterConfig:
     """What a cluster's KubeVirt is configured to, as far as it shows in a guest."""
 
     architecture: str = "amd64"
-    binding: Binding = "bridge"
+    binding: InterfaceBinding = "bridge"
     """of the NIC that a VM gets which names none"""
     cpu_model: str = "host-model"
     machines: Mapping[str, str] = field(default_factory=dict)
     """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
-    unoffered: Unoffered = "warn"
+    unoffered: UnavailablePolicy = "warn"
     """what to do about a machine type that no node has"""
-    macs: Macs = "deterministic"
+    macs: MACPolicy = "deterministic"
     video: Video = "fill"
     """whether the display adapter is written down: KubeVirt before 1.7 refuses a VM that names one"""
     record: bool = False
@@ -44,10 +44,10 @@ class Cluster:
 
 
 def device_kind(disk: Json) -> str | None:
-    return next((kind for kind in KINDS if isinstance(disk.get(kind), dict)), None)
+    return next((kind for kind in DISK_KINDS if isinstance(disk.get(kind), dict)), None)
 
 
-def emulated(interface: Json) -> bool:
+def is_emulated(interface: Json) -> bool:
     """Whether a NIC is emulated for it: not for passed-through functions, nor for one that is being unplugged."""
     return "sriov" not in interface and interface.get("state") != "absent"
 
@@ -59,7 +59,7 @@ def has_root_ports(spec: Json) -> bool:
     return express and spec.get("architecture") != "s390x"
 
 
-def holds_addresses(spec: Json, where: Where) -> bool:
+def holds_addresses(spec: Json, where: VMLocation) -> bool:
     """Whether a spec can hold its PCI addresses at all.
 
     Not on s390x; not where KubeVirt numbers the root complex itself, without stepping round what is explicit; not
@@ -75,26 +75,26 @@ def _conventional(spec: Json) -> Iterator[bool]:
     devices = get(spec, ("domain", "devices"))
     transitional = get(devices, ("useVirtioTransitional",)) is True
     for _, interface in objects(get(devices, ("interfaces",))):
-        if emulated(interface):
+        if is_emulated(interface):
             model = interface.get("model") or "virtio"
-            yield model in CONVENTIONAL or (transitional and model == "virtio")
+            yield model in CONVENTIONAL_PCI_MODELS or (transitional and model == "virtio")
     for _, disk in objects(get(devices, ("disks",))):
         yield transitional and get(disk, ("disk", "bus")) == "virtio"
 
 
-def started(spec: Json, where: Where) -> Json:
+def with_input_device(spec: Json, where: VMLocation) -> Json:
     """The spec with the input device that KubeVirt gives a VM each time it starts, and writes into its instance only.
     Which one is the preference's choice where there is one; a mainframe has no USB for it."""
     devices = get(spec, ("domain", "devices"))
     wanted = where.machine and get(devices, ("autoattachInputDevice",)) is True
     if not wanted or where.preferred or get(devices, ("inputs",)) or spec.get("architecture") == "s390x":
         return spec
-    draft = Draft(spec)
+    draft = DocumentEditor(spec)
     draft.replace(("domain", "devices", "inputs"), [{"name": "default-0", "bus": "usb", "type": "tablet"}])
     return draft.document
 
 
-def add_devices(draft: Draft, where: Where, cluster: Cluster) -> None:
+def add_devices(draft: DocumentEditor, where: VMLocation, cluster: ClusterConfig) -> None:
     """Gives a VM without a NIC the pod network's, and each volume without a device a disk."""
     if not where.preferred:
         _network(draft, where.spec, cluster)
@@ -105,7 +105,7 @@ def add_devices(draft: Draft, where: Where, cluster: Cluster) -> None:
         draft.replace((*disks, len(draft.get(disks))), {"name": name, "disk": {}})
 
 
-def decide(draft: Draft, where: Where, cluster: Cluster) -> None:
+def set_kubevirt_defaults(draft: DocumentEditor, where: VMLocation, cluster: ClusterConfig) -> None:
     """Fills all that KubeVirt would fill by itself before the VM's domain is made."""
     add_devices(draft, where, cluster)
     spec = where.spec
@@ -126,11 +126,11 @@ def decide(draft: Draft, where: Where, cluster: Cluster) -> None:
         draft.fill((*domain, "devices", "video", "type"), video_type(draft.get(spec)))
 
 
-def _processors(draft: Draft, domain: Path, architecture: str, cluster: Cluster) -> None:
+def _processors(draft: DocumentEditor, domain: Path, architecture: str, cluster: ClusterConfig) -> None:
     cpu = (*domain, "cpu")
     draft.fill((*cpu, "model"), "host-passthrough" if architecture == "arm64" else cluster.cpu_model)
     # Sockets beside cores or threads would make virt-api reserve four times as many: another guest.
-    if all(empty(draft.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
+    if all(is_unset(draft.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
         wanted = _requested(draft.get(domain), "cpu")
         draft.fill((*cpu, "sockets"), wanted or 1)
     for part in ("cores", "threads"):
@@ -155,7 +155,7 @@ def _memory(domain: Any) -> Any:
     return next((value for path in sources if quantity(value := get(domain, path))), None)
 
 
-def _network(draft: Draft, spec: Path, cluster: Cluster) -> None:
+def _network(draft: DocumentEditor, spec: Path, cluster: ClusterConfig) -> None:
     devices = draft.get((*spec, "domain", "devices"))
     if get(devices, ("autoattachPodInterface",)) is False or cluster.binding == "leave":
         return
@@ -164,7 +164,7 @@ def _network(draft: Draft, spec: Path, cluster: Cluster) -> None:
         draft.replace((*spec, "networks"), [{"name": "default", "pod": {}}])
 
 
-def _firmware(draft: Draft, domain: Path, architecture: str) -> None:
+def _firmware(draft: DocumentEditor, domain: Path, architecture: str) -> None:
     bootloader = (*domain, "firmware", "bootloader")
     if architecture == "arm64" and draft.get(bootloader) is None:
         draft.fill((*bootloader, "efi", "secureBoot"), False)
@@ -172,20 +172,20 @@ def _firmware(draft: Draft, domain: Path, architecture: str) -> None:
         draft.fill((*bootloader, "efi", "secureBoot"), architecture != "arm64")
 
 
-def _spinlocks(draft: Draft, domain: Path) -> None:
+def _spinlocks(draft: DocumentEditor, domain: Path) -> None:
     spinlocks = (*domain, "features", "hyperv", "spinlocks")
     given = draft.get(spinlocks)
     if isinstance(given, dict) and given.get("enabled") is not False:
         draft.fill((*spinlocks, "spinlocks"), 4096)
 
 
-def _disks(draft: Draft, spec: Path, architecture: str, preferred: bool) -> None:
+def _disks(draft: DocumentEditor, spec: Path, architecture: str, preferred: bool) -> None:
     disks = (*spec, "domain", "devices", "disks")
     bus = "sata" if architecture == "amd64" else "virtio"
     for index, disk in objects(draft.get(disks)):
         kind = device_kind(disk) or "disk"
         place = (*disks, index, kind)
-        if device_kind(disk) is None and all(disk.get(other) is None for other in KINDS):
+        if device_kind(disk) is None and all(disk.get(other) is None for other in DISK_KINDS):
             draft.fill(place, {})
         if not preferred:
             draft.fill((*place, "bus"), bus)
@@ -204,10 +204,10 @@ def _volumes_without_device(spec: Json) -> Iterator[str]:
             yield name
 
 
-def _devices(draft: Draft, devices: Path, architecture: str, preferred: bool) -> None:
+def _devices(draft: DocumentEditor, devices: Path, architecture: str, preferred: bool) -> None:
     if not preferred:
         for index, interface in objects(draft.get((*devices, "interfaces"))):
-            if emulated(interface):
+            if is_emulated(interface):
                 draft.fill((*devices, "interfaces", index, "model"), "virtio")
         for index, _ in objects(draft.get((*devices, "inputs"))):
             draft.fill((*devices, "inputs", index, "bus"), "usb")

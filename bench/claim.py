@@ -31,7 +31,7 @@ from typing import Any
 
 from bench.pool import CONNECTIONS, controllers
 from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
-from controllers.warmpool.vm_backend import MACHINES
+from controllers.warmpool.vm_backend import VMS
 from kinds import meta
 from kinds.warm import Warm
 from runtime.api import Api, ApiError
@@ -166,7 +166,7 @@ async def sustained(
 async def floor(admin: Api, api: Api, namespace: str, rate: float, seconds: float, load: Load) -> list[float]:
     """The same writes without anybody who decides."""
     await stored(admin, api, namespace, round(rate * seconds))
-    machines, _ = await admin.list(MACHINES, namespace)
+    machines, _ = await admin.list(VMS, namespace)
     names = [each["metadata"]["name"] for each in machines]
     took: list[float] = []
 
@@ -177,13 +177,13 @@ async def floor(admin: Api, api: Api, namespace: str, rate: float, seconds: floa
         labels = {meta.WARM_STATE: "PENDING_POD_PROVISIONING", meta.CLAIM_UID: uid}
         owner = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "name": f"c{number}", "uid": uid}
         change = {"metadata": {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}}
-        vm = await api.patch(MACHINES, namespace, names[number], change)
+        vm = await api.patch(VMS, namespace, names[number], change)
         ref = {"name": vm["metadata"]["name"], "uid": vm["metadata"]["uid"]}
         status = {"phase": "Bound", "vmRef": ref, "conditions": [{"type": "Bound", "status": "True"}]}
         await api.patch(CLAIMS, namespace, f"c{number}", {"status": status}, subresource="status")
         took.append(time.perf_counter() - begun)
         labels = {meta.WARM_STATE: "InUse"}
-        await api.patch(MACHINES, namespace, names[number], {"metadata": {"labels": labels}})
+        await api.patch(VMS, namespace, names[number], {"metadata": {"labels": labels}})
 
     with load.measured():
         await at_rate(write, rate, seconds)
@@ -337,7 +337,7 @@ async def one(api: Api, namespace: str, pool: str, replicas: int, number: int) -
 async def waiting(api: Api, namespace: str, pool: str) -> int:
     """Machines that are Ready, by their own labels: the pool's status is written later than the next claim comes."""
     wanted = f"{meta.WARM_POOL}={pool},{meta.WARM_STATE}={Warm.READY.value}"
-    machines, _ = await api.list(MACHINES, namespace, label_selector=wanted)
+    machines, _ = await api.list(VMS, namespace, label_selector=wanted)
     return len([each for each in machines if "deletionTimestamp" not in each["metadata"]])
 
 

@@ -27,15 +27,15 @@ from typing import Any
 from bench.pool import all_of, controllers, resident
 from controllers.main import CONNECTIONS
 from controllers.warmpool import cache, vmi, warm_vm
-from controllers.warmpool.backends import Order
-from controllers.warmpool.health_tracker import Checks
+from controllers.warmpool.backends import CreateRequest
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.node import Node
 from controllers.warmpool.plan import plan
-from controllers.warmpool.snapshot import State
+from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status
-from controllers.warmpool.vm_backend import GUESTS, MACHINES
-from controllers.warmpool.vm_manifest import vm
-from controllers.warmpool.warm_pool import POOLS, Pool, pool
+from controllers.warmpool.vm_backend import VMIS, VMS
+from controllers.warmpool.vm_manifest import build_vm
+from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from kinds.claim import CLAIM
 from kinds.warm import Warm
 from runtime.api import Api, NotFound, Resource
@@ -54,12 +54,12 @@ BRISK = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
 def manifest(namespace: str, replicas: int) -> Json:
     spec = {"replicas": replicas, "refill": BRISK, "template": {"spec": {"template": {"spec": INSTANCE}}}}
     metadata = {"namespace": namespace, "name": "warm"}
-    return {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind, "metadata": metadata, "spec": spec}
 
 
-def order(of: Pool, number: int) -> Order:
+def order(of: WarmPool, number: int) -> CreateRequest:
     place, placement = next(iter(of.placements.items()))
-    return Order(
+    return CreateRequest(
         namespace=of.namespace,
         name=f"warm-m{number:06d}",
         pool=of.name,
@@ -75,10 +75,10 @@ def order(of: Pool, number: int) -> Order:
 def running(document: Json) -> Json:
     """The run of a VM, as a healthy one says it."""
     metadata = document["metadata"]
-    owner = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": metadata["name"]}
+    owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "name": metadata["name"]}
     return {
-        "apiVersion": GUESTS.api_version,
-        "kind": GUESTS.kind,
+        "apiVersion": VMIS.api_version,
+        "kind": VMIS.kind,
         "metadata": {
             "namespace": metadata["namespace"],
             "name": metadata["name"],
@@ -109,11 +109,11 @@ def cluster(directory: Path | None) -> Iterator[Path]:
 
 
 async def emptied(api: Api, namespace: str) -> None:
-    for resource in (CLAIMS, POOLS):
+    for resource in (CLAIMS, WARM_POOLS):
         for each in (await api.list(resource, namespace))[0]:
             with suppress(NotFound):
                 await api.delete(resource, namespace, each["metadata"]["name"])
-    for resource in (MACHINES, GUESTS):
+    for resource in (VMS, VMIS):
         path = resource.path(namespace)
         await api.request("DELETE", path, timeout_seconds=60)
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -122,7 +122,7 @@ async def emptied(api: Api, namespace: str) -> None:
 
 
 async def count(api: Api, namespace: str) -> int:
-    answer = await api.request("GET", MACHINES.path(namespace), query={"limit": "1"})
+    answer = await api.request("GET", VMS.path(namespace), query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
@@ -131,14 +131,16 @@ async def count(api: Api, namespace: str) -> int:
 
 async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
     """Seconds to make so many."""
-    view = pool({**manifest(namespace, vms), "metadata": {"namespace": namespace, "name": "warm", "uid": "none"}})
-    assert isinstance(view, Pool)
-    documents = [vm(replace(order(view, number), state=Warm.PROVISIONING)) for number in range(vms)]
+    view = parse_warm_pool(
+        {**manifest(namespace, vms), "metadata": {"namespace": namespace, "name": "warm", "uid": "none"}}
+    )
+    assert isinstance(view, WarmPool)
+    documents = [build_vm(replace(order(view, number), state=Warm.PROVISIONING)) for number in range(vms)]
     for document in documents:  # an owner that is not there would have them collected
         del document["metadata"]["ownerReferences"]
 
     async def create(document: Json) -> None:
-        await api.create(MACHINES, document)
+        await api.create(VMS, document)
 
     seconds = await all_of(create, documents)
     await emptied(admin, namespace)
@@ -148,7 +150,7 @@ async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
 async def filled(api: Api, namespace: str, vms: int) -> float:
     """Seconds that a pool takes for it."""
     begun = time.perf_counter()
-    await api.create(POOLS, manifest(namespace, vms))
+    await api.create(WARM_POOLS, manifest(namespace, vms))
     async with asyncio.timeout(DEADLINE_SECONDS):
         while (found := await count(api, namespace)) != vms:
             assert found <= vms, f"{found} VMs, {vms} are wanted"
@@ -160,13 +162,13 @@ async def filled(api: Api, namespace: str, vms: int) -> float:
 
 async def stored(admin: Api, api: Api, namespace: str, vms: int) -> None:
     """A full pool, as controllers left it when they ended."""
-    view = pool(await admin.create(POOLS, manifest(namespace, vms)))
-    assert isinstance(view, Pool)
+    view = parse_warm_pool(await admin.create(WARM_POOLS, manifest(namespace, vms)))
+    assert isinstance(view, WarmPool)
 
     async def create(document: Json) -> None:
-        await api.create(GUESTS, running(await api.create(MACHINES, document)))
+        await api.create(VMIS, running(await api.create(VMS, document)))
 
-    await all_of(create, [vm(order(view, number)) for number in range(vms)])
+    await all_of(create, [build_vm(order(view, number)) for number in range(vms)])
 
 
 async def served(api: Api, namespace: str) -> None:
@@ -229,13 +231,15 @@ def looking(sizes: list[int]) -> None:
     print("\none look at a warm pool at rest: observe, plan, status       machines  CPU ms")
     for size in sizes:
         found = _queues(size)
-        view = pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
-        assert isinstance(view, Pool)
-        checks, times = Checks(time.monotonic), []
+        view = parse_warm_pool(
+            {**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}}
+        )
+        assert isinstance(view, WarmPool)
+        checks, times = HealthTracker(time.monotonic), []
         for _ in range(7):
             begun = time.process_time()
             machines = tuple(found.all("u"))
-            state = State(view, machines, checks.look(view, machines), seed="s", default=view)
+            state = WarmPoolSnapshot(view, machines, checks.look(view, machines), seed="s", default=view)
             decided = plan(state, datetime.now(UTC))
             said = status(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
@@ -244,19 +248,19 @@ def looking(sizes: list[int]) -> None:
         print(f"  {'':60} {size:7d} {statistics.median(times) * 1000:8.2f}")
 
 
-def _queues(size: int) -> cache.Queues:
-    machines: Store[warm_vm.Machine] = Store(cache.INDEXES)
-    guests: Store[vmi.Guest] = Store(cache.GUEST_INDEXES)
+def _queues(size: int) -> cache.WarmVMCache:
+    machines: Store[warm_vm.WarmVM] = Store(cache.VM_INDEXES)
+    guests: Store[vmi.VMI] = Store(cache.VMI_INDEXES)
     nodes: Store[Node] = Store()
-    view = pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
-    assert isinstance(view, Pool)
+    view = parse_warm_pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
+    assert isinstance(view, WarmPool)
     for number in range(size):
-        document = vm(order(view, number))
+        document = build_vm(order(view, number))
         document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
-        m, g = warm_vm.machine(document), vmi.guest(running(document))
+        m, g = warm_vm.parse_warm_vm(document), vmi.parse_vmi(running(document))
         machines.put(m.key, m)
         guests.put(g.key, g)
-    return cache.Queues(machines, guests, nodes)
+    return cache.WarmVMCache(machines, guests, nodes)
 
 
 def main() -> None:

@@ -60,11 +60,11 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
     """Say what each warm pool has, wants and lacks, and who waits for it."""
 
     async def look(api: Api) -> list[Json]:
-        from controllers.warmpool.warm_pool import POOLS
+        from controllers.warmpool.warm_pool import WARM_POOLS
 
         if pool:
-            return [await api.get(POOLS, cluster.namespace, pool)]
-        return (await api.list(POOLS, cluster.scope))[0]
+            return [await api.get(WARM_POOLS, cluster.namespace, pool)]
+        return (await api.list(WARM_POOLS, cluster.scope))[0]
 
     if pool and cluster.everywhere:
         raise click.UsageError("a pool of that name may be in many namespaces; leave out one of the name and -A")
@@ -133,15 +133,15 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
 async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.claim.doctor import findings
     from controllers.claim.snapshot import CLAIMS, read_claim
-    from controllers.warmpool.vm_backend import MACHINES
-    from controllers.warmpool.warm_pool import POOLS, pool
-    from controllers.warmpool.warm_vm import machine
+    from controllers.warmpool.vm_backend import VMS
+    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from controllers.warmpool.warm_vm import parse_warm_vm
     from kinds import meta
 
     # Machines first: a claim that is made meanwhile is then not found to be missing.
-    machines, _ = await api.list(MACHINES, namespace, label_selector=meta.WARM_STATE)
-    (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(POOLS, namespace))
-    given, asked, kept = [*map(machine, machines)], [*map(read_claim, claims)], [*map(pool, pools)]
+    machines, _ = await api.list(VMS, namespace, label_selector=meta.WARM_STATE)
+    (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(WARM_POOLS, namespace))
+    given, asked, kept = [*map(parse_warm_vm, machines)], [*map(read_claim, claims)], [*map(parse_warm_pool, pools)]
     # By the clock that has dated what may be deleted: this machine's may be an hour ahead of it.
     found, now = [], api.now()
     for place in sorted({m.namespace for m in given} | {c.namespace for c in asked}):
@@ -151,13 +151,13 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
 
 
 async def _fixed(api: Api, finding: Finding) -> bool:
-    from controllers.warmpool.vm_backend import MACHINES
+    from controllers.warmpool.vm_backend import VMS
     from runtime.api import Conflict, NotFound
 
     if (m := finding.delete) is None:
         return False
     try:
-        await api.delete(MACHINES, m.namespace, m.name, uid=m.uid, resource_version=m.resource_version)
+        await api.delete(VMS, m.namespace, m.name, uid=m.uid, resource_version=m.resource_version)
     except NotFound:
         return True
     except Conflict:  # somebody does something about it

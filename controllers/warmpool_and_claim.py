@@ -13,15 +13,15 @@ from controllers.claim.metrics import ClaimMetrics
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.warmpool import cache, node, vmi, warm_pool, warm_vm
-from controllers.warmpool.backends import Machines
-from controllers.warmpool.build import Pools
-from controllers.warmpool.combined_backend import Either, joined
+from controllers.warmpool.backends import Backend
+from controllers.warmpool.build import WarmPools
+from controllers.warmpool.combined_backend import RoutingBackend, merge_caches
 from controllers.warmpool.demand import Demand
 from controllers.warmpool.ec2 import build as ec2
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.observe import virtual
-from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES, Virtual
-from controllers.warmpool.warm_pool import Misfit, Pool
+from controllers.warmpool.vm_backend import NODES, VMIS, VMS, VMBackend
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from defaulter.contract import Defaulter
 from kinds import meta
 from runtime.api import Api
@@ -37,24 +37,29 @@ def build(
     seed: str,
     ec2_settings: ec2.EC2Settings | None = None,
 ) -> Component:
-    pool_informer: Informer[Pool | Misfit] = Informer(
-        api, warm_pool.POOLS, warm_pool.pool, indexes={"namespace": warm_pool.by_namespace, "uid": warm_pool.by_uid}
+    pool_informer: Informer[WarmPool | InvalidWarmPool] = Informer(
+        api,
+        warm_pool.WARM_POOLS,
+        warm_pool.parse_warm_pool,
+        indexes={"namespace": warm_pool.by_namespace, "uid": warm_pool.by_uid},
     )
-    machine_informer = Informer(api, MACHINES, warm_vm.machine, label_selector=meta.WARM_STATE, indexes=cache.INDEXES)
-    guest_informer = Informer(api, GUESTS, vmi.guest, label_selector=meta.WARM_POOL, indexes=cache.GUEST_INDEXES)
-    node_informer = Informer(api, NODES, node.node)
+    machine_informer = Informer(
+        api, VMS, warm_vm.parse_warm_vm, label_selector=meta.WARM_STATE, indexes=cache.VM_INDEXES
+    )
+    guest_informer = Informer(api, VMIS, vmi.parse_vmi, label_selector=meta.WARM_POOL, indexes=cache.VMI_INDEXES)
+    node_informer = Informer(api, NODES, node.parse_node)
     informers = (pool_informer, machine_informer, guest_informer, node_informer)
-    of_vms = cache.Queues(machine_informer.store, guest_informer.store, node_informer.store)
+    of_vms = cache.WarmVMCache(machine_informer.store, guest_informer.store, node_informer.store)
     instances = ec2.build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pool_informer.store))
     of_instances = instances.shown.queues
-    everything, demand = joined(of_vms, of_instances), Demand()
+    everything, demand = merge_caches(of_vms, of_instances), Demand()
 
-    def by(api: Api) -> Virtual:
-        return Virtual(api, DefaultingCreator(api, MACHINES, defaulter, seed, monotonic), api.now)
+    def by(api: Api) -> VMBackend:
+        return VMBackend(api, DefaultingCreator(api, VMS, defaulter, seed, monotonic), api.now)
 
     fleet = virtual(of_vms, by(api), informers)
     instance_fleet = virtual(of_instances, instances.machines, (pool_informer, *instances.sights))
-    filling = Pools(
+    filling = WarmPools(
         api,
         events,
         WarmPoolMetrics(registry),
@@ -66,9 +71,9 @@ def build(
     )
     # Pools that fill make hundreds of calls at once: those of a claim wait for none of them.
     promptly = by(api.urgent)
-    whichever = Either(promptly, instances.machines, ec2.is_instance)
+    whichever = RoutingBackend(promptly, instances.machines, ec2.is_instance)
 
-    def holder(pool: Pool | None) -> Machines:
+    def holder(pool: WarmPool | None) -> Backend:
         if pool is None:
             return whichever
         return promptly if pool.spec.ec2 is None else instances.machines
@@ -84,13 +89,13 @@ def build(
         filling=filling.expectations,
         unseen=lambda pool: None if pool.spec.ec2 is None else instances.problem,
     )
-    parts: tuple[Pools, ClaimControllers] = (filling, claims)
+    parts: tuple[WarmPools, ClaimControllers] = (filling, claims)
     for each in parts:
         pool_informer.subscribe(each.pool_changed)
-        machine_informer.subscribe(each.machine_changed)
-        guest_informer.subscribe(each.guest_changed)
+        machine_informer.subscribe(each.vm_changed)
+        guest_informer.subscribe(each.vmi_changed)
         node_informer.subscribe(each.node_changed)
-        instances.shown.subscribe(each.machine_changed, each.guest_changed)
+        instances.shown.subscribe(each.vm_changed, each.vmi_changed)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:

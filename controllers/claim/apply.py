@@ -36,12 +36,12 @@ from controllers.claim.steps import (
 )
 from controllers.claim.wait_queue import WaitQueue
 from controllers.claim.wishes import Wishes
-from controllers.warmpool.audit_log import note
-from controllers.warmpool.backends import Change, Health, Lost, Machines, Order, Unsure
-from controllers.warmpool.naming import drawn
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
+from controllers.warmpool.naming import draw_placement
 from controllers.warmpool.ssh_keys import wants_key
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
 from kinds.claim import ClaimStatus
 from kinds.warm import Warm
@@ -65,7 +65,7 @@ REFUSALS = Backoff(base_seconds=1, cap_seconds=30)
 class ClaimWriter:
     api: Api
     events: Events
-    machines: Callable[[Pool | None], Machines]
+    machines: Callable[[WarmPool | None], Backend]
     """who holds the machines of a pool"""
     stores: Stores
     floor: Floor
@@ -107,7 +107,7 @@ class ClaimWriter:
             case Requeue():
                 raise AssertionError("to rest is nothing to be done")
 
-    async def _look(self, s: ClaimSnapshot, holder: Machines, memory: ClaimRecord) -> None:
+    async def _look(self, s: ClaimSnapshot, holder: Backend, memory: ClaimRecord) -> None:
         found = await holder.find(s.claim.namespace, s.claim.uid)
         memory.found(found, self.clock())
         for uid in memory.taking.keys() - {m.uid for m in found}:
@@ -115,14 +115,14 @@ class ClaimWriter:
         # What was found is counted until the store shows it; what was not, was not made.
         names = {m.name for m in found}
         for pool_uid, name in list(memory.making):
-            if name not in names or self.stores.queues.machines.get((s.claim.namespace, name)) is not None:
+            if name not in names or self.stores.queues.vms.get((s.claim.namespace, name)) is not None:
                 self.floor.demand.made(pool_uid, name)
             if name not in names:
                 memory.making.discard((pool_uid, name))
 
     # The first compare-and-swap
 
-    async def _take(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
+    async def _take(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
         assert s.pool is not None
         self._let_go(memory.refused)
         # Before the first await: whoever looks while we wait is offered another one.
@@ -140,11 +140,11 @@ class ClaimWriter:
         for _ in range(SAME_TRIES):
             try:
                 given = await holder.change(m, change)
-            except Unsure:
+            except OutcomeUnknown:
                 memory.certain = False
                 self.metrics.conflict("unsure")
                 return
-            except Lost:
+            except WriteConflict:
                 live = await self._live(m, holder, memory)
                 if live is None or not is_unclaimed(live) or live.pool_uid != s.pool.uid:
                     # Its event is on the way; until then nobody is offered it.
@@ -165,33 +165,33 @@ class ClaimWriter:
                 self._refused(s, why, error, memory)
                 return
             else:
-                note(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
+                log_event(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
                 memory.note(given, self.clock())
                 memory.marks = replace(memory.marks, taken=self.now(), bound=None, awake=None)
                 return
         self.floor.holders.free(s.claim.uid)
         self._put_back(m.uid, m.key)
 
-    async def _live(self, m: Machine, holder: Machines, memory: ClaimRecord) -> Machine | None:
+    async def _live(self, m: WarmVM, holder: Backend, memory: ClaimRecord) -> WarmVM | None:
         try:
             return await holder.read(m)
-        except Unsure:
+        except OutcomeUnknown:
             memory.certain = False
             raise
 
     # A machine of its own
 
-    async def _make(self, s: ClaimSnapshot, step: CreateVM, holder: Machines, memory: ClaimRecord) -> None:
+    async def _make(self, s: ClaimSnapshot, step: CreateVM, holder: Backend, memory: ClaimRecord) -> None:
         pool = step.pool
         self.floor.holders.hold(s.claim.uid, pool.key, s.claim.requester)
         self._leave(s.claim.uid, pool.uid)
         memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
         self.floor.demand.make(pool.uid, step.name)
         memory.making.add((pool.uid, step.name))
-        note(log, "MachineCreating", f"makes {step.name} for {s.claim.name}: {step.message}", claim=s.claim.name)
+        log_event(log, "MachineCreating", f"makes {step.name} for {s.claim.name}: {step.message}", claim=s.claim.name)
         try:
             made = await holder.create(self._order(s, step, memory.draws))
-        except Unsure:
+        except OutcomeUnknown:
             memory.certain = False
             memory.doubtful = step.name
         except ApiError as error:
@@ -215,15 +215,15 @@ class ClaimWriter:
         memory.trouble = why
         memory.trouble_until = self.clock() + pause
         pool = s.pool.name if s.pool is not None else None
-        note(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
+        log_event(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _order(self, s: ClaimSnapshot, step: CreateVM, draws: int) -> Order:
+    def _order(self, s: ClaimSnapshot, step: CreateVM, draws: int) -> CreateRequest:
         pool, c = step.pool, s.claim
         lot = f"{step.name}/{draws}" if draws else step.name
-        placement = c.wanted.placement or drawn(pool.uid, lot, pool.spec.places)
+        placement = c.wanted.placement or draw_placement(pool.uid, lot, pool.spec.places)
         at = pool.placements.get(placement) or next(iter(pool.placements.values()))
         template = personal_template(applied(pool.template, c.wanted), c.spec.personalization)
-        return Order(
+        return CreateRequest(
             namespace=c.namespace,
             name=step.name,
             pool=pool.name,
@@ -281,11 +281,11 @@ class ClaimWriter:
     # The machine
 
     async def _change(
-        self, s: ClaimSnapshot, m: Machine, change: Change, holder: Machines, memory: ClaimRecord
-    ) -> Machine | None:
+        self, s: ClaimSnapshot, m: WarmVM, change: Change, holder: Backend, memory: ClaimRecord
+    ) -> WarmVM | None:
         try:
             changed = await holder.change(m, change)
-        except (Lost, Unsure):
+        except (WriteConflict, OutcomeUnknown):
             memory.certain = False
             await self._look(s, holder, memory)
             return None
@@ -296,31 +296,31 @@ class ClaimWriter:
                 raise
             # It was forbidden to be used, which is as good as not working: another one may be tried, and it is told.
             memory.health = Health("Failed", "WriteRefused", error.message)
-            note(log, "Failure", str(error), machine=m, level=logging.WARNING, claim=s.claim.name)
+            log_event(log, "Failure", str(error), machine=m, level=logging.WARNING, claim=s.claim.name)
             return None
         memory.note(changed, self.clock())
         return changed
 
-    async def _wake(self, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
+    async def _wake(self, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
         memory.marks = replace(memory.marks, awake=self.now())
         try:
             await holder.activate(m)
-        except (Lost, Unsure):
+        except (WriteConflict, OutcomeUnknown):
             memory.certain = False
 
-    async def _grant(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
+    async def _grant(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
         keyed = s.pool is None or wants_key(s.pool.template)
         seeded = s.pool is None or bool(seed(s.pool.template))
         try:
             changed, refused = await Wishes(self.api).grant(s.claim, m, keyed=keyed, seeded=seeded)
-        except (Lost, Unsure):
+        except (WriteConflict, OutcomeUnknown):
             memory.certain = False
             await self._look(s, holder, memory)
             return
         memory.denied = m.uid, refused
         memory.note(changed, self.clock())
 
-    async def _hand_over(self, s: ClaimSnapshot, m: Machine, holder: Machines, memory: ClaimRecord) -> None:
+    async def _hand_over(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
         change = Change(
             state=Warm.IN_USE,
             owner=None if m.owned_by(s.claim.uid) else s.claim.owner,
@@ -329,10 +329,10 @@ class ClaimWriter:
         )
         await self._change(s, m, change, holder, memory)
 
-    async def _end(self, s: ClaimSnapshot, m: Machine, reason: str, holder: Machines, memory: ClaimRecord) -> None:
+    async def _end(self, s: ClaimSnapshot, m: WarmVM, reason: str, holder: Backend, memory: ClaimRecord) -> None:
         try:
             done = await holder.terminate(m, reason)
-        except Unsure:
+        except OutcomeUnknown:
             done = False
         if not done:
             memory.certain = False
@@ -350,7 +350,7 @@ class ClaimWriter:
         assert s.pool is not None
         line = self.floor.lines.setdefault(s.pool.uid, WaitQueue())
         seen = text(s.marks.seen) if s.marks.seen is not None else ""
-        line.join(s.claim.requester, s.claim.born, s.claim.uid, seen=seen)
+        line.join(s.claim.requester, s.claim.created_at, s.claim.uid, seen=seen)
         self.floor.demand.wait(s.pool.uid, len(line))
 
     def _leave_all(self, uid: str) -> None:

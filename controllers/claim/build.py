@@ -14,13 +14,13 @@ from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.observe import ClaimObserver, Floor, Stores
 from controllers.claim.snapshot import CLAIMS, Claim, by_uid, read_claim
-from controllers.warmpool.backends import Machines
-from controllers.warmpool.cache import Queues
+from controllers.warmpool.backends import Backend
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.demand import Demand
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.controller import Controller
@@ -47,12 +47,12 @@ class ClaimControllers:
         events: Events,
         metrics: ClaimMetrics,
         *,
-        pools: Store[Pool | Misfit],
-        queues: Queues,
-        machines: Callable[[Pool | None], Machines],
+        pools: Store[WarmPool | InvalidWarmPool],
+        queues: WarmVMCache,
+        machines: Callable[[WarmPool | None], Backend],
         demand: Demand,
         filling: Expectations[str],
-        unseen: Callable[[Pool], str | None] = lambda pool: None,
+        unseen: Callable[[WarmPool], str | None] = lambda pool: None,
     ) -> None:
         self.informer: Informer[Claim] = Informer(api, CLAIMS, read_claim, indexes={"uid": by_uid})
         stores = Stores(self.informer.store, pools, queues)
@@ -67,7 +67,7 @@ class ClaimControllers:
             api.now,
             self._enqueue,
         )
-        self._strays = GarbageCollector(api, stores.claims, queues.machines, machines, pools, self._enqueue_stray)
+        self._strays = GarbageCollector(api, stores.claims, queues.vms, machines, pools, self._enqueue_stray)
         self._work: Controller[Key] = Controller(
             "claim", self._controller.reconcile, workers=WORKERS, metrics=api.metrics
         )
@@ -95,17 +95,17 @@ class ClaimControllers:
                 log.warning("claims: cannot begin: %s", error)
                 await asyncio.sleep(BEGINNINGS.delay(failures))
 
-    def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        self._controller.machine_changed(old, new)
-        self._strays.machine_changed(old, new)
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
+        self._controller.vm_changed(old, new)
+        self._strays.vm_changed(old, new)
 
-    def guest_changed(self, old: Guest | None, new: Guest | None) -> None:
-        self._controller.guest_changed(old, new)
+    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        self._controller.vmi_changed(old, new)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         self._controller.node_changed(old, new)
 
-    def pool_changed(self, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         self._controller.pool_changed(old, new)
 
     def _enqueue(self, key: Key, after_seconds: float = 0.0) -> None:

@@ -14,11 +14,11 @@ from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, read_claim
 from controllers.claim.steps import CheckHealth, Requeue, Step
 from controllers.claim.wait_queue import WaitQueue
-from controllers.warmpool.health_tracker import asks
+from controllers.warmpool.health_tracker import needs_probe
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.controller import Unfinished
 from runtime.errors import NotFound
@@ -60,7 +60,7 @@ class ClaimController:
         # Nothing is waited for from here on: pools don't see what is half forgotten.
         for uid in list(self._memories):
             self._forget(uid)
-        self.floor.shelves.reset(map(self.stores.queues.joined, self.stores.queues.machines.all()))
+        self.floor.shelves.reset(map(self.stores.queues.joined, self.stores.queues.vms.all()))
         # Who waited when we led before may have been served, or have failed, by somebody else's hand.
         waited = set(self.floor.lines)
         self.floor.lines.clear()
@@ -103,7 +103,7 @@ class ClaimController:
     async def _take_step(self, state: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
         """A machine that is asked over the network may never answer. Whoever waits for that keeps nobody from going
         on: one pool's silent machines must not hold up the claims of all others."""
-        if not isinstance(step, CheckHealth) or state.pool is None or not asks(state.pool):
+        if not isinstance(step, CheckHealth) or state.pool is None or not needs_probe(state.pool):
             await self.apply(state, step, memory)
             return
         self.turns.release()
@@ -144,9 +144,9 @@ class ClaimController:
             self.floor.holders.hold(c.uid, (c.namespace, pool), c.requester)
         elif c.status.phase == "Queued":
             found = self.stores.pools.get((c.namespace, pool))
-            if isinstance(found, Pool):
+            if isinstance(found, WarmPool):
                 place = f"{c.status.queue_position or 0:09}"  # before all that is seen from now on
-                self.floor.lines.setdefault(found.uid, WaitQueue()).join(c.requester, c.born, c.uid, seen=place)
+                self.floor.lines.setdefault(found.uid, WaitQueue()).join(c.requester, c.created_at, c.uid, seen=place)
 
     # What changed, and whose business it is
 
@@ -166,7 +166,7 @@ class ClaimController:
             self.floor.holders.hold(new.uid, (new.namespace, new.status.pool_name), new.requester)
         self.enqueue(new.key, 0.0)
 
-    def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         more = self.floor.shelves.changed(old, self.stores.queues.joined(new) if new is not None else None)
         for m in (old, new):
             if m is not None:
@@ -179,7 +179,7 @@ class ClaimController:
             if more:
                 self.next_in_line(new.pool_uid)
 
-    def guest_changed(self, old: Guest | None, new: Guest | None) -> None:
+    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         for g in (old, new):
             m = self.stores.queues.get(g.key) if g is not None else None
             if m is None:
@@ -189,7 +189,7 @@ class ClaimController:
             elif self.floor.shelves.changed(m, m):
                 self.next_in_line(m.pool_uid)
 
-    def _tell(self, m: Machine) -> None:
+    def _tell(self, m: WarmVM) -> None:
         """Its claim, by the label that only we write: owner references are anybody's."""
         for c in self.stores.claims.by("uid", m.claim_uid) if m.claim_uid else ():
             self.enqueue(c.key, 0.0)
@@ -201,7 +201,7 @@ class ClaimController:
         for pool_uid in list(self.floor.lines):
             self.next_in_line(pool_uid)
 
-    def pool_changed(self, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         """Claims that wait for a pool look again soon by themselves; those in its line need not wait for that."""
         for each in (old, new):
             if each is not None:
@@ -226,6 +226,6 @@ class ClaimController:
                 self.enqueue(c.key, 0.0)
 
 
-def _terms(pool: Pool | Misfit | None) -> Hashable:
+def _terms(pool: WarmPool | InvalidWarmPool | None) -> Hashable:
     """What claims in its line depend on, but for what is ready."""
-    return (pool.uid, pool.deleting, pool.generation) if isinstance(pool, Pool) else pool is not None
+    return (pool.uid, pool.deleting, pool.generation) if isinstance(pool, WarmPool) else pool is not None

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Literal
 
 from controllers.claim.snapshot import Claim
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine, seconds_since
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm import Warm
 
 LOCKED_SECONDS = 60.0
@@ -29,19 +29,19 @@ class Finding:
     name: str
     """of the machine, or of the claim where it has none"""
     says: str
-    delete: Machine | None = None
+    delete: WarmVM | None = None
     """to delete this machine puts it right, and nothing that anybody uses is lost"""
 
 
 def findings(
-    machines: Iterable[Machine], claims: Collection[Claim], pools: Collection[Pool | Misfit], now: datetime
+    machines: Iterable[WarmVM], claims: Collection[Claim], pools: Collection[WarmPool | InvalidWarmPool], now: datetime
 ) -> Iterator[Finding]:
     by_uid = {c.uid: c for c in claims}
     owners = by_uid.keys() | {p.uid for p in pools}
-    given: dict[str, list[Machine]] = defaultdict(list)
+    given: dict[str, list[WarmVM]] = defaultdict(list)
     for m in machines:
         if m.deleting:
-            if seconds_since(m.since, now) > 10 * LOCKED_SECONDS:
+            if seconds_since(m.state_since, now) > 10 * LOCKED_SECONDS:
                 yield Finding("StuckDeletion", m.name, "it is being deleted; see its finalizers")
             continue
         if m.claim_uid:
@@ -54,7 +54,7 @@ def findings(
         yield from _claim(c, given.get(c.uid, []), now)
 
 
-def _machine(m: Machine, claims: Mapping[str, Claim], owners: Collection[str], now: datetime) -> Iterator[Finding]:
+def _machine(m: WarmVM, claims: Mapping[str, Claim], owners: Collection[str], now: datetime) -> Iterator[Finding]:
     if m.orphaned:
         yield Finding("Orphan", m.name, f"no pool takes care of it ({m.orphaned}); delete it if nobody needs it")
         return
@@ -69,13 +69,12 @@ def _machine(m: Machine, claims: Mapping[str, Claim], owners: Collection[str], n
     elif m.state is Warm.ALLOCATING and not m.claim_uid:
         yield Finding("Drift", m.name, "it is being given to a claim, and its label names none", m)
     elif m.state is Warm.ALLOCATING and not claims[m.claim_uid].vm_uid and _old(m, now):
-        said = (
-            f"taken for claim {claims[m.claim_uid].name} {seconds_since(m.since, now):.0f} s ago, and not written there"
-        )
+        age = seconds_since(m.state_since, now)
+        said = f"taken for claim {claims[m.claim_uid].name} {age:.0f} s ago, and not written there"
         yield Finding("StuckLock", m.name, f"{said}: do the controllers run?")
 
 
-def _doubles(c: Claim, machines: list[Machine]) -> Iterator[Finding]:
+def _doubles(c: Claim, machines: list[WarmVM]) -> Iterator[Finding]:
     if len(machines) > 1:
         names = ", ".join(sorted(m.name for m in machines))
         for m in machines:
@@ -85,7 +84,7 @@ def _doubles(c: Claim, machines: list[Machine]) -> Iterator[Finding]:
             yield Finding("TwoMachines", c.name, f"it has {names}, and none is written in it yet")
 
 
-def _claim(c: Claim, machines: list[Machine], now: datetime) -> Iterator[Finding]:
+def _claim(c: Claim, machines: list[WarmVM], now: datetime) -> Iterator[Finding]:
     if c.status.phase != "Ready" or c.status.instance_ref is not None:
         return
     mine = next((m for m in machines if m.uid == c.vm_uid), None)
@@ -97,5 +96,5 @@ def _claim(c: Claim, machines: list[Machine], now: datetime) -> Iterator[Finding
         yield Finding("Drift", c.name, f"it is Ready, and its machine {mine.name} is {mine.state or 'in no state'}")
 
 
-def _old(m: Machine, now: datetime) -> bool:
-    return seconds_since(m.since, now) > LOCKED_SECONDS
+def _old(m: WarmVM, now: datetime) -> bool:
+    return seconds_since(m.state_since, now) > LOCKED_SECONDS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.claim.snapshot import CLAIMS, Claim
-from controllers.warmpool.backends import Machines, Unsure
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import CLAIM_KIND, Machine
+from controllers.warmpool.backends import Backend, OutcomeUnknown
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
 from runtime.api import Api
 from runtime.controller import Unfinished
 from runtime.errors import NotFound
@@ -27,10 +27,10 @@ class GarbageCollector:
     api: Api
     claims: Store[Claim]
     """indexed `uid`"""
-    machines: Store[Machine]
+    machines: Store[WarmVM]
     """indexed `claim`"""
-    holders: Callable[[Pool | None], Machines]
-    pools: Store[Pool | Misfit]
+    holders: Callable[[WarmPool | None], Backend]
+    pools: Store[WarmPool | InvalidWarmPool]
     """indexed `uid`"""
     enqueue: Enqueue
 
@@ -40,19 +40,19 @@ class GarbageCollector:
             return None
         if await self._lives(m):
             return LATE_SECONDS
-        holder = self.holders(next((p for p in self.pools.by("uid", m.pool_uid) if isinstance(p, Pool)), None))
+        holder = self.holders(next((p for p in self.pools.by("uid", m.pool_uid) if isinstance(p, WarmPool)), None))
         try:
             live = await holder.read(m)
             if live is None or live.deleting or live.claim_uid != m.claim_uid:
                 return LATE_SECONDS  # the store will show it, or what was read was late
             done = await holder.terminate(live, "its claim is gone")
-        except Unsure as error:
+        except OutcomeUnknown as error:
             raise Unfinished(str(error)) from error
         if not done:
             raise Unfinished("it changed while it was being deleted")
         return None
 
-    async def _lives(self, m: Machine) -> bool:
+    async def _lives(self, m: WarmVM) -> bool:
         """Asked of the API: to delete somebody's machine because a store was late could not be taken back."""
         if m.owner.kind == CLAIM_KIND and m.owner.uid == m.claim_uid:
             try:
@@ -68,6 +68,6 @@ class GarbageCollector:
             for m in self.machines.by("claim", old.uid):
                 self.enqueue(m.key, 0.0)
 
-    def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         if new is not None and new.claim_uid and not new.deleting and not self.claims.by("uid", new.claim_uid):
             self.enqueue(new.key, LATE_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from controllers.claim.snapshot import Claim, Failure
-from controllers.warmpool.warm_pool import Pool
+from controllers.warmpool.warm_pool import WarmPool
 from runtime.resource import Key
 
 
@@ -38,7 +38,7 @@ class QuotaTracker:
         if not self._own[pool, requester]:
             del self._own[pool, requester]
 
-    def over(self, claim: Claim, pool: Pool) -> Failure | None:
+    def over(self, claim: Claim, pool: WarmPool) -> Failure | None:
         """Why it may have none now."""
         if claim.uid in self._held:
             return None

@@ -7,7 +7,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from controllers.claim.snapshot import Claim
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.metrics import PREFIX
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 600)
@@ -50,7 +50,7 @@ class ClaimMetrics:
     def conflict(self, outcome: Literal["false", "lost", "unsure"]) -> None:
         self._conflicts.labels(outcome).inc()
 
-    def ended(self, m: Machine) -> None:
+    def ended(self, m: WarmVM) -> None:
         self._ended.labels(m.namespace, m.pool).inc()
 
     def said(self, before: Claim, after: Claim) -> None:

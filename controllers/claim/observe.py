@@ -12,10 +12,10 @@ from controllers.claim.ready_queue import ReadyQueues, Variant
 from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure
 from controllers.claim.wait_queue import WaitQueue
-from controllers.warmpool.cache import Queues
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine, unfit
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from runtime.expectations import Expectations
 from runtime.store import Store
 
@@ -24,9 +24,9 @@ from runtime.store import Store
 class Stores:
     claims: Store[Claim]
     """indexed `uid`"""
-    pools: Store[Pool | Misfit]
+    pools: Store[WarmPool | InvalidWarmPool]
     """indexed `namespace` and `uid`"""
-    queues: Queues
+    queues: WarmVMCache
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class ClaimObserver:
     filling: Expectations[str]
     """what the pools have asked for and not seen yet, by UID"""
     clock: Callable[[], float]
-    unseen: Callable[[Pool], str | None] = lambda pool: None
+    unseen: Callable[[WarmPool], str | None] = lambda pool: None
     """why the pool's machines cannot be seen, where they can't: none that is shown is no reason to make one"""
 
     def __call__(self, claim: Claim, memory: ClaimRecord) -> ClaimSnapshot:
         now = self.clock()
-        shown = self.stores.queues.machines.by("claim", claim.uid)
+        shown = self.stores.queues.vms.by("claim", claim.uid)
         machines = tuple(self.stores.queues.joined(m) for m in memory.known(shown, now))
         trouble = memory.trouble if memory.trouble is not None and now < memory.trouble_until else None
         state = ClaimSnapshot(
@@ -85,10 +85,10 @@ class ClaimObserver:
             full=self._full(pool),
         )
 
-    def candidate(self, claim: Claim, pool: Pool, line: WaitQueue) -> Machine | None:
+    def candidate(self, claim: Claim, pool: WarmPool, line: WaitQueue) -> WarmVM | None:
         """The machine that the claim would get, if there is one for everybody whose turn is before."""
         shelf, want = self.floor.shelves.of(pool.uid), claim.wanted
-        probe = Machine(pool.namespace, "", "")
+        probe = WarmVM(pool.namespace, "", "")
 
         def current(kin: Variant) -> bool:
             return pool.current(replace(probe, placement=kin.placement, template_hash=kin.template_hash))
@@ -105,15 +105,15 @@ class ClaimObserver:
             return None
         with closing(shelf.candidates(current, does)) as candidates:
             found = (self.stores.queues.get(key) for key in candidates)
-            return next((m for m in found if m is not None and not unfit(m)), None)
+            return next((m for m in found if m is not None and not why_unavailable(m)), None)
 
-    def _pool_of(self, claim: Claim, machines: tuple[Machine, ...]) -> Pool | None:
+    def _pool_of(self, claim: Claim, machines: tuple[WarmVM, ...]) -> WarmPool | None:
         """The one that its machine came from, however many of its name there have been since."""
         uid = next((m.pool_uid for m in machines if m.uid == claim.vm_uid or not claim.vm_uid), "")
         found = self.stores.pools.by("uid", uid)
-        return next((p for p in found if isinstance(p, Pool)), None)
+        return next((p for p in found if isinstance(p, WarmPool)), None)
 
-    def _full(self, pool: Pool) -> bool:
+    def _full(self, pool: WarmPool) -> bool:
         if pool.spec.max_total is None:
             return False
         filling = len(self.filling.open(pool.uid)[0])

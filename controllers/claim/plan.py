@@ -32,8 +32,8 @@ from controllers.claim.steps import (
     Step,
     UpdateStatus,
 )
-from controllers.warmpool.vmi import PAUSED_BY_US
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import PAUSED_BY_USER
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 
 MOST_ATTEMPTS = 2
@@ -88,10 +88,10 @@ def _ended(s: ClaimSnapshot, reason: str) -> Step | None:
     return next((DeleteVM(m, reason) for m in s.machines if not m.deleting), None)
 
 
-def _in_use_for(s: ClaimSnapshot) -> Machine | None:
+def _in_use_for(s: ClaimSnapshot) -> WarmVM | None:
     """A machine that says that it was handed over to the claim: it was written down as the claim's before."""
     used = [m for m in s.machines if m.state is Warm.IN_USE and not m.deleting]
-    return min(used, key=lambda m: (m.born, m.uid), default=None)
+    return min(used, key=lambda m: (m.created_at, m.uid), default=None)
 
 
 # It has no machine yet
@@ -102,7 +102,7 @@ def _unbound(s: ClaimSnapshot, now: datetime) -> Step:
     if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
         # Of several, of which a race has left all but one behind, whoever looks takes the same one. The others go when
         # that is written down: who reads the claim late does not know that it has one of them already.
-        return _serve(s, min(usable, key=lambda m: (m.born, m.uid)), now)
+        return _serve(s, min(usable, key=lambda m: (m.created_at, m.uid)), now)
     if taken:
         return DeleteVM(taken[0], "it carries a claim in a state in which no machine has one")
     if s.claim.status.attempts >= MOST_ATTEMPTS:
@@ -210,7 +210,7 @@ def _fail(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
 # It has one
 
 
-def _serve(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
+def _serve(s: ClaimSnapshot, m: WarmVM, now: datetime) -> Step:
     """What runs and is well is the claim's and Ready in one write. To be asked how it is changes nothing in a machine,
     so it may happen before; whatever is done to one, or inside it, has to wait until it is bound."""
     if not _at_hand(s, m):
@@ -223,13 +223,13 @@ def _serve(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     return UpdateStatus(fresh, status.news(s, fresh, m, now))
 
 
-def _at_hand(s: ClaimSnapshot, m: Machine) -> bool:
+def _at_hand(s: ClaimSnapshot, m: WarmVM) -> bool:
     """Whether there is nothing to be done to it. To check an instance of EC2 launches its claim's application."""
     warm = status.launch(s, m)[0] == "Warm"
     return warm and s.pool is not None and s.pool.spec.ec2 is None and not wished(s.claim.spec.personalization)
 
 
-def _bind(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
+def _bind(s: ClaimSnapshot, m: WarmVM, now: datetime) -> Step:
     """The second compare-and-swap."""
     launch, reason = status.launch(s, m)
     fresh, said = status.bound(s, m, launch, reason, now), f"{m.name} ({launch})"
@@ -254,7 +254,7 @@ def _bound(s: ClaimSnapshot, now: datetime) -> Step:
         return DeleteVM(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
     if s.health is not None and s.health.verdict != "Healthy":
         return _unwell(s, m, now)
-    asleep = (m.guest is not None and m.guest.paused == PAUSED_BY_US) or m.strategy == "Halted"
+    asleep = (m.vmi is not None and m.vmi.paused == PAUSED_BY_USER) or m.run_strategy == "Halted"
     if not m.activated and s.claim.status.launch_type != "Warm":
         return MarkActivated(m)
     if asleep and _since(s.marks.awake, now) >= AGAIN_SECONDS:
@@ -264,7 +264,7 @@ def _bound(s: ClaimSnapshot, now: datetime) -> Step:
     return PersonalizeVM(m) if _to_grant(s) else HandOverVM(m)
 
 
-def _unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
+def _unwell(s: ClaimSnapshot, m: WarmVM, now: datetime) -> Step:
     assert s.health is not None
     waited = (now - moment(s.claim.status.bound_at)).total_seconds()
     most = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
@@ -277,7 +277,7 @@ def _unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
     return DeleteVM(m, f"after {waited:.0f} s: {s.health.reason}: {s.health.message}")
 
 
-def _step_back(m: Machine) -> Step:
+def _step_back(m: WarmVM) -> Step:
     """A machine that a race has left behind: another one is the claim's. It would do no harm to have it Ready again if
     nobody has touched it, and what is lost is one warm machine in a race of two leaders; but "a machine never has two
     claims" can be seen from outside, "nobody has touched it" can not."""
@@ -299,7 +299,7 @@ def _to_grant(s: ClaimSnapshot) -> bool:
     return wished(s.claim.spec.personalization) and s.refused is None
 
 
-def _in_use(s: ClaimSnapshot, m: Machine, now: datetime) -> Step:
+def _in_use(s: ClaimSnapshot, m: WarmVM, now: datetime) -> Step:
     if not s.claim.status.ready_at and _to_grant(s):  # who did it was killed before it could be said
         return PersonalizeVM(m)
     fresh = status.in_use(s, m, now)

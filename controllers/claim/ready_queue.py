@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from controllers.warmpool.warm_vm import STANDBYS, Machine, Standby, unwell
+from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM, why_not_in_standby
 from kinds.warm import Warm
 from runtime.backoff import fraction
 from runtime.resource import Key
@@ -22,7 +22,7 @@ from runtime.resource import Key
 class Variant:
     """What machines have in common that may be given away one for the other."""
 
-    standby: Standby
+    standby: StandbyMode
     placement: str
     template_hash: str
 
@@ -31,7 +31,7 @@ Heap = list[tuple[float, str]]
 """ranks and UIDs. The rank is a hash of the UID: among equals, as good as chance, and the same whoever asks again"""
 
 
-def is_unclaimed(m: Machine) -> bool:
+def is_unclaimed(m: WarmVM) -> bool:
     """Whether it is its pool's to give away, as far as it says itself."""
     waits = m.state is Warm.READY and not (m.claim_uid or m.deleting or m.orphaned)
     return waits and m.owned_by(m.pool_uid)
@@ -55,7 +55,7 @@ class ReadyQueue:
     def count(self, serves: Callable[[Variant], bool]) -> int:
         return sum(number for kin, number in self._numbers.items() if serves(kin))
 
-    def offer(self, m: Machine) -> None:
+    def offer(self, m: WarmVM) -> None:
         self.withdraw(m.uid)
         kin = Variant(m.standby, m.placement, m.template_hash)
         self._offered[m.uid] = (kin, m.key)
@@ -78,7 +78,7 @@ class ReadyQueue:
         """The soonest to be handed over first, of those the ones of today's template, of those by chance."""
 
         def grade(kin: Variant) -> tuple[int, bool]:
-            return STANDBYS.index(kin.standby), not current(kin)
+            return STANDBY_MODES.index(kin.standby), not current(kin)
 
         wanted = [kin for kin in list(self._heaps) if self._tidy(kin) and does(kin)]
         for _, equals in groupby(sorted(wanted, key=grade), grade):
@@ -116,14 +116,14 @@ class ReadyQueues:
     def of(self, pool_uid: str) -> ReadyQueue:
         return self._shelves.get(pool_uid) or ReadyQueue()
 
-    def reset(self, machines: Iterable[Machine]) -> None:
+    def reset(self, machines: Iterable[WarmVM]) -> None:
         """As the stores show them; nothing is being given away."""
         self._taken.clear()
         self._shelves.clear()
         for m in machines:
             self.changed(None, m)
 
-    def changed(self, old: Machine | None, new: Machine | None) -> bool:
+    def changed(self, old: WarmVM | None, new: WarmVM | None) -> bool:
         """Follows the stores: `new` has its guest and its node. Whether there is one more to give away. One that can't
         be given away now is not counted either, or who comes last would be given the machine of who is next."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
@@ -135,7 +135,7 @@ class ReadyQueues:
             self._taken.discard(new.uid)
         elif new.uid in self._taken:
             return False
-        if not is_unclaimed(new) or unwell(new):
+        if not is_unclaimed(new) or why_not_in_standby(new):
             self._withdraw(new)
             return False
         shelf = self._shelves.setdefault(new.pool_uid, ReadyQueue())
@@ -143,18 +143,18 @@ class ReadyQueues:
         shelf.offer(new)
         return len(shelf) > before
 
-    def take(self, m: Machine) -> None:
+    def take(self, m: WarmVM) -> None:
         """It is being given away: nobody else is offered it."""
         self._taken.add(m.uid)
         self._withdraw(m)
 
-    def put_back(self, uid: str, m: Machine | None) -> None:
+    def put_back(self, uid: str, m: WarmVM | None) -> None:
         """It was perhaps not given away after all. To offer one that was does no harm: who takes it will lose."""
         self._taken.discard(uid)
         if m is not None and m.uid == uid:
             self.changed(None, m)
 
-    def _withdraw(self, m: Machine) -> None:
+    def _withdraw(self, m: WarmVM) -> None:
         shelf = self._shelves.get(m.pool_uid)
         if shelf is not None:
             shelf.withdraw(m.uid)

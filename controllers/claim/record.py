@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from controllers.claim.snapshot import Claim, Failure, Timeline
 from controllers.warmpool.backends import Health
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.feed import older
 from runtime.resource import Key
 
@@ -27,7 +27,7 @@ class ClaimRecord:
     """the claim is to be read from the API"""
     claim: Claim | None = None
     """as it was after our last write"""
-    machines: dict[str, tuple[Machine, float]] = field(default_factory=dict)
+    machines: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
     """as they were after our last write or look, by UID, and when that was"""
     taking: dict[str, Key] = field(default_factory=dict)
     """machines that are kept from others for this claim, by UID"""
@@ -59,15 +59,15 @@ class ClaimRecord:
         self.claim = None
         return shown
 
-    def note(self, m: Machine, now: float) -> None:
+    def note(self, m: WarmVM, now: float) -> None:
         self.machines[m.uid] = (m, now)
 
-    def found(self, machines: Iterable[Machine], now: float) -> None:
+    def found(self, machines: Iterable[WarmVM], now: float) -> None:
         """All that there are."""
         self.machines = {m.uid: (m, now) for m in machines}
         self.certain = True
 
-    def known(self, shown: Iterable[Machine], now: float) -> tuple[Machine, ...]:
+    def known(self, shown: Iterable[WarmVM], now: float) -> tuple[WarmVM, ...]:
         """The machines of the claim: as the store shows them, or as we know them to be since."""
         merged = {m.uid: m for m in shown}
         for uid, (m, at) in list(self.machines.items()):
@@ -81,7 +81,7 @@ class ClaimRecord:
                 del self.machines[uid]
                 self.certain = False
                 continue
-            merged[uid] = replace(m, guest=None, node=None)
+            merged[uid] = replace(m, vmi=None, node=None)
         return tuple(merged.values())
 
     def gone(self, uid: str) -> None:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from controllers.claim.overrides import Wanted, wanted
 from controllers.warmpool.backends import Health
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds import meta
 from kinds.claim import ClaimSpec, ClaimStatus
 from runtime.resource import Resource
@@ -40,7 +40,7 @@ class Claim:
     generation: int
     spec: ClaimSpec
     status: ClaimStatus
-    born: str = ""
+    created_at: str = ""
     """creationTimestamp, which sorts as text"""
     deleting: bool = False
     requester: str = ""
@@ -96,7 +96,7 @@ def read_claim(document: Json) -> Claim:
         generation=metadata.get("generation", 0),
         spec=spec,
         status=status,
-        born=metadata.get("creationTimestamp") or "",
+        created_at=metadata.get("creationTimestamp") or "",
         deleting=metadata.get("deletionTimestamp") is not None,
         requester=annotations.get(meta.REQUESTER, ""),
         annotations={key: annotations[key] for key in (meta.INSTANCE_TYPE, meta.IMAGE_ID) if key in annotations},
@@ -137,15 +137,15 @@ class Timeline:
 @dataclass(frozen=True)
 class ClaimSnapshot:
     claim: Claim
-    pool: Pool | None = None
+    pool: WarmPool | None = None
     """the one that serves it"""
     absent: Failure | None = None
     """why no pool serves it"""
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[WarmVM, ...] = ()
     """those that carry its UID"""
     certain: bool = False
     """no other machine can carry its UID: there was no moment at which one could have been given to it unseen"""
-    candidate: Machine | None = None
+    candidate: WarmVM | None = None
     """the one that it would get now, others' turns respected"""
     place: int = 0
     """how many will have been served when it is, if it waits; 0 if it doesn't"""
@@ -166,12 +166,12 @@ class ClaimSnapshot:
     marks: Timeline = Timeline()
 
     @property
-    def mine(self) -> Machine | None:
+    def mine(self) -> WarmVM | None:
         """The machine that is written down as the claim's, while it exists."""
         return next((m for m in self.machines if m.uid == self.claim.vm_uid and not m.deleting), None)
 
     @property
-    def others(self) -> tuple[Machine, ...]:
+    def others(self) -> tuple[WarmVM, ...]:
         """Machines that took its UID and are not written down."""
         return tuple(m for m in self.machines if m.uid != self.claim.vm_uid and not m.deleting)
 
@@ -188,7 +188,7 @@ class ClaimSnapshot:
             seconds = float(self.pool.spec.claim_policy.bind_timeout_seconds) if self.pool else POOLLESS_SECONDS
         # A second attempt has as long as the first: nobody should fail because a machine took long to fail.
         said = next((c for c in self.claim.status.conditions if c.type == "Bound"), None)
-        since = said.last_transition_time if said is not None and self.claim.status.attempts else self.claim.born
+        since = said.last_transition_time if said is not None and self.claim.status.attempts else self.claim.created_at
         return moment(since) + timedelta(seconds=seconds)
 
 

@@ -13,7 +13,7 @@ from controllers.claim.personalization import personalized
 from controllers.claim.snapshot import ClaimSnapshot, Failure, moment, text
 from controllers.claim.steps import ClaimEvent
 from controllers.warmpool.ec2.tags import is_instance
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.claim import ClaimStatus, InstanceRef, LaunchType, MachineRef, Phase, Timings
 from kinds.condition import Condition
 
@@ -32,7 +32,7 @@ def queued(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     return _with(s, now, [_no("Bound", why)], phase="Queued", queue_position=s.place, pool_name=name)
 
 
-def bound(s: ClaimSnapshot, m: Machine, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
+def bound(s: ClaimSnapshot, m: WarmVM, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
     """Written with the resourceVersion of a claim that had no machine: it can be won once."""
     ref: dict[str, Any] = {"vm_ref": MachineRef(name=m.name, uid=m.uid)}
     if is_instance(m):  # its pool may be gone by now
@@ -59,7 +59,7 @@ def bound(s: ClaimSnapshot, m: Machine, launch: LaunchType, reason: str, now: da
     )
 
 
-def unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
+def unwell(s: ClaimSnapshot, m: WarmVM, now: datetime) -> ClaimStatus:
     """What its last check has found. The same reason is not said again: what the check says of it may change with every
     try, and each would be a write."""
     assert s.health is not None
@@ -69,13 +69,13 @@ def unwell(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
     return _with(s, now, [_no("Ready", Failure(s.health.reason, f"{m.name}: {s.health.message}"))])
 
 
-def served(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
+def served(s: ClaimSnapshot, m: WarmVM, now: datetime) -> ClaimStatus:
     """Bound and Ready in one: the second compare-and-swap of a machine that is well and needs nothing."""
     said = bound(s, m, *launch(s, m), now)
     return in_use(_said(s, said), m, now)
 
 
-def launch(s: ClaimSnapshot, m: Machine) -> tuple[LaunchType, str]:
+def launch(s: ClaimSnapshot, m: WarmVM) -> tuple[LaunchType, str]:
     """How the claim comes to its machine, and why so. One that nobody had before its claim was made for it."""
     if not m.activated:
         return LAUNCHES[m.standby], f"a machine was {'waiting' if m.standby == 'Running' else m.standby.lower()}"
@@ -86,10 +86,10 @@ def launch(s: ClaimSnapshot, m: Machine) -> tuple[LaunchType, str]:
     return "Cold", "PoolEmpty: no machine of the pool was ready"
 
 
-def in_use(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
+def in_use(s: ClaimSnapshot, m: WarmVM, now: datetime) -> ClaimStatus:
     """Ready, and from then on what is true of its machine."""
     said = s.claim.status
-    guest = m.guest
+    guest = m.vmi
     well = (s.health is not None and s.health.verdict == "Healthy") or (guest is not None and guest.ready)
     if well:
         ready = _yes("Ready", "HandedOver", f"{m.name} is running and in use")
@@ -110,7 +110,7 @@ def in_use(s: ClaimSnapshot, m: Machine, now: datetime) -> ClaimStatus:
     )
 
 
-def news(s: ClaimSnapshot, fresh: ClaimStatus, m: Machine, now: datetime) -> ClaimEvent | None:
+def news(s: ClaimSnapshot, fresh: ClaimStatus, m: WarmVM, now: datetime) -> ClaimEvent | None:
     """What is worth an event of what has changed in a claim that is in use."""
     if not s.claim.status.ready_at:
         total = fresh.timings.total_ms if fresh.timings is not None else None
@@ -183,7 +183,7 @@ def _timings(s: ClaimSnapshot, now: datetime, *, ready: bool) -> Timings:
     """Of what this process has seen with its own clock, until the write that says it. A claim that it found half done
     is measured from its creation, of which the API server writes whole seconds only."""
     marks = s.marks
-    seen = marks.seen or moment(s.claim.born)
+    seen = marks.seen or moment(s.claim.created_at)
     if not ready:
         return Timings(queued_ms=_ms(seen, marks.popped))
     bound = marks.bound or marks.taken

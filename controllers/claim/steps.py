@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.claim import ClaimStatus
 
 
@@ -28,14 +28,14 @@ class FindVMs:
 class ReserveVM:
     """The first compare-and-swap: give the machine to the claim, or learn that somebody was first."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class CreateVM:
     """Create a machine for the claim, as its pool's and its overrides say."""
 
-    pool: Pool
+    pool: WarmPool
     name: str
     reason: str
     message: str
@@ -53,42 +53,42 @@ class UpdateStatus:
 class MarkActivated:
     """Write down that the machine is about to be woken: from here on it is never anybody else's."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class ActivateVM:
     """Unpause or start it."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class CheckHealth:
     """Ask whether it is well."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class PersonalizeVM:
     """Make it the claimant's own, as far as it can be."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class HandOverVM:
     """It is in use from now on."""
 
-    machine: Machine
+    machine: WarmVM
 
 
 @dataclass(frozen=True)
 class DeleteVM:
     """Delete the machine."""
 
-    machine: Machine
+    machine: WarmVM
     reason: str
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from controllers.claim.personalization import beyond, labels
 from controllers.claim.snapshot import Claim, Failure
 from controllers.warmpool import ssh_keys
-from controllers.warmpool.backends import Lost, Unsure
-from controllers.warmpool.vm_backend import GUESTS, MACHINES
-from controllers.warmpool.warm_vm import Machine, machine
+from controllers.warmpool.backends import OutcomeUnknown, WriteConflict
+from controllers.warmpool.vm_backend import VMIS, VMS
+from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from runtime.api import Api
 from runtime.errors import UNSURE, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 
@@ -28,7 +28,7 @@ SYNCHRONIZED = "AccessCredentialsSynchronized"
 class Wishes:
     api: Api
 
-    async def grant(self, c: Claim, m: Machine, *, keyed: bool, seeded: bool) -> tuple[Machine, tuple[Failure, ...]]:
+    async def grant(self, c: Claim, m: WarmVM, *, keyed: bool, seeded: bool) -> tuple[WarmVM, tuple[Failure, ...]]:
         """The machine as it is then, and what could not be granted. `keyed` and `seeded`: it has a Secret of its own,
         and a volume of cloud-init, as far as its pool's template says. Raises Lost and Unsure, as machines do."""
         wish = c.spec.personalization
@@ -43,29 +43,29 @@ class Wishes:
                 why = await self._hand(m, wish.ssh_public_key_secret)
                 refused += [why] if why is not None else []
         except Conflict as error:
-            raise Lost(str(error)) from error
+            raise WriteConflict(str(error)) from error
         except UNSURE as error:
-            raise Unsure(str(error)) from error
+            raise OutcomeUnknown(str(error)) from error
         return m, tuple(refused)
 
-    async def _label(self, m: Machine, given: dict[str, str]) -> tuple[Machine, Failure | None]:
+    async def _label(self, m: WarmVM, given: dict[str, str]) -> tuple[WarmVM, Failure | None]:
         """Its runs: those to come, and the present one, which takes nothing over from its VM."""
         change = {"metadata": {"uid": m.uid, "resourceVersion": m.resource_version}}
         runs = {"spec": {"template": {"metadata": {"labels": given}}}}
         try:
-            changed = machine(await self.api.patch(MACHINES, m.namespace, m.name, {**change, **runs}))
-            m = replace(changed, guest=m.guest, node=m.node)
-            if m.guest is not None:
-                run = {"metadata": {"uid": m.guest.uid, "labels": given}}
+            changed = parse_warm_vm(await self.api.patch(VMS, m.namespace, m.name, {**change, **runs}))
+            m = replace(changed, vmi=m.vmi, node=m.node)
+            if m.vmi is not None:
+                run = {"metadata": {"uid": m.vmi.uid, "labels": given}}
                 with suppress(NotFound):  # the next one is made with them
-                    await self.api.patch(GUESTS, m.namespace, m.guest.name, run)
+                    await self.api.patch(VMIS, m.namespace, m.vmi.name, run)
         except PASSING:
             raise
         except ApiError as error:
             return m, Failure("LabelsRefused", f"labels: {error.message}")
         return m, None
 
-    async def _hand(self, m: Machine, of_claim: str) -> Failure | None:
+    async def _hand(self, m: WarmVM, of_claim: str) -> Failure | None:
         name = ssh_keys.secret_name(m.name)
         try:
             own, given = await self._secret(m, name), await self._secret(m, of_claim)
@@ -83,7 +83,7 @@ class Wishes:
             raise
         except ApiError as error:
             return Failure("SecretsForbidden", f"ssh key: {error.message}; see Keys in the documentation of warm pools")
-        if m.guest is None or SYNCHRONIZED not in m.guest.holds:
+        if m.vmi is None or SYNCHRONIZED not in m.vmi.holds:
             return Failure(
                 "GuestNotTold",
                 f"ssh key: it is in Secret {name}, but KubeVirt does not say that it tells the guest (the instance's"
@@ -92,7 +92,7 @@ class Wishes:
             )
         return None
 
-    async def _secret(self, m: Machine, name: str) -> Json | None:
+    async def _secret(self, m: WarmVM, name: str) -> Json | None:
         try:
             return await self.api.get(ssh_keys.SECRETS, m.namespace, name)
         except NotFound:

@@ -4,69 +4,69 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.warmpool.warm_vm import Machine, Standby
+from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds.warm import Warm
 
 
 @dataclass(frozen=True)
-class Create:
+class CreateVM:
     name: str
     placement: str
-    standby: Standby
+    standby: StandbyMode
     reason: str
 
 
 @dataclass(frozen=True)
-class Terminate:
-    machine: Machine
+class DeleteVM:
+    machine: WarmVM
     cause: str
     """in one word, for metrics: Excess, Outdated, Expired, NodeLeaving, ReadinessTimeout, Unhealthy, NoRoom, ..."""
     reason: str
 
 
 @dataclass(frozen=True)
-class Orphan:
+class OrphanVM:
     """Left to itself: it runs on, and no pool takes care of it any more."""
 
-    machine: Machine
+    machine: WarmVM
     cause: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Move:
+class SetState:
     """A new state, or the same one with another standby."""
 
-    machine: Machine
+    machine: WarmVM
     state: Warm
     reason: str
-    standby: Standby | None = None
+    standby: StandbyMode | None = None
 
 
 @dataclass(frozen=True)
-class Rest:
+class SetStandby:
     """It is asked to be as it should: awake (Running), paused or stopped."""
 
-    machine: Machine
-    mode: Standby
+    machine: WarmVM
+    mode: StandbyMode
     reason: str
 
 
 @dataclass(frozen=True)
-class Count:
+class CountFailedCheck:
     """Another check failed since it is Unhealthy."""
 
-    machine: Machine
+    machine: WarmVM
     failures: int
     reason: str
 
 
 @dataclass(frozen=True)
-class Hold:
+class SetFinalizer:
     """The pool's finalizer, which keeps it until its machines are orphaned."""
 
     wanted: bool
     reason: str
 
 
-Action = Create | Terminate | Orphan | Move | Rest | Count | Hold
+Action = CreateVM | DeleteVM | OrphanVM | SetState | SetStandby | CountFailedCheck | SetFinalizer

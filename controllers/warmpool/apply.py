@@ -9,16 +9,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from controllers.warmpool.actions import Count, Create, Hold, Move, Orphan, Rest, Terminate
-from controllers.warmpool.audit_log import note
-from controllers.warmpool.backends import Change, Illegal, Lost, Machines, Order, Unsure
+from controllers.warmpool.actions import (
+    CountFailedCheck,
+    CreateVM,
+    DeleteVM,
+    OrphanVM,
+    SetFinalizer,
+    SetStandby,
+    SetState,
+)
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.backends import (
+    Backend,
+    Change,
+    CreateRequest,
+    InvalidTransition,
+    OutcomeUnknown,
+    WriteConflict,
+)
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
-from controllers.warmpool.snapshot import State
-from controllers.warmpool.vm_backend import MACHINES
-from controllers.warmpool.warm_pool import POOLS, Misfit, Pool
-from controllers.warmpool.warm_vm import NOBODY, Machine
+from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.vm_backend import VMS
+from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from defaulter.contract import InvalidDocument
 from kinds import meta
 from kinds.warm import Warm
@@ -35,16 +50,16 @@ LABELS_AT_ONCE = 16
 """of the calls that may be under way, so many are for labels; the others are left to claims"""
 
 
-OVERTAKEN = (AlreadyExists, Conflict, NotFound, Lost, NotSent)
+OVERTAKEN = (AlreadyExists, Conflict, NotFound, WriteConflict, NotSent)
 """Somebody was first, or it has changed since it was chosen. The next plan knows more."""
-AWAY = (Throttled, Unsure, Unreachable, Unavailable, TimeoutError)
+AWAY = (Throttled, OutcomeUnknown, Unreachable, Unavailable, TimeoutError)
 """The server is busy or gave no answer."""
 PASSING = OVERTAKEN + AWAY
 """Nobody's fault."""
 
 
 @dataclass(frozen=True)
-class Refusal:
+class CreateFailure:
     """Why a machine could not be had, in one word and in a sentence."""
 
     reason: str
@@ -54,8 +69,8 @@ class Refusal:
 @dataclass(frozen=True)
 class Outcome:
     created: int = 0
-    refusal: Refusal | None = None
-    lost: tuple[Refusal, ...] = ()
+    refusal: CreateFailure | None = None
+    lost: tuple[CreateFailure, ...] = ()
     """machines that were deleted, and not for others that are there: each is a failure to have one"""
     ripe: int = 0
     """machines that got Ready"""
@@ -66,7 +81,7 @@ class Outcome:
 
 
 @dataclass
-class Apply:
+class WarmPoolWriter:
     api: Api
     events: Events
     expectations: Expectations[str]
@@ -75,18 +90,18 @@ class Apply:
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._writes = Writes(self.expectations, self.clock, trace, unsure=(Unsure,))
+        self._writes = Writes(self.expectations, self.clock, trace, unsure=(OutcomeUnknown,))
 
-    async def __call__(self, state: State, plan: Plan, machines: Machines) -> Outcome:
+    async def __call__(self, state: WarmPoolSnapshot, plan: Plan, machines: Backend) -> Outcome:
         pool = state.pool
-        labels = [a for a in plan.actions if isinstance(a, Move | Rest | Count | Orphan)]
-        making = [a for a in plan.actions if isinstance(a, Create)]
+        labels = [a for a in plan.actions if isinstance(a, SetState | SetStandby | CountFailedCheck | OrphanVM)]
+        making = [a for a in plan.actions if isinstance(a, CreateVM)]
         # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
         self._writes.expect(pool.uid, making)
         kept = await self._keep(pool, labels, machines)
-        removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, Terminate)], machines)
+        removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, DeleteVM)], machines)
         created = await self._create(pool, making, machines)
-        held = await self._hold(pool, [a for a in plan.actions if isinstance(a, Hold)])
+        held = await self._hold(pool, [a for a in plan.actions if isinstance(a, SetFinalizer)])
         return Outcome(
             created.created,
             created.refusal,
@@ -100,69 +115,73 @@ class Apply:
         """The pool is gone."""
         self._writes.forget(uid)
 
-    async def orphan(self, orphans: Sequence[Orphan], machines: Machines) -> bool:
+    async def orphan(self, orphans: Sequence[OrphanVM], machines: Backend) -> bool:
         """Machines without a pool; whether all of it was done."""
         return not (await self._keep(None, orphans, machines)).again
 
     # Labels
 
-    async def _keep(self, pool: Pool | None, actions: Sequence[Move | Rest | Count | Orphan], of: Machines) -> Outcome:
+    async def _keep(
+        self, pool: WarmPool | None, actions: Sequence[SetState | SetStandby | CountFailedCheck | OrphanVM], of: Backend
+    ) -> Outcome:
         turns = asyncio.Semaphore(LABELS_AT_ONCE)
 
-        async def one(action: Move | Rest | Count | Orphan) -> Exception | None:
+        async def one(action: SetState | SetStandby | CountFailedCheck | OrphanVM) -> Exception | None:
             async with turns:
                 return await self._relabel(pool, action, of)
 
         wrong = await asyncio.gather(*map(one, actions))
         done = zip(actions, wrong, strict=True)
-        ripe = sum(e is None and isinstance(a, Move) and a.state is Warm.READY for a, e in done)
+        ripe = sum(e is None and isinstance(a, SetState) and a.state is Warm.READY for a, e in done)
         return Outcome(ripe=ripe, again=any(wrong), hindrance=_hindrance(wrong))
 
-    async def _relabel(self, pool: Pool | None, action: Move | Rest | Count | Orphan, of: Machines) -> Exception | None:
+    async def _relabel(
+        self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM, of: Backend
+    ) -> Exception | None:
         """Why it was not done, or None."""
         try:
-            if isinstance(action, Rest):
+            if isinstance(action, SetStandby):
                 await of.stand_by(action.machine, action.mode)
             else:
-                await of.change(action.machine, change(action))
+                await of.change(action.machine, vm_change(action))
         except PASSING as error:
             self._again(error, action.machine.name, pool, action.machine)
             return error
-        except Illegal as error:
+        except InvalidTransition as error:
             self._violated(pool, "states", action.machine, str(error))
             return None
         except ApiError as error:
             said = f"{action.machine.name}: {error}"
-            note(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
+            log_event(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
             return error
         self._tell(pool, action)
         return None
 
-    def _tell(self, pool: Pool | None, action: Move | Rest | Count | Orphan) -> None:
+    def _tell(self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM) -> None:
         m = action.machine
         before = m.state.value if m.state else ""
         match action:
-            case Move():
+            case SetState():
                 after, why = action.state.value, action.reason
                 said = f"{m.name} is {after}: {why}"
-                note(log, "MachineMoved", said, machine=m, state_from=before, state_to=after, reason=why)
+                log_event(log, "MachineMoved", said, machine=m, state_from=before, state_to=after, reason=why)
                 if pool is not None:
                     self._moved(pool, action)
-            case Orphan():
-                note(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
+            case OrphanVM():
+                log_event(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
                 self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
                 said = f"{m.name} is left to itself: {action.reason}"
                 # Where there is no pool any more, the machine itself is where people look.
-                regarding = about(POOLS, pool) if pool is not None else about(MACHINES, m)
+                regarding = about(WARM_POOLS, pool) if pool is not None else about(VMS, m)
                 self.events.emit(regarding, "Warning", "Orphaned", said, action="Orphan")
-            case Rest():
+            case SetStandby():
                 said = f"{m.name} is asked to be {action.mode.lower()}"
-                note(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
-            case Count():
+                log_event(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
+            case CountFailedCheck():
                 said = f"{m.name} is still unhealthy: {action.reason}"
-                note(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
+                log_event(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
 
-    def _moved(self, pool: Pool, action: Move) -> None:
+    def _moved(self, pool: WarmPool, action: SetState) -> None:
         m, said = action.machine, f"{action.machine.name}: {action.reason}"
         if action.state is Warm.READY and m.state in (Warm.PROVISIONING, Warm.STANDING_BY):
             self.say(pool, "Normal", "VMReady", said, "Fill")
@@ -173,10 +192,10 @@ class Apply:
 
     # Number
 
-    async def _remove(self, pool: Pool, actions: Sequence[Terminate], of: Machines) -> Outcome:
-        async def one(action: Terminate) -> None:
+    async def _remove(self, pool: WarmPool, actions: Sequence[DeleteVM], of: Backend) -> Outcome:
+        async def one(action: DeleteVM) -> None:
             if not await of.terminate(action.machine, action.reason):
-                raise Lost(f"{action.machine.name} has changed")
+                raise WriteConflict(f"{action.machine.name} has changed")
 
         made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
         lost = []
@@ -185,12 +204,12 @@ class Apply:
             if isinstance(error, PASSING):
                 self._again(error, f"deleting {m.name}", pool, m)
             elif error is not None:
-                note(log, "Failure", f"deleting {m.name}: {error}", machine=m, level=logging.ERROR)
+                log_event(log, "Failure", f"deleting {m.name}: {error}", machine=m, level=logging.ERROR)
             if error is not None:
                 continue
             self.metrics.terminations.labels(*pool.key, action.cause).inc()
             if action.cause in FAILURES:
-                lost.append(Refusal(action.cause, f"{m.name} was deleted: {action.reason}"))
+                lost.append(CreateFailure(action.cause, f"{m.name} was deleted: {action.reason}"))
             if action.cause == "Contradiction":
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
@@ -198,9 +217,9 @@ class Apply:
         errors = [error for _, error in made]
         return Outcome(lost=tuple(lost), again=any(errors), hindrance=_hindrance(errors))
 
-    async def _create(self, pool: Pool, actions: Sequence[Create], of: Machines) -> Outcome:
-        async def one(action: Create) -> None:
-            await of.create(order(pool, action))
+    async def _create(self, pool: WarmPool, actions: Sequence[CreateVM], of: Backend) -> Outcome:
+        async def one(action: CreateVM) -> None:
+            await of.create(create_request(pool, action))
 
         made = await self._writes.make(pool.uid, "Create", actions, one)
         created, refusal = 0, None
@@ -211,36 +230,38 @@ class Apply:
             elif isinstance(error, PASSING):
                 self._again(error, f"creating {action.name}", pool)
             elif refusal is None:
-                refusal = refused(error)
+                refusal = create_failure(error)
                 said = f"creating {action.name}: {refusal.message}"
-                note(log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason)
+                log_event(
+                    log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason
+                )
                 self.say(pool, "Warning", refusal.reason, said, "Fill")
         errors = [error for _, error in made]
         again = any(errors) and refusal is None
         return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(errors) if again else None)
 
-    def _created(self, pool: Pool, action: Create) -> None:
+    def _created(self, pool: WarmPool, action: CreateVM) -> None:
         said = f"created {action.name}: {action.reason}"
-        note(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
+        log_event(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
         self.say(pool, "Normal", "VMCreated", said, "Fill")
 
     # The pool itself
 
-    async def write_status(self, pool: Pool | Misfit, status: WarmPoolStatus) -> None:
+    async def write_status(self, pool: WarmPool | InvalidWarmPool, status: WarmPoolStatus) -> None:
         # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
         nothing = dict.fromkeys(status.model_dump(by_alias=True))
         body = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
         with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
-            await self.api.patch(POOLS, pool.namespace, pool.name, body, subresource="status")
+            await self.api.patch(WARM_POOLS, pool.namespace, pool.name, body, subresource="status")
 
-    async def _hold(self, pool: Pool, actions: Iterable[Hold]) -> Outcome:
+    async def _hold(self, pool: WarmPool, actions: Iterable[SetFinalizer]) -> Outcome:
         """A write of the whole list, so it is refused where that was not seen: it would take away what others hold."""
         rest = [each for each in pool.finalizers if each != FINALIZER]
         for action in actions:
             wanted = [*rest, FINALIZER] if action.wanted else rest
             change = {"uid": pool.uid, "resourceVersion": pool.resource_version, "finalizers": wanted}
             try:
-                await self.api.patch(POOLS, pool.namespace, pool.name, {"metadata": change})
+                await self.api.patch(WARM_POOLS, pool.namespace, pool.name, {"metadata": change})
             except NotFound:
                 pass  # it has gone without
             except PASSING as error:
@@ -248,25 +269,29 @@ class Apply:
                 return Outcome(again=True, hindrance=_hindrance([error]))
         return Outcome()
 
-    def say(self, pool: Pool | Misfit, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str) -> None:
-        self.events.emit(about(POOLS, pool), kind, reason, said, action=action)
+    def say(
+        self, pool: WarmPool | InvalidWarmPool, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str
+    ) -> None:
+        self.events.emit(about(WARM_POOLS, pool), kind, reason, said, action=action)
 
-    def _again(self, error: Exception, what: str, pool: Pool | None, m: Machine | None = None) -> None:
+    def _again(self, error: Exception, what: str, pool: WarmPool | None, m: WarmVM | None = None) -> None:
         """Who lost a race is not news; a server that is away is."""
         level = logging.DEBUG if isinstance(error, OVERTAKEN) else logging.INFO
         why = str(error) or "no answer in time"
         facts = {} if m is not None or pool is None else {"pool": pool.name}
-        note(log, "Retry", f"{what}: {why}; again soon", machine=m, level=level, reason=type(error).__name__, **facts)
+        log_event(
+            log, "Retry", f"{what}: {why}; again soon", machine=m, level=level, reason=type(error).__name__, **facts
+        )
 
-    def _violated(self, pool: Pool | None, invariant: str, m: Machine, said: str) -> None:
+    def _violated(self, pool: WarmPool | None, invariant: str, m: WarmVM, said: str) -> None:
         self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
-        note(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
+        log_event(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
         if pool is not None:
             self.say(pool, "Warning", "InvariantViolated", said, "Check")
 
 
-def trace(action: Create | Terminate) -> Trace:
-    return Trace(appears=(action.name,)) if isinstance(action, Create) else Trace(goes=(action.machine.uid,))
+def trace(action: CreateVM | DeleteVM) -> Trace:
+    return Trace(appears=(action.name,)) if isinstance(action, CreateVM) else Trace(goes=(action.machine.uid,))
 
 
 QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
@@ -275,8 +300,8 @@ FAILURES = frozenset({"ReadinessTimeout", "NoRoom"})
 """Causes after which the pool is more patient: the next machine is hardly better off."""
 
 
-def order(pool: Pool, action: Create) -> Order:
-    return Order(
+def create_request(pool: WarmPool, action: CreateVM) -> CreateRequest:
+    return CreateRequest(
         namespace=pool.namespace,
         name=action.name,
         pool=pool.name,
@@ -289,18 +314,18 @@ def order(pool: Pool, action: Create) -> Order:
     )
 
 
-def change(action: Move | Count | Orphan) -> Change:
+def vm_change(action: SetState | CountFailedCheck | OrphanVM) -> Change:
     match action:
-        case Move():
+        case SetState():
             annotations: dict[str, str | None] = {meta.STATE_REASON: action.reason}
             if action.machine.check_failures:
                 annotations[meta.CHECK_FAILURES] = None
             labels: dict[str, str | None] = {meta.STANDBY: action.standby} if action.standby else {}
             return Change(action.state, labels=labels, annotations=annotations)
-        case Count():
+        case CountFailedCheck():
             return Change(annotations={meta.CHECK_FAILURES: str(action.failures)})
-        case Orphan():
-            return Change(owner=NOBODY, labels={meta.ORPHANED: action.cause})
+        case OrphanVM():
+            return Change(owner=NO_OWNER, labels={meta.ORPHANED: action.cause})
 
 
 def _hindrance(results: Iterable[object]) -> Exception | None:
@@ -308,9 +333,9 @@ def _hindrance(results: Iterable[object]) -> Exception | None:
     return next((each for each in results if isinstance(each, Exception) and not isinstance(each, OVERTAKEN)), None)
 
 
-def refused(error: Exception) -> Refusal:
+def create_failure(error: Exception) -> CreateFailure:
     """A quota that is full answers as one who may not."""
     said = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and "quota" in said:
-        return Refusal("CapacityExhausted", said)
-    return Refusal("InvalidTemplate" if isinstance(error, InvalidDocument) else "FailedCreate", said)
+        return CreateFailure("CapacityExhausted", said)
+    return CreateFailure("InvalidTemplate" if isinstance(error, InvalidDocument) else "FailedCreate", said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Literal
 
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_vm import WarmVM
 
 Happening = Literal[
     "MachineCreating",
@@ -20,12 +20,12 @@ Happening = Literal[
 pass by itself"""
 
 
-def note(
+def log_event(
     log: logging.Logger,
     what: Happening,
     sentence: str,
     *,
-    machine: Machine | None = None,
+    machine: WarmVM | None = None,
     level: int = logging.INFO,
     **facts: Any,
 ) -> None:

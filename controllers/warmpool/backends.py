@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from controllers.warmpool.warm_vm import NOBODY, Machine, Owner, Standby
+from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
 from kinds.warm import Warm, follows, returned
 from kinds.warmpool import Readiness
 
@@ -22,20 +22,20 @@ Json = dict[str, Any]
 Verdict = Literal["Healthy", "Failed", "Unable"]
 
 
-class Lost(Exception):
+class WriteConflict(Exception):
     """Somebody was first. Nothing was written."""
 
 
-class Unsure(Exception):
+class OutcomeUnknown(Exception):
     """There was no answer: it was written or it was not."""
 
 
-class Illegal(Exception):
+class InvalidTransition(Exception):
     """No machine of that state may become this."""
 
 
 @dataclass(frozen=True)
-class Order:
+class CreateRequest:
     """A machine to be made."""
 
     namespace: str
@@ -50,7 +50,7 @@ class Order:
     placement: Json = field(default_factory=dict)
     """the one that was drawn, as the pool has it"""
     state: Warm = Warm.PROVISIONING
-    standby: Standby = "Running"
+    standby: StandbyMode = "Running"
     claim_uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -81,46 +81,46 @@ class Health:
 HEALTHY = Health("Healthy")
 
 
-class Machines(Protocol):
-    async def create(self, order: Order) -> Machine:
+class Backend(Protocol):
+    async def create(self, order: CreateRequest) -> WarmVM:
         """Makes it. One of that name that is there already is the answer if it is of the same claim, or of the same
         pool and unclaimed: an earlier call's answer was lost. Raises AlreadyExists for somebody else's."""
 
-    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         """Machines that carry this claim's UID, from the API itself."""
 
-    async def read(self, machine: Machine) -> Machine | None:
+    async def read(self, machine: WarmVM) -> WarmVM | None:
         """The same machine (by UID) as it is now, from the API itself."""
 
-    async def change(self, machine: Machine, change: Change) -> Machine:
+    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
         """One write, which is refused if the machine changed since it was read. With a new state goes its time."""
 
-    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         """Is it as a running machine should be? What asks it anything takes no longer than the time-out."""
 
-    async def activate(self, machine: Machine) -> None:
+    async def activate(self, machine: WarmVM) -> None:
         """Wakes it up: unpauses or starts it, if it is not awake."""
 
-    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
         """Pauses or stops it, if it is not yet so."""
 
-    async def terminate(self, machine: Machine, reason: str) -> bool:
+    async def terminate(self, machine: WarmVM, reason: str) -> bool:
         """Deletes it. False if it changed since it was read, and nothing was done: look again. True also if it was
         gone."""
 
 
-def legal(machine: Machine, change: Change) -> None:
+def check_transition(machine: WarmVM, change: Change) -> None:
     """Raises Illegal for a change that the states or the claims forbid."""
     if change.claim_uid and machine.claim_uid not in ("", change.claim_uid):
-        raise Illegal(f"{machine.name} has claim {machine.claim_uid}, and can't get claim {change.claim_uid}")
+        raise InvalidTransition(f"{machine.name} has claim {machine.claim_uid}, and can't get claim {change.claim_uid}")
     after = change.state
     if after is None or follows(machine.state, after):
         return
     if after is Warm.READY and returned(machine.state, activated=machine.activated) and change.claim_uid == "":
         return
     was = machine.state.value if machine.state else "in no state"
-    raise Illegal(f"{machine.name} is {was}, which {after.value} can't follow")
+    raise InvalidTransition(f"{machine.name} is {was}, which {after.value} can't follow")
 
 
 def is_nobody(owner: Owner | None) -> bool:
-    return owner == NOBODY
+    return owner == NO_OWNER

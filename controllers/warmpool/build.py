@@ -7,17 +7,17 @@ from collections.abc import Callable
 from time import monotonic
 from uuid import uuid4
 
-from controllers.warmpool.apply import Apply
-from controllers.warmpool.cache import Queues
+from controllers.warmpool.apply import WarmPoolWriter
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.controller import WarmPoolController
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.health_tracker import Checks
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.node import Node
-from controllers.warmpool.observe import Fleet, Stores
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.observe import BackendView, WarmPoolStores
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.events import Events
@@ -30,7 +30,7 @@ EXPECTATIONS_SECONDS = 30.0
 carry the UID, and a machine too many is removed again."""
 
 
-class Pools:
+class WarmPools:
     """All that fills pools and keeps them well. Whoever builds it subscribes it to the stores that it reads."""
 
     def __init__(
@@ -39,22 +39,22 @@ class Pools:
         events: Events,
         metrics: WarmPoolMetrics,
         *,
-        pools: Store[Pool | Misfit],
-        queues: Queues,
-        fleet: Callable[[Pool], Fleet],
-        virtual: Fleet,
+        pools: Store[WarmPool | InvalidWarmPool],
+        queues: WarmVMCache,
+        fleet: Callable[[WarmPool], BackendView],
+        virtual: BackendView,
         demand: Demand,
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
         self._metrics = metrics
         self._controller = WarmPoolController(
-            stores=Stores(pools, demand),
+            stores=WarmPoolStores(pools, demand),
             queues=queues,
             fleet=fleet,
             virtual=virtual,
-            apply=Apply(api, events, self.expectations, metrics, monotonic),
-            checks=Checks(monotonic),
+            apply=WarmPoolWriter(api, events, self.expectations, metrics, monotonic),
+            checks=HealthTracker(monotonic),
             expectations=self.expectations,
             metrics=metrics,
             clock=monotonic,
@@ -78,16 +78,16 @@ class Pools:
         for each in self._pools.all():
             self._filling.enqueue(each.key, 0.0)
 
-    def pool_changed(self, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         self._controller.pool_changed(self._filling.enqueue, old, new)
         if new is not None:
             self._asking.enqueue(new.key)
 
-    def machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        self._controller.machine_changed(self._filling.enqueue, old, new)
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
+        self._controller.vm_changed(self._filling.enqueue, old, new)
 
-    def guest_changed(self, old: Guest | None, new: Guest | None) -> None:
-        self._controller.guest_changed(self._filling.enqueue, old, new)
+    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        self._controller.vmi_changed(self._filling.enqueue, old, new)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         self._controller.node_changed(self._filling.enqueue, old, new)

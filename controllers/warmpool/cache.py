@@ -6,39 +6,39 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from runtime.resource import Key
 from runtime.store import Store
 
 
-def _by_pool(m: Machine) -> Iterator[Hashable]:
+def _by_pool(m: WarmVM) -> Iterator[Hashable]:
     if m.pool_uid:
         yield m.pool_uid
 
 
-def _by_place(m: Machine) -> Iterator[Hashable]:
+def _by_place(m: WarmVM) -> Iterator[Hashable]:
     if m.pool_uid and not m.orphaned:
         yield m.pool_uid
 
 
-def _by_state(m: Machine) -> Iterator[Hashable]:
+def _by_state(m: WarmVM) -> Iterator[Hashable]:
     if m.pool_uid and not m.deleting:
         yield m.pool_uid, m.state
 
 
-def _by_claim(m: Machine) -> Iterator[Hashable]:
+def _by_claim(m: WarmVM) -> Iterator[Hashable]:
     if m.claim_uid:
         yield m.claim_uid
 
 
-def _by_name(m: Machine) -> Iterator[Hashable]:
+def _by_name(m: WarmVM) -> Iterator[Hashable]:
     if m.pool:
         yield m.namespace, m.pool
 
 
-INDEXES: Mapping[str, Callable[[Machine], Iterable[Hashable]]] = {
+VM_INDEXES: Mapping[str, Callable[[WarmVM], Iterable[Hashable]]] = {
     "pool": _by_pool,
     "place": _by_place,
     "state": _by_state,
@@ -48,84 +48,84 @@ INDEXES: Mapping[str, Callable[[Machine], Iterable[Hashable]]] = {
 """what the store of machines is to be indexed by"""
 
 
-def _by_node(g: Guest) -> Iterator[Hashable]:
+def _by_node(g: VMI) -> Iterator[Hashable]:
     if g.node:
         yield g.node
 
 
-GUEST_INDEXES: Mapping[str, Callable[[Guest], Iterable[Hashable]]] = {"node": _by_node}
+VMI_INDEXES: Mapping[str, Callable[[VMI], Iterable[Hashable]]] = {"node": _by_node}
 
 
 SPARE = 100
-GONE = Node("(deleted)", ready=False)
+DELETED_NODE = Node("(deleted)", ready=False)
 
 
 @dataclass(frozen=True)
-class Queues:
-    machines: Store[Machine]
+class WarmVMCache:
+    vms: Store[WarmVM]
     """indexed by INDEXES"""
-    guests: Store[Guest]
+    vmis: Store[VMI]
     """indexed by GUEST_INDEXES"""
     nodes: Store[Node]
-    _joined: dict[Key, tuple[Machine, Guest | None, Node | None, Machine]] = field(default_factory=dict)
+    _joined: dict[Key, tuple[WarmVM, VMI | None, Node | None, WarmVM]] = field(default_factory=dict)
     """what was joined last: of a thousand machines all but a few are as they were a moment ago"""
 
-    def provisioning(self, pool_uid: str) -> list[Machine]:
+    def provisioning(self, pool_uid: str) -> list[WarmVM]:
         return self.of(pool_uid, Warm.PROVISIONING) + self.of(pool_uid, Warm.STANDING_BY)
 
-    def ready(self, pool_uid: str) -> list[Machine]:
+    def ready(self, pool_uid: str) -> list[WarmVM]:
         return self.of(pool_uid, Warm.READY)
 
-    def allocating(self, pool_uid: str) -> list[Machine]:
+    def allocating(self, pool_uid: str) -> list[WarmVM]:
         return self.of(pool_uid, Warm.ALLOCATING)
 
-    def unhealthy(self, pool_uid: str) -> list[Machine]:
+    def unhealthy(self, pool_uid: str) -> list[WarmVM]:
         return self.of(pool_uid, Warm.UNHEALTHY)
 
-    def of(self, pool_uid: str, state: Warm) -> list[Machine]:
+    def of(self, pool_uid: str, state: Warm) -> list[WarmVM]:
         """Those in one state, without those that are being deleted."""
-        return [self.joined(m) for m in self.machines.by("state", (pool_uid, state))]
+        return [self.joined(m) for m in self.vms.by("state", (pool_uid, state))]
 
-    def all(self, pool_uid: str) -> list[Machine]:
+    def all(self, pool_uid: str) -> list[WarmVM]:
         """Every machine that says it is of the pool, those that are claimed or being deleted included."""
-        return [self.joined(m) for m in self.machines.by("pool", pool_uid)]
+        return [self.joined(m) for m in self.vms.by("pool", pool_uid)]
 
     def places(self, pool_uid: str) -> int:
         """How many of `maxTotal` are taken: orphans are nobody's, and nobody takes them away."""
-        return len(self.machines.by("place", pool_uid))
+        return len(self.vms.by("place", pool_uid))
 
-    def named(self, pool: Key) -> list[Machine]:
+    def named(self, pool: Key) -> list[WarmVM]:
         """Machines of all pools that have, or had, this name."""
-        return self.machines.by("name", pool)
+        return self.vms.by("name", pool)
 
-    def claimed(self, claim_uid: str) -> list[Machine]:
+    def claimed(self, claim_uid: str) -> list[WarmVM]:
         """Machines that say they are this claim's. More than one is a race that the claim has to end."""
-        return [self.joined(m) for m in self.machines.by("claim", claim_uid)]
+        return [self.joined(m) for m in self.vms.by("claim", claim_uid)]
 
-    def get(self, key: Key) -> Machine | None:
-        found = self.machines.get(key)
+    def get(self, key: Key) -> WarmVM | None:
+        found = self.vms.get(key)
         return self.joined(found) if found is not None else None
 
-    def on(self, node: str) -> list[Machine]:
+    def on(self, node: str) -> list[WarmVM]:
         """Those that run on a node."""
-        found = (self.machines.get(g.key) for g in self.guests.by("node", node))
+        found = (self.vms.get(g.key) for g in self.vmis.by("node", node))
         return [m for m in found if m is not None]
 
-    def joined(self, m: Machine) -> Machine:
-        guest = self.guests.get(m.key)
+    def joined(self, m: WarmVM) -> WarmVM:
+        guest = self.vmis.get(m.key)
         if guest is None or guest.owner != m.uid:
             return m
         node = self._node(guest.node) if guest.node else None
         known = self._joined.get(m.key)
         if known is not None and known[0] is m and known[1] is guest and known[2] is node:
             return known[3]
-        if len(self._joined) > 2 * len(self.machines) + SPARE:
+        if len(self._joined) > 2 * len(self.vms) + SPARE:
             self._joined.clear()  # most of it is of machines that are gone
-        found = replace(m, guest=guest, node=node)
+        found = replace(m, vmi=guest, node=node)
         self._joined[m.key] = m, guest, node, found
         return found
 
     def _node(self, name: str) -> Node | None:
         """One that was deleted answers no more than one that is silent."""
         found = self.nodes.get(("", name))
-        return GONE if found is None and len(self.nodes) else found
+        return DELETED_NODE if found is None and len(self.nodes) else found

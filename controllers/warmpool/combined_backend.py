@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from controllers.warmpool.backends import Change, Health, Machines, Order
-from controllers.warmpool.cache import Queues
-from controllers.warmpool.warm_vm import Machine, Standby
+from controllers.warmpool.backends import Backend, Change, CreateRequest, Health
+from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds.warmpool import Readiness
 from runtime.resource import Key
 from runtime.store import Store
@@ -15,7 +15,7 @@ from runtime.store import Store
 V = TypeVar("V")
 
 
-class Both(Store[V]):
+class MergedStore(Store[V]):
     """Two stores as one. Written through neither of them: each has its own writer."""
 
     def __init__(self, first: Store[V], second: Store[V]) -> None:
@@ -36,41 +36,43 @@ class Both(Store[V]):
         return len(self._first) + len(self._second)
 
 
-def joined(first: Queues, second: Queues) -> Queues:
-    return Queues(
-        Both(first.machines, second.machines), Both(first.guests, second.guests), Both(first.nodes, second.nodes)
+def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
+    return WarmVMCache(
+        MergedStore(first.vms, second.vms),
+        MergedStore(first.vmis, second.vmis),
+        MergedStore(first.nodes, second.nodes),
     )
 
 
-class Either:
+class RoutingBackend:
     """Who holds a machine, where only the machine is known: its pool may be gone."""
 
-    def __init__(self, vms: Machines, instances: Machines, is_instance: Callable[[Machine], bool]) -> None:
+    def __init__(self, vms: Backend, instances: Backend, is_instance: Callable[[WarmVM], bool]) -> None:
         self._vms, self._instances, self._is_instance = vms, instances, is_instance
 
-    def _of(self, machine: Machine) -> Machines:
+    def _of(self, machine: WarmVM) -> Backend:
         return self._instances if self._is_instance(machine) else self._vms
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         return await (self._vms if "spec" in order.template else self._instances).create(order)
 
-    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return [m for each in (self._vms, self._instances) for m in await each.find(namespace, claim_uid)]
 
-    async def read(self, machine: Machine) -> Machine | None:
+    async def read(self, machine: WarmVM) -> WarmVM | None:
         return await self._of(machine).read(machine)
 
-    async def change(self, machine: Machine, change: Change) -> Machine:
+    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
         return await self._of(machine).change(machine, change)
 
-    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return await self._of(machine).check(machine, readiness, timeout_seconds)
 
-    async def activate(self, machine: Machine) -> None:
+    async def activate(self, machine: WarmVM) -> None:
         await self._of(machine).activate(machine)
 
-    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
         await self._of(machine).stand_by(machine, mode)
 
-    async def terminate(self, machine: Machine, reason: str) -> bool:
+    async def terminate(self, machine: WarmVM, reason: str) -> bool:
         return await self._of(machine).terminate(machine, reason)

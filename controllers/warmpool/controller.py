@@ -9,21 +9,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from controllers.warmpool.apply import Apply, Outcome
-from controllers.warmpool.cache import Queues
-from controllers.warmpool.events import news
-from controllers.warmpool.health_tracker import Checks, asks
+from controllers.warmpool.apply import Outcome, WarmPoolWriter
+from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.events import status_events
+from controllers.warmpool.health_tracker import HealthTracker, needs_probe
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.node import Node
-from controllers.warmpool.observe import Fleet, Stores, observe
-from controllers.warmpool.orphaning import left_alone
+from controllers.warmpool.observe import BackendView, WarmPoolStores, observe
+from controllers.warmpool.orphaning import orphan_leftovers
 from controllers.warmpool.plan import plan
-from controllers.warmpool.rate_limit import NO_FAILURES, Bucket, Failures
-from controllers.warmpool.snapshot import State, held
+from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
+from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
 from controllers.warmpool.status import misfit_status, status, unseen_status
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine, seconds_since
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import Unfinished
@@ -50,23 +50,23 @@ Enqueue = Callable[[Key, float], None]
 
 @dataclass
 class WarmPoolController:
-    stores: Stores
-    queues: Queues
-    fleet: Callable[[Pool], Fleet]
+    stores: WarmPoolStores
+    queues: WarmVMCache
+    fleet: Callable[[WarmPool], BackendView]
     """who holds this pool's machines"""
-    virtual: Fleet
-    apply: Apply
-    checks: Checks
+    virtual: BackendView
+    apply: WarmPoolWriter
+    checks: HealthTracker
     expectations: Expectations[str]
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
     now: Callable[[], datetime]
     seed: str
     """another one in every process: names that it makes are its own"""
-    _failures: dict[str, Failures] = field(default_factory=dict)
+    _failures: dict[str, FailureBackoff] = field(default_factory=dict)
     _templates: dict[str, str] = field(default_factory=dict)
     """of which template the failures are"""
-    _buckets: dict[str, Bucket] = field(default_factory=dict)
+    _buckets: dict[str, TokenBucket] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
     _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
     """what was written last, which the store may not show yet"""
@@ -77,19 +77,19 @@ class WarmPoolController:
 
     async def reconcile(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)
-        if not isinstance(pool, Pool) or pool.deleting:
+        if not isinstance(pool, WarmPool) or pool.deleting:
             await self._leave_alone(key)
         match pool:
             case None:
                 self.metrics.gone(key)
                 self._took.pop(key, None)
                 return None
-            case Misfit():
+            case InvalidWarmPool():
                 return await self._say_status(pool, misfit_status(pool, self.now()))
-            case Pool():
+            case WarmPool():
                 return await self._keep_up(pool)
 
-    async def _keep_up(self, pool: Pool) -> float:
+    async def _keep_up(self, pool: WarmPool) -> float:
         fleet, now, clock = self.fleet(pool), self.now(), self.clock()
         if fleet.blind:
             return await self._wait_for_sight(pool, fleet.blind)
@@ -124,17 +124,17 @@ class WarmPoolController:
         )
         return min(w for w in (DEPTH_CHECK_SECONDS, *waits) if w is not None)
 
-    async def _wait_for_sight(self, pool: Pool, why: str) -> float:
+    async def _wait_for_sight(self, pool: WarmPool, why: str) -> float:
         """Who can't see neither counts nor does anything; a while later it says so."""
         since = self._blind_since.setdefault(pool.uid, self.clock())
         if self.clock() - since >= BLIND_SECONDS:
             await self._say_status(pool, unseen_status(pool, why, self.now()))
         return BLIND_SECONDS
 
-    def _observe(self, pool: Pool, fleet: Fleet, clock: float) -> State:
+    def _observe(self, pool: WarmPool, fleet: BackendView, clock: float) -> WarmPoolSnapshot:
         rate = pool.spec.refill.rate_per_second
         if rate:
-            bucket = self._buckets.get(pool.uid) or Bucket.full(rate, clock)
+            bucket = self._buckets.get(pool.uid) or TokenBucket.full(rate, clock)
             self._buckets[pool.uid] = bucket.filled(rate, clock)
         self._looks += 1
         return observe(
@@ -148,19 +148,19 @@ class WarmPoolController:
             seed=f"{self.seed}.{self._looks}",
         )
 
-    def _begin(self, pool: Pool, fleet: Fleet) -> None:
+    def _begin(self, pool: WarmPool, fleet: BackendView) -> None:
         """The first look of this process at the pool: what it must not forget is read from what it wrote before."""
-        self._failures[pool.uid] = Failures.read(pool.status)
+        self._failures[pool.uid] = FailureBackoff.read(pool.status)
         for word, count in Counter(m.state.value for m in fleet.all(pool.uid) if m.state).items():
             self.metrics.recovered.labels(*pool.key, word).inc(count)
 
-    def _begin_anew(self, pool: Pool) -> None:
+    def _begin_anew(self, pool: WarmPool) -> None:
         """What failed with another template says nothing about this one: nobody who mends it waits for old pauses."""
         before = self._templates.setdefault(pool.uid, pool.status.template_hash or pool.template_hash)
         if before != pool.template_hash:
             self._templates[pool.uid], self._failures[pool.uid] = pool.template_hash, NO_FAILURES
 
-    def _learned(self, state: State, outcome: Outcome, now: datetime) -> Failures:
+    def _learned(self, state: WarmPoolSnapshot, outcome: Outcome, now: datetime) -> FailureBackoff:
         """Failures in a row, after what came of the last calls."""
         pool, failures, refill = state.pool, state.failures, state.pool.spec.refill
         if outcome.created and (bucket := self._buckets.get(pool.uid)) is not None:
@@ -180,9 +180,9 @@ class WarmPoolController:
             failures = failures.probed(now, refill, pool.uid)
         return failures if state.target or state.members else NO_FAILURES
 
-    async def _say_status(self, pool: Pool | Misfit, fresh: WarmPoolStatus) -> float | None:
+    async def _say_status(self, pool: WarmPool | InvalidWarmPool, fresh: WarmPoolStatus) -> float | None:
         """Writes a status that has changed, or returns how long to wait with it."""
-        if isinstance(pool, Pool) and pool.deleting:
+        if isinstance(pool, WarmPool) and pool.deleting:
             return None
         known = self._said.get(pool.uid, pool.status)
         if fresh == pool.status and known == fresh:
@@ -192,21 +192,21 @@ class WarmPoolController:
             return left
         await self.apply.write_status(pool, fresh)
         self._written[pool.uid], self._said[pool.uid] = self.clock(), fresh
-        for each in news(known, fresh):
+        for each in status_events(known, fresh):
             self.apply.say(pool, each.type, each.reason, each.note, "Status")
         return None
 
     async def _leave_alone(self, key: Key) -> None:
         """Machines whose pool is gone, and that it does not own any more."""
         gone = [m for m in self.virtual.named(key) if self.stores.of(m.pool_uid) is None]
-        orphans = [each for m in gone for each in left_alone([m], m.pool_uid)]
+        orphans = [each for m in gone for each in orphan_leftovers([m], m.pool_uid)]
         if orphans and not await self.apply.orphan(orphans, self.virtual.machines):
             raise Unfinished("not all machines of a pool that is gone are labelled")
 
     async def ask(self, enqueue: Enqueue, key: Key) -> float | None:
         """Checks the machines that have to be asked; when to come back."""
         pool = self.stores.pools.get(key)
-        if not isinstance(pool, Pool) or not asks(pool) or pool.deleting:
+        if not isinstance(pool, WarmPool) or not needs_probe(pool) or pool.deleting:
             return None
         fleet = self.fleet(pool)
         machines = fleet.all(pool.uid)
@@ -223,7 +223,9 @@ class WarmPoolController:
 
     # What changed, and whose business it is
 
-    def pool_changed(self, enqueue: Enqueue, old: Pool | Misfit | None, new: Pool | Misfit | None) -> None:
+    def pool_changed(
+        self, enqueue: Enqueue, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None
+    ) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
@@ -238,7 +240,7 @@ class WarmPoolController:
             for other in self.stores.pools.by("namespace", pool.namespace):
                 enqueue(other.key, 0)
 
-    def machine_changed(self, enqueue: Enqueue, old: Machine | None, new: Machine | None) -> None:
+    def vm_changed(self, enqueue: Enqueue, old: WarmVM | None, new: WarmVM | None) -> None:
         uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
         waited = self._waiting(uids)
         if new is not None:
@@ -255,18 +257,18 @@ class WarmPoolController:
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
             enqueue(key, 0 if seen else self._pause(key))
 
-    def _vacated(self, gone: Machine) -> None:
+    def _vacated(self, gone: WarmVM) -> None:
         """The pause after what makes room begins when the room is there: a guest takes its time to end, and only then
         is there a place to be taken by who waits for one."""
         pool, failures = self.stores.pools.get((gone.namespace, gone.pool)), self._failures.get(gone.pool_uid)
-        if not isinstance(pool, Pool) or failures is None or failures.reason != "NoRoom" or gone.claim_uid:
+        if not isinstance(pool, WarmPool) or failures is None or failures.reason != "NoRoom" or gone.claim_uid:
             return
-        if any(held(m) for m in self.fleet(pool).all(gone.pool_uid)):
+        if any(waits_for_scheduling(m) for m in self.fleet(pool).all(gone.pool_uid)):
             self._failures[gone.pool_uid] = failures.probed(self.now(), pool.spec.refill, gone.pool_uid)
 
-    def guest_changed(self, enqueue: Enqueue, old: Guest | None, new: Guest | None) -> None:
+    def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
-        self._enqueue_of(enqueue, self.queues.machines.get(key))
+        self._enqueue_of(enqueue, self.queues.vms.get(key))
 
     def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
         name = next(each.name for each in (new, old) if each is not None)
@@ -278,7 +280,7 @@ class WarmPoolController:
         if (pool := self.stores.of(pool_uid)) is not None:
             enqueue(pool.key, 0.0 if self.stores.demand.queued(pool_uid) <= 1 else self._pause(pool.key))
 
-    def _enqueue_of(self, enqueue: Enqueue, m: Machine | None) -> None:
+    def _enqueue_of(self, enqueue: Enqueue, m: WarmVM | None) -> None:
         if m is not None and m.pool:
             key = m.namespace, m.pool
             enqueue(key, self._pause(key))
@@ -286,9 +288,11 @@ class WarmPoolController:
     def _pause(self, key: Key) -> float:
         return max(GATHER_SECONDS, SHARE * self._took.get(key, 0.0))
 
-    def _refilled(self, old: Machine | None, new: Machine) -> None:
+    def _refilled(self, old: WarmVM | None, new: WarmVM) -> None:
         if old is not None and old.state in (Warm.PROVISIONING, Warm.STANDING_BY) and new.state is Warm.READY:
-            self.metrics.refill.labels(new.namespace, new.pool).observe(max(0.0, seconds_since(new.born, self.now())))
+            self.metrics.refill.labels(new.namespace, new.pool).observe(
+                max(0.0, seconds_since(new.created_at, self.now()))
+            )
 
     def _waiting(self, owners: set[str]) -> set[str]:
         """Those for which something is expected to be seen."""
@@ -299,5 +303,5 @@ def _said(error: Exception | None) -> str:
     return "" if error is None else str(error) or "no answer in time"
 
 
-def _wish(pool: Pool | Misfit | None) -> tuple[str, bool]:
-    return (pool.uid, pool.spec.default and not pool.deleting) if isinstance(pool, Pool) else ("", False)
+def _wish(pool: WarmPool | InvalidWarmPool | None) -> tuple[str, bool]:
+    return (pool.uid, pool.spec.default and not pool.deleting) if isinstance(pool, WarmPool) else ("", False)

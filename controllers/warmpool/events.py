@@ -11,13 +11,13 @@ from kinds.warmpool import WarmPoolStatus
 
 
 @dataclass(frozen=True)
-class News:
+class StatusEvent:
     type: Literal["Normal", "Warning"]
     reason: str
     note: str
 
 
-def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
+def status_events(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[StatusEvent]:
     """What is new in the later one. The first status of a pool says only what is wrong."""
     old = {c.type: c for c in before.conditions}
     new = {c.type: c for c in after.conditions}
@@ -30,27 +30,27 @@ def news(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[News]:
         return None if was is not None and (was.status, was.reason) == (now.status, now.reason) else now
 
     if found := became("Valid", "False"):
-        yield News("Warning", "InvalidSpec", found.message)
+        yield StatusEvent("Warning", "InvalidSpec", found.message)
     if found := became("Degraded", "True", "BreakerOpen"):
-        yield News("Warning", "BreakerOpen", found.message)
+        yield StatusEvent("Warning", "BreakerOpen", found.message)
     if _is_open(old) and not _is_open(new) and not became("Degraded", "True", "MachinesUnseen"):
-        yield News("Normal", "BreakerClosed", "machines start again")
+        yield StatusEvent("Normal", "BreakerClosed", "machines start again")
     if found := became("Degraded", "True", "MassFailure"):
-        yield News("Warning", "MassFailure", found.message)
+        yield StatusEvent("Warning", "MassFailure", found.message)
     if found := became("Degraded", "True", "MachinesUnseen"):
-        yield News("Warning", "MachinesUnseen", found.message)
+        yield StatusEvent("Warning", "MachinesUnseen", found.message)
     if found := became("Available", "False", "InsufficientCapacity"):
-        yield News("Warning", "CapacityExhausted", found.message)
+        yield StatusEvent("Warning", "CapacityExhausted", found.message)
     if before.available_replicas and not after.available_replicas:
-        yield News("Warning", "PoolEmpty", "no machine is ready to be claimed")
+        yield StatusEvent("Warning", "PoolEmpty", "no machine is ready to be claimed")
     if found := became("Default", "False", "DefaultConflict"):
-        yield News("Warning", "DefaultConflict", found.message)
+        yield StatusEvent("Warning", "DefaultConflict", found.message)
     if (found := became("RolloutComplete", "False", "RollingOut")) and not first:
-        yield News("Normal", "RolloutStarted", found.message)
+        yield StatusEvent("Normal", "RolloutStarted", found.message)
     if found := became("RolloutComplete", "False", "ProgressDeadlineExceeded"):
-        yield News("Warning", "RolloutStalled", found.message)
+        yield StatusEvent("Warning", "RolloutStalled", found.message)
     if (found := became("RolloutComplete", "True")) and not first:
-        yield News("Normal", "RolloutComplete", found.message)
+        yield StatusEvent("Normal", "RolloutComplete", found.message)
 
 
 def _is_open(conditions: Mapping[str, Condition]) -> bool:

@@ -7,51 +7,51 @@ import asyncio
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.vmi import PAUSED_BY_US
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import PAUSED_BY_USER
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 
 
-def vitals(m: Machine, readiness: Readiness) -> Health:
+def vmi_health(m: WarmVM, readiness: Readiness) -> Health:
     """By what KubeVirt says of it. Unable where the node does not answer: what is said of its machines is old news."""
-    if m.guest is None:
+    if m.vmi is None:
         return Health("Failed", "NotRunning", "it does not run")
     if m.node is not None and not m.node.ready:
         return Health("Unable", "NodeNotReady", f"node {m.node.name} does not answer")
-    if not m.guest.running:
-        why = "its run is ending" if m.guest.deleting else m.guest.message or f"it is {m.guest.phase or 'starting'}"
-        return Health("Failed", m.guest.trouble or "NotRunning", why)
-    if m.guest.paused:
-        return Health("Failed", m.guest.paused, "it is paused")
-    missing = [each for each in ("Ready", *readiness.conditions) if each not in m.guest.holds]
-    if readiness.guest_agent and not m.guest.agent:
+    if not m.vmi.running:
+        why = "its run is ending" if m.vmi.deleting else m.vmi.message or f"it is {m.vmi.phase or 'starting'}"
+        return Health("Failed", m.vmi.trouble or "NotRunning", why)
+    if m.vmi.paused:
+        return Health("Failed", m.vmi.paused, "it is paused")
+    missing = [each for each in ("Ready", *readiness.conditions) if each not in m.vmi.holds]
+    if readiness.guest_agent and not m.vmi.agent:
         missing.append("AgentConnected")
     if missing:
         return Health("Failed", f"Not{missing[0]}", f"not true of its instance: {', '.join(missing)}")
     return HEALTHY
 
 
-def resting(m: Machine) -> Health:
+def standby_health(m: WarmVM) -> Health:
     """Of one that waits paused or stopped: nothing inside it can answer, so nothing inside it is asked."""
     if m.standby == "Stopped":
-        return HEALTHY if m.guest is None else Health("Failed", "NotStopped", f"it is {m.guest.phase or 'starting'}")
-    if m.guest is None:
+        return HEALTHY if m.vmi is None else Health("Failed", "NotStopped", f"it is {m.vmi.phase or 'starting'}")
+    if m.vmi is None:
         return Health("Failed", "NotRunning", "it does not run")
     if m.node is not None and not m.node.ready:
         return Health("Unable", "NodeNotReady", f"node {m.node.name} does not answer")
-    if not m.guest.running:
-        return Health("Failed", "NotRunning", f"it is {m.guest.phase or 'starting'}")
-    if m.guest.paused != PAUSED_BY_US:
-        return Health("Failed", m.guest.paused or "NotPaused", "it is not paused, or not by us")
+    if not m.vmi.running:
+        return Health("Failed", "NotRunning", f"it is {m.vmi.phase or 'starting'}")
+    if m.vmi.paused != PAUSED_BY_USER:
+        return Health("Failed", m.vmi.paused or "NotPaused", "it is not paused, or not by us")
     return HEALTHY
 
 
-async def asked(m: Machine, readiness: Readiness, timeout_seconds: float) -> Health:
+async def probe(m: WarmVM, readiness: Readiness, timeout_seconds: float) -> Health:
     """By what it answers over the network. Healthy where nothing is to be asked."""
     for probe, port in ((readiness.tcp, _tcp), (readiness.http, _http)):
         if probe is None:
             continue
-        address = next(iter(m.guest.addresses if m.guest else ()), "")
+        address = next(iter(m.vmi.addresses if m.vmi else ()), "")
         if not address:
             return Health("Failed", "NoAddress", "it has no address yet")
         try:

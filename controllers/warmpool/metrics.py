@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controllers.warmpool.snapshot import State
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.metrics import PREFIX
@@ -67,7 +67,7 @@ class WarmPoolMetrics:
         self._last: dict[Key, tuple[float, int, bool]] = {}
         self._shown: dict[Key, set[tuple[str, ...]]] = {}
 
-    def pool(self, state: State, status: WarmPoolStatus, clock: float) -> None:
+    def pool(self, state: WarmPoolSnapshot, status: WarmPoolStatus, clock: float) -> None:
         key = state.pool.key
         self.desired.labels(*key).set(state.target)
         self.available.labels(*key).set(len(state.available))
@@ -105,7 +105,7 @@ class WarmPoolMetrics:
             self.vms.labels(*key, *labels).set(count)
         self._shown[key] = set(tally)
 
-    def _passed(self, state: State, clock: float) -> None:
+    def _passed(self, state: WarmPoolSnapshot, clock: float) -> None:
         """Time since the last look, as it was then."""
         key, idle = state.pool.key, len(state.in_state(Warm.READY))
         since, was_idle, was_empty = self._last.get(key, (clock, 0, False))
@@ -114,5 +114,5 @@ class WarmPoolMetrics:
         self._last[key] = clock, idle, not state.available and state.target > 0
 
 
-def _labels(m: Machine) -> tuple[str, ...]:
+def _labels(m: WarmVM) -> tuple[str, ...]:
     return m.state.value if m.state else "", m.standby, m.placement

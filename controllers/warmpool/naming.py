@@ -13,13 +13,13 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LENGTH = 6
 
 
-def fresh(pool: str, seed: str, wanted: int, taken: Collection[str] = ()) -> tuple[str, ...]:
+def unused_names(pool: str, seed: str, wanted: int, taken: Collection[str] = ()) -> tuple[str, ...]:
     """Names that nobody has. Another seed gives others: a name never comes back, because the disks of who had it before
     may still be there."""
     return tuple(islice((name for name in _names(pool, seed) if name not in taken), max(0, wanted)))
 
 
-def drawn(pool_uid: str, name: str, placements: Collection[Placement]) -> str:
+def draw_placement(pool_uid: str, name: str, placements: Collection[Placement]) -> str:
     """The placement of a machine of this name: by chance and by weight, and the same one whenever it is asked again."""
     weights = [(each.name, each.weight) for each in placements if each.weight > 0]
     if not weights:

@@ -23,7 +23,7 @@ class Node:
         return "", self.name
 
 
-def node(document: Json) -> Node:
+def parse_node(document: Json) -> Node:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     # A node that has said nothing yet is no reason to take machines from it: there can be none on it.
     ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")

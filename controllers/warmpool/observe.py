@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from controllers.warmpool.backends import Machines
-from controllers.warmpool.cache import Queues
+from controllers.warmpool.backends import Backend
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.rate_limit import Failures
-from controllers.warmpool.snapshot import State, Vital
-from controllers.warmpool.warm_pool import Misfit, Pool, elected
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.resource import Key
 from runtime.store import Store
 
 
-class Sight(Protocol):
+class Cache(Protocol):
     """What an informer says of itself."""
 
     @property
@@ -25,15 +25,15 @@ class Sight(Protocol):
 
 
 @dataclass(frozen=True)
-class Fleet:
+class BackendView:
     """Those who hold machines, and what is seen of them."""
 
-    machines: Machines
-    all: Callable[[str], list[Machine]]
+    machines: Backend
+    all: Callable[[str], list[WarmVM]]
     """every machine that carries a pool's UID"""
-    named: Callable[[Key], list[Machine]]
+    named: Callable[[Key], list[WarmVM]]
     """every machine that carries a pool's name"""
-    sights: tuple[Sight, ...] = ()
+    sights: tuple[Cache, ...] = ()
 
     @property
     def blind(self) -> str:
@@ -42,37 +42,37 @@ class Fleet:
         return next((sight.problem for sight in self.sights if sight.problem), "")
 
 
-def virtual(queues: Queues, machines: Machines, sights: tuple[Sight, ...]) -> Fleet:
-    return Fleet(machines, queues.all, queues.named, sights)
+def virtual(queues: WarmVMCache, machines: Backend, sights: tuple[Cache, ...]) -> BackendView:
+    return BackendView(machines, queues.all, queues.named, sights)
 
 
 @dataclass(frozen=True)
-class Stores:
-    pools: Store[Pool | Misfit]
+class WarmPoolStores:
+    pools: Store[WarmPool | InvalidWarmPool]
     """indexed `namespace` and `uid`"""
     demand: Demand
 
-    def default(self, namespace: str) -> Pool | None:
-        return elected(self.pools.by("namespace", namespace))
+    def default(self, namespace: str) -> WarmPool | None:
+        return default_pool(self.pools.by("namespace", namespace))
 
-    def of(self, uid: str) -> Pool | Misfit | None:
+    def of(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return next(iter(self.pools.by("uid", uid)), None)
 
 
 def observe(
-    stores: Stores,
-    pool: Pool,
-    fleet: Fleet,
-    look: Callable[[Pool, tuple[Machine, ...]], Mapping[str, Vital]],
+    stores: WarmPoolStores,
+    pool: WarmPool,
+    fleet: BackendView,
+    look: Callable[[WarmPool, tuple[WarmVM, ...]], Mapping[str, VMHealth]],
     *,
     settled: bool,
-    failures: Failures,
+    failures: FailureBackoff,
     tokens: float,
     seed: str,
-) -> State:
+) -> WarmPoolSnapshot:
     """What is known of the pool at this moment, at the cost of its own size."""
     machines = tuple(fleet.all(pool.uid))
-    return State(
+    return WarmPoolSnapshot(
         pool=pool,
         machines=machines,
         vitals=look(pool, machines),

@@ -8,30 +8,30 @@ from datetime import UTC, datetime, timedelta
 from kinds.warmpool import Refill, WarmPoolStatus
 from runtime.backoff import Backoff
 
-MOST_MESSAGE = 1000
+MAX_MESSAGE = 1000
 
 
 @dataclass(frozen=True)
-class Bucket:
+class TokenBucket:
     """Creations that are allowed now. It holds what a second gives, at least one."""
 
     tokens: float
     at: float
 
     @classmethod
-    def full(cls, rate: float, now: float) -> Bucket:
+    def full(cls, rate: float, now: float) -> TokenBucket:
         return cls(max(1.0, rate), now)
 
-    def filled(self, rate: float, now: float) -> Bucket:
+    def filled(self, rate: float, now: float) -> TokenBucket:
         grown = self.tokens + rate * max(0.0, now - self.at)
-        return Bucket(min(max(1.0, rate), grown), now)
+        return TokenBucket(min(max(1.0, rate), grown), now)
 
-    def spent(self, tokens: int) -> Bucket:
+    def spent(self, tokens: int) -> TokenBucket:
         return replace(self, tokens=max(0.0, self.tokens - tokens))
 
 
 @dataclass(frozen=True)
-class Failures:
+class FailureBackoff:
     """Failures in a row to get a machine, and when the next try is due."""
 
     consecutive: int = 0
@@ -40,19 +40,19 @@ class Failures:
     retry_at: str = ""
 
     @classmethod
-    def read(cls, status: WarmPoolStatus) -> Failures:
+    def read(cls, status: WarmPoolStatus) -> FailureBackoff:
         """As it was said before a restart."""
         said = status.failures
         if said is None:
             return cls()
         return cls(said.consecutive, said.last_reason, said.last_message, said.next_retry_at or "")
 
-    def failed(self, reason: str, message: str, now: datetime, refill: Refill, identity: str) -> Failures:
+    def failed(self, reason: str, message: str, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
         count = self.consecutive + 1
-        said = message[:MOST_MESSAGE]
-        return Failures(count, reason, said, _text(now + _pause(count, refill, identity)))
+        said = message[:MAX_MESSAGE]
+        return FailureBackoff(count, reason, said, _text(now + _pause(count, refill, identity)))
 
-    def probed(self, now: datetime, refill: Refill, identity: str) -> Failures:
+    def probed(self, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
         """One more was tried while all others wait."""
         return replace(self, retry_at=_text(now + _pause(max(1, self.consecutive), refill, identity)))
 
@@ -63,7 +63,7 @@ class Failures:
         return None if self.due(now) else (datetime.fromisoformat(self.retry_at) - now).total_seconds()
 
 
-NO_FAILURES = Failures()
+NO_FAILURES = FailureBackoff()
 
 
 def _pause(count: int, refill: Refill, identity: str) -> timedelta:

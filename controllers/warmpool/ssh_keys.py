@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apimachinery.unstructured import at, entries
-from controllers.warmpool.warm_vm import MACHINE_KIND, Machine
+from controllers.warmpool.warm_vm import VM_KIND, WarmVM
 from kinds import meta
 from runtime.resource import Resource
 
@@ -47,9 +47,9 @@ def secret_name(vm: str) -> str:
     return f"{meta.CLAIM_KEY}-{vm.rpartition('-')[2]}"
 
 
-def secret(m: Machine) -> Json:
+def secret(m: WarmVM) -> Json:
     """Empty, and gone with its VM."""
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": MACHINE_KIND, "name": m.name, "uid": m.uid, "controller": True}
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": VM_KIND, "name": m.name, "uid": m.uid, "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -63,7 +63,7 @@ def secret(m: Machine) -> Json:
     }
 
 
-def is_of(document: Json, m: Machine) -> bool:
+def is_of(document: Json, m: WarmVM) -> bool:
     return any(each.get("uid") == m.uid for each in document["metadata"].get("ownerReferences") or ())
 
 

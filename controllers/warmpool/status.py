@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from controllers.warmpool.heal import mass_failure
-from controllers.warmpool.rate_limit import Failures
-from controllers.warmpool.rollout import leeway, outdated, stuck
-from controllers.warmpool.scale_out import missing
-from controllers.warmpool.snapshot import State
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import unfit
+from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.rollout import count_outdated, disruption_budget, why_stalled
+from controllers.warmpool.scale import missing
+from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import why_unavailable
 from kinds import meta
 from kinds.condition import Condition, stamped
 from kinds.warm import DEPTH, Warm
@@ -23,7 +23,7 @@ ANNOUNCED = ("Degraded",)
 """Conditions that are left out while they have never been True."""
 
 
-def status(state: State, now: datetime) -> WarmPoolStatus:
+def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     pool = state.pool
     counts = Counter(m.state for m in state.members)
     fresh = pool.status.model_copy(
@@ -51,7 +51,7 @@ def status(state: State, now: datetime) -> WarmPoolStatus:
     return fresh.model_copy(update={"last_progress_time": _last_progress(state, fresh, now)})
 
 
-def misfit_status(pool: Misfit, now: datetime) -> WarmPoolStatus:
+def misfit_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
     """What was known stays; that nothing is done any more is said where people look for it."""
     said = (
         _say("Valid", False, "InvalidSpec", pool.problem),
@@ -62,7 +62,7 @@ def misfit_status(pool: Misfit, now: datetime) -> WarmPoolStatus:
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
-def unseen_status(pool: Pool, why: str, now: datetime) -> WarmPoolStatus:
+def unseen_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
     """What was seen last stays, with why nobody knows whether it is still so."""
     told = f"{why}; until its machines can be seen, none is made, counted or removed"
     said = (_say("Progressing", False, "MachinesUnseen", told), _say("Degraded", True, "MachinesUnseen", told))
@@ -70,7 +70,7 @@ def unseen_status(pool: Pool, why: str, now: datetime) -> WarmPoolStatus:
     return pool.status.model_copy(update={"conditions": (*_stamped(said, pool, now), *left)})
 
 
-def _conditions(state: State, now: datetime) -> Iterator[Condition]:
+def _conditions(state: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
     yield _say("Valid", True, "Valid", "the spec can be carried out")
     yield _available(state, now)
     yield _progressing(state, now)
@@ -79,10 +79,10 @@ def _conditions(state: State, now: datetime) -> Iterator[Condition]:
     yield from _default(state)
 
 
-def _available(state: State, now: datetime) -> Condition:
+def _available(state: WarmPoolSnapshot, now: datetime) -> Condition:
     pool, there = state.pool, len(state.available)
     said = f"{there} of {pool.spec.replicas} machines are ready to be claimed"
-    if there >= pool.spec.replicas - leeway(state).down and (there or not pool.spec.replicas):
+    if there >= pool.spec.replicas - disruption_budget(state).down and (there or not pool.spec.replicas):
         return _say("Available", True, "EnoughMachines", said)
     if state.held or state.failures.reason == "CapacityExhausted":
         return _say("Available", False, "InsufficientCapacity", f"{said}; {_why_held(state)}")
@@ -95,10 +95,10 @@ def _available(state: State, now: datetime) -> Condition:
     return _say("Available", False, "Filling", said)
 
 
-def _progressing(state: State, now: datetime) -> Condition:
+def _progressing(state: WarmPoolSnapshot, now: datetime) -> Condition:
     if state.pool.spec.paused:
         return _say("Progressing", False, "Paused", "spec.paused is true: no machine is made or removed for its number")
-    if reason := stuck(state, now):
+    if reason := why_stalled(state, now):
         return _say("Progressing", False, "ProgressDeadlineExceeded", reason)
     if state.breaker_open:
         return _say("Progressing", False, "BreakerOpen", _why_failing(state))
@@ -108,7 +108,7 @@ def _progressing(state: State, now: datetime) -> Condition:
         return _say("Progressing", False, state.failures.reason, state.failures.message)
     if full := _why_full(state, now):
         return _say("Progressing", False, "PoolFull", full)
-    if old := outdated(state):
+    if old := count_outdated(state):
         return _say("Progressing", True, "RollingOut", f"{_machines(old)} of an old template to replace")
     under_way = state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)
     if under_way or missing(state, now) or len(state.depth) > state.target:
@@ -121,7 +121,7 @@ def _progressing(state: State, now: datetime) -> Condition:
     return _say("Progressing", True, "Complete", "all machines are as they should be")
 
 
-def _degraded(state: State) -> Condition:
+def _degraded(state: WarmPoolSnapshot) -> Condition:
     if mass_failure(state):
         count, there = len(state.in_state(Warm.UNHEALTHY)), len(state.available)
         said = f"unhealthy are {_machines(count)}, available {there}: they are kept to be looked at while there is room"
@@ -142,8 +142,8 @@ def _degraded(state: State) -> Condition:
     return _say("Degraded", False, "AsExpected", "")
 
 
-def _rollout(state: State, now: datetime) -> Condition:
-    if reason := stuck(state, now):
+def _rollout(state: WarmPoolSnapshot, now: datetime) -> Condition:
+    if reason := why_stalled(state, now):
         return _say("RolloutComplete", False, "ProgressDeadlineExceeded", reason)
     if old := sum(state.outdated(m) for m in state.members):
         waits = state.pool.spec.update_strategy.type == "OnReplenish"
@@ -152,7 +152,7 @@ def _rollout(state: State, now: datetime) -> Condition:
     return _say("RolloutComplete", True, "Complete", "all machines are of today's template")
 
 
-def _default(state: State) -> Iterator[Condition]:
+def _default(state: WarmPoolSnapshot) -> Iterator[Condition]:
     """Of those that want to be, and of all where nobody does."""
     chosen, wants = state.default, state.pool.spec.default
     if chosen is None:
@@ -165,14 +165,14 @@ def _default(state: State) -> Iterator[Condition]:
         yield _say("Default", False, "DefaultConflict", f"pool {chosen.name} is older and has default: true as well")
 
 
-def _placements(state: State) -> Iterator[PlacementStatus]:
+def _placements(state: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
     depth = [m for m in state.members if m.state in DEPTH]
     for name in dict.fromkeys([*state.pool.placements, *sorted(m.placement for m in depth if m.placement)]):
         here = [m for m in depth if m.placement == name]
-        yield PlacementStatus(name=name, replicas=len(here), ready=sum(not unfit(m) for m in here))
+        yield PlacementStatus(name=name, replicas=len(here), ready=sum(not why_unavailable(m) for m in here))
 
 
-def _failures(failures: Failures) -> PoolFailures | None:
+def _failures(failures: FailureBackoff) -> PoolFailures | None:
     if not failures.consecutive and not failures.retry_at:
         return None
     return PoolFailures(
@@ -183,7 +183,7 @@ def _failures(failures: Failures) -> PoolFailures | None:
     )
 
 
-def _last_progress(state: State, fresh: WarmPoolStatus, now: datetime) -> str | None:
+def _last_progress(state: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime) -> str | None:
     """When a rollout last came nearer: another template, more machines of it that are there, fewer of the old."""
     before = state.pool.status
     old, old_before = fresh.replicas - fresh.updated_replicas, before.replicas - before.updated_replicas
@@ -196,21 +196,21 @@ def _last_progress(state: State, fresh: WarmPoolStatus, now: datetime) -> str | 
     return _text(now) if nearer else before.last_progress_time
 
 
-def _why_failing(state: State) -> str:
+def _why_failing(state: WarmPoolSnapshot) -> str:
     if not state.failing:
         return f"{state.failures.consecutive} failures in a row: {state.failures.message}"
     if len(state.failing) == 1:
         (m,) = state.failing
-        said = f"{m.name} fails to start: {(m.guest.trouble if m.guest else '') or m.word or 'Failing'}"
-        return f"{said}: {m.guest.message}" if m.guest and m.guest.message else said
-    words = Counter((m.guest.trouble if m.guest else "") or m.word or "Failing" for m in state.failing)
+        said = f"{m.name} fails to start: {(m.vmi.trouble if m.vmi else '') or m.printable_status or 'Failing'}"
+        return f"{said}: {m.vmi.message}" if m.vmi and m.vmi.message else said
+    words = Counter((m.vmi.trouble if m.vmi else "") or m.printable_status or "Failing" for m in state.failing)
     common, count = words.most_common(1)[0]
-    message = next((m.guest.message for m in state.failing if m.guest and m.guest.message), "")
+    message = next((m.vmi.message for m in state.failing if m.vmi and m.vmi.message), "")
     said = f"{len(state.failing)} machines fail to start, {count} of them with {common}"
     return f"{said}: {message}" if message else said
 
 
-def _why_full(state: State, now: datetime) -> str:
+def _why_full(state: WarmPoolSnapshot, now: datetime) -> str:
     most = state.pool.spec.max_total
     if most is None or state.room or not missing(state, now) or state.in_state(Warm.PROVISIONING, Warm.STANDING_BY):
         return ""
@@ -219,7 +219,7 @@ def _why_full(state: State, now: datetime) -> str:
     return f"maxTotal is {', '.join([str(most), *there])}: no more is made until one goes"
 
 
-def _why_unknown(state: State) -> str:
+def _why_unknown(state: WarmPoolSnapshot) -> str:
     unknown = state.in_state(Warm.UNKNOWN)
     if not unknown:
         return ""
@@ -228,10 +228,10 @@ def _why_unknown(state: State) -> str:
     return f"{_machines(len(unknown))} can't be checked: {why}"
 
 
-def _why_held(state: State) -> str:
+def _why_held(state: WarmPoolSnapshot) -> str:
     if not state.held:
         return state.failures.message
-    message = next((m.guest.message for m in state.held if m.guest and m.guest.message), "the cluster has no room")
+    message = next((m.vmi.message for m in state.held if m.vmi and m.vmi.message), "the cluster has no room")
     return f"{_machines(len(state.held))} can't be scheduled: {message}"
 
 
@@ -249,7 +249,7 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
     return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
 
 
-def _stamped(conditions: Iterable[Condition], pool: Pool | Misfit, now: datetime) -> Iterator[Condition]:
+def _stamped(conditions: Iterable[Condition], pool: WarmPool | InvalidWarmPool, now: datetime) -> Iterator[Condition]:
     before, time = pool.status.conditions, _text(now)
     return stamped(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from apimachinery.unstructured import at
-from controllers.warmpool.backends import Order
+from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import own_key
 from kinds import meta
 
 Json = dict[str, Any]
 
 
-def vm(order: Order) -> Json:
+def build_vm(order: CreateRequest) -> Json:
     """It is always made to run, also where it will wait stopped: a guest that was never found healthy is not warm."""
     template = copy.deepcopy(order.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
@@ -39,7 +39,7 @@ def vm(order: Order) -> Json:
     }
 
 
-def labels(order: Order) -> dict[str, str]:
+def labels(order: CreateRequest) -> dict[str, str]:
     """By which we know it."""
     found = {
         meta.WARM_STATE: order.state.value,

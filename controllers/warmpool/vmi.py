@@ -7,12 +7,12 @@ from typing import Any
 
 Json = dict[str, Any]
 
-PAUSED_BY_US = "PausedByUser"
+PAUSED_BY_USER = "PausedByUser"
 """how KubeVirt says that it was asked to pause; a guest may also be paused because its disk fails"""
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class VMI:
     namespace: str
     name: str
     uid: str
@@ -49,7 +49,7 @@ class Guest:
         return self.phase == "Running" and not self.deleting
 
 
-def guest(document: Json) -> Guest:
+def parse_vmi(document: Json) -> VMI:
     metadata, status = document["metadata"], document.get("status") or {}
     owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     conditions: dict[str, Json] = {c.get("type", ""): c for c in status.get("conditions") or ()}
@@ -57,7 +57,7 @@ def guest(document: Json) -> Guest:
     trouble, message = _trouble(conditions)
     moving = status.get("migrationState") or {}
     interfaces = status.get("interfaces") or ()
-    return Guest(
+    return VMI(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         uid=metadata.get("uid", ""),

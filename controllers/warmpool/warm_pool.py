@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controllers.warmpool.hashing import made_from, template_hash
-from controllers.warmpool.warm_vm import POOL_KIND, Machine, Owner
+from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
 from kinds.warmpool import WarmPoolSpec, WarmPoolStatus
 from runtime.resource import Resource
@@ -18,14 +18,14 @@ from runtime.store import Store
 
 Json = dict[str, Any]
 
-POOLS = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", POOL_KIND)
+WARM_POOLS = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", POOL_KIND)
 
-ANYWHERE: Json = {"name": "default"}
+DEFAULT_PLACEMENT: Json = {"name": "default"}
 """the placement of a pool that names none"""
 
 
 @dataclass(frozen=True)
-class Pool:
+class WarmPool:
     """Its machines are VirtualMachines, or instances of EC2."""
 
     namespace: str
@@ -34,7 +34,7 @@ class Pool:
     generation: int
     spec: WarmPoolSpec
     status: WarmPoolStatus
-    born: str = ""
+    created_at: str = ""
     """creationTimestamp, which sorts as text"""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Pool:
     def placements(self) -> dict[str, Json]:
         """By name, as the API has them."""
         given = {each.name: _plain(each) for each in self.spec.places}
-        return given or {ANYWHERE["name"]: ANYWHERE}
+        return given or {DEFAULT_PLACEMENT["name"]: DEFAULT_PLACEMENT}
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ class Pool:
         """Of the template alone, for people."""
         return template_hash(self._made_from)
 
-    def current(self, m: Machine) -> bool:
+    def current(self, m: WarmVM) -> bool:
         """Was it made from today's template, in a placement that is still one of the pool's?"""
         if m.template_hash == self.hashes.get(m.placement):
             return True
@@ -83,7 +83,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class InvalidWarmPool:
     """A pool whose spec is none: it went past admission, or past another release's. It is frozen as it is."""
 
     namespace: str
@@ -92,7 +92,7 @@ class Misfit:
     generation: int
     status: WarmPoolStatus
     problem: str
-    born: str = ""
+    created_at: str = ""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
     resource_version: str = ""
@@ -102,7 +102,7 @@ class Misfit:
         return self.namespace, self.name
 
 
-def pool(document: Json) -> Pool | Misfit:
+def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
     """The view of a VirtualMachineWarmPool."""
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
@@ -120,10 +120,10 @@ def pool(document: Json) -> Pool | Misfit:
         spec = WarmPoolSpec.model_validate(document.get("spec") or {})
     except ValidationError as error:
         said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return Misfit(*key, status, said, *life)
+        return InvalidWarmPool(*key, status, said, *life)
     if bool(spec.template) == bool(spec.ec2):
-        return Misfit(*key, status, "spec: give exactly one of template and ec2", *life)
-    return Pool(*key, spec, status, *life)
+        return InvalidWarmPool(*key, status, "spec: give exactly one of template and ec2", *life)
+    return WarmPool(*key, spec, status, *life)
 
 
 def _plain(value: Model) -> Json:
@@ -131,24 +131,24 @@ def _plain(value: Model) -> Json:
     return value.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
 
-def elected(pools: Iterable[Pool | Misfit]) -> Pool | None:
+def default_pool(pools: Iterable[WarmPool | InvalidWarmPool]) -> WarmPool | None:
     """The default among the pools of a namespace: of those that want to be, the oldest. Admission refuses a second one,
     but can't see two that come at once."""
-    willing = [p for p in pools if isinstance(p, Pool) and p.spec.default and not p.deleting]
-    return min(willing, key=lambda p: (p.born, p.uid), default=None)
+    willing = [p for p in pools if isinstance(p, WarmPool) and p.spec.default and not p.deleting]
+    return min(willing, key=lambda p: (p.created_at, p.uid), default=None)
 
 
-def by_namespace(p: Pool | Misfit) -> Iterator[Hashable]:
+def by_namespace(p: WarmPool | InvalidWarmPool) -> Iterator[Hashable]:
     yield p.namespace
 
 
-def by_uid(p: Pool | Misfit) -> Iterator[Hashable]:
+def by_uid(p: WarmPool | InvalidWarmPool) -> Iterator[Hashable]:
     yield p.uid
 
 
-def deletion_policy(pools: Store[Pool | Misfit], uid: str) -> str | None:
+def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
     """Of the pool of this UID: "" where its spec can't be read, None where there is no such pool."""
     found = next(iter(pools.by("uid", uid)), None)
     if found is None:
         return None
-    return found.spec.deletion_policy if isinstance(found, Pool) else ""
+    return found.spec.deletion_policy if isinstance(found, WarmPool) else ""

@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any, Literal
 
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import PAUSED_BY_US, Guest
+from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
 from kinds import meta
 from kinds.running import run_strategy
 from kinds.warm import UNCLAIMED, Warm, state
 
 Json = dict[str, Any]
 
-Standby = Literal["Running", "Paused", "Stopped"]
-STANDBYS: tuple[Standby, ...] = ("Running", "Paused", "Stopped")
+StandbyMode = Literal["Running", "Paused", "Stopped"]
+STANDBY_MODES: tuple[StandbyMode, ...] = ("Running", "Paused", "Stopped")
 """how a machine waits, the soonest to be handed over first"""
 
-MACHINE_KIND = "VirtualMachine"
+VM_KIND = "VirtualMachine"
 POOL_KIND = "VirtualMachineWarmPool"
 CLAIM_KIND = "VirtualMachineClaim"
 API_VERSION = f"{meta.DOMAIN}/v1alpha1"
@@ -48,11 +48,11 @@ class Owner:
         }
 
 
-NOBODY = Owner("", "", "", "")
+NO_OWNER = Owner("", "", "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class WarmVM:
     """A frozen view. `guest` and `node` are joined to it from stores of their own."""
 
     namespace: str
@@ -63,19 +63,19 @@ class Machine:
     pool: str = ""
     pool_uid: str = ""
     claim_uid: str = ""
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
     """who controls it"""
-    others: tuple[Owner, ...] = ()
+    other_owners: tuple[Owner, ...] = ()
     """owners that don't: they stay when it changes hands"""
     template_hash: str = ""
     placement: str = ""
-    standby: Standby = "Running"
+    standby: StandbyMode = "Running"
     """how it waits, or is to wait"""
     orphaned: str = ""
     """why no pool takes care of it"""
-    born: str = ""
+    created_at: str = ""
     """creationTimestamp, which sorts as text"""
-    since: str = ""
+    state_since: str = ""
     """when its state was written; when it was made, for the first one"""
     activated: bool = False
     """woken, started or handed over for a claim: it may never be Ready again"""
@@ -83,13 +83,13 @@ class Machine:
     """checks in a row that failed since it is Unhealthy"""
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    strategy: str = "Always"
+    run_strategy: str = "Always"
     """runStrategy"""
-    word: str = ""
+    printable_status: str = ""
     """printableStatus"""
     start_failures: int = 0
     """starts in a row that failed"""
-    guest: Guest | None = None
+    vmi: VMI | None = None
     node: Node | None = None
 
     @property
@@ -105,14 +105,14 @@ class Machine:
         return bool(uid) and self.owner.uid == uid
 
 
-def machine(document: Json) -> Machine:
+def parse_warm_vm(document: Json) -> WarmVM:
     """The view of a VirtualMachine. Whatever is missing in it counts as nothing."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
     owners = [_owner(each) for each in metadata.get("ownerReferences") or ()]
     born = metadata.get("creationTimestamp") or ""
-    return Machine(
+    return WarmVM(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -121,25 +121,25 @@ def machine(document: Json) -> Machine:
         pool=labels.get(meta.WARM_POOL, ""),
         pool_uid=labels.get(meta.POOL_UID, ""),
         claim_uid=labels.get(meta.CLAIM_UID, ""),
-        owner=next((each for each in owners if each.controller), NOBODY),
-        others=tuple(each for each in owners if not each.controller),
+        owner=next((each for each in owners if each.controller), NO_OWNER),
+        other_owners=tuple(each for each in owners if not each.controller),
         template_hash=labels.get(meta.TEMPLATE_HASH, ""),
         placement=labels.get(meta.PLACEMENT, ""),
-        standby=next((each for each in STANDBYS if each == labels.get(meta.STANDBY)), "Running"),
+        standby=next((each for each in STANDBY_MODES if each == labels.get(meta.STANDBY)), "Running"),
         orphaned=labels.get(meta.ORPHANED, ""),
-        born=born,
-        since=_time(annotations.get(meta.STATE_SINCE, "")) or born,
+        created_at=born,
+        state_since=_time(annotations.get(meta.STATE_SINCE, "")) or born,
         activated=meta.ACTIVATED_AT in annotations,
         check_failures=_count(annotations.get(meta.CHECK_FAILURES, "")),
         deleting=metadata.get("deletionTimestamp") is not None,
         labels=labels,
-        strategy=run_strategy(spec),
-        word=status.get("printableStatus") or "",
+        run_strategy=run_strategy(spec),
+        printable_status=status.get("printableStatus") or "",
         start_failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
     )
 
 
-def unfit(m: Machine) -> str:
+def why_unavailable(m: WarmVM) -> str:
     """Why this machine may not be given to anybody now, or nothing. All that can be known without asking it."""
     if m.state is not Warm.READY:
         return f"it is {m.state.value if m.state else 'in no state'}"
@@ -149,28 +149,28 @@ def unfit(m: Machine) -> str:
         return "it is being deleted"
     if m.orphaned:
         return f"it is orphaned: {m.orphaned}"
-    return unwell(m)
+    return why_not_in_standby(m)
 
 
-def unwell(m: Machine) -> str:
+def why_not_in_standby(m: WarmVM) -> str:
     """Why it is not as a machine of its standby is, or nothing."""
     if m.standby == "Stopped":
-        return "" if m.guest is None else f"it is {m.guest.phase or 'starting'}, not stopped"
-    if m.guest is None:
+        return "" if m.vmi is None else f"it is {m.vmi.phase or 'starting'}, not stopped"
+    if m.vmi is None:
         return "it does not run"
-    if not m.guest.running:
-        return "its run is ending" if m.guest.deleting else f"it is {m.guest.phase or 'starting'}"
-    if m.guest.migrating:
+    if not m.vmi.running:
+        return "its run is ending" if m.vmi.deleting else f"it is {m.vmi.phase or 'starting'}"
+    if m.vmi.migrating:
         return "it is being migrated"
     if m.node is not None and not m.node.ready:
         return f"node {m.node.name} does not answer"
     if m.node is not None and m.node.leaving:
         return f"node {m.node.name} is cordoned"
     if m.standby == "Paused":
-        return "" if m.guest.paused == PAUSED_BY_US else f"it is not paused ({m.guest.paused or 'it runs'})"
-    if m.guest.paused:
-        return f"it is paused ({m.guest.paused})"
-    return "" if m.guest.ready else "its instance is not Ready"
+        return "" if m.vmi.paused == PAUSED_BY_USER else f"it is not paused ({m.vmi.paused or 'it runs'})"
+    if m.vmi.paused:
+        return f"it is paused ({m.vmi.paused})"
+    return "" if m.vmi.ready else "its instance is not Ready"
 
 
 def seconds_since(text: str, now: datetime) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from cli.warmth import WARMTH, examined, row
 from controllers.claim.snapshot import CLAIMS
-from controllers.warmpool.vm_backend import MACHINES
+from controllers.warmpool.vm_backend import VMS
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from kinds import meta
 from runtime.api import Api
@@ -61,7 +61,7 @@ class Moments:
     """An API server whose lists are each of a later moment."""
 
     def __init__(self, machines: list[list[Any]], claims: list[list[Any]]) -> None:
-        self.left = {MACHINES: [*machines], CLAIMS: [*claims]}
+        self.left = {VMS: [*machines], CLAIMS: [*claims]}
 
     def now(self) -> datetime:
         return NOW
@@ -84,4 +84,4 @@ async def test_what_is_on_its_way_is_no_finding(machines: list[Any], claims: lis
     api = Moments(machines, claims)
     found = await examined(cast(Api, api), "a", again_seconds=0)
     assert [each.ailment for _, each in found] == expected
-    assert api.left == {MACHINES: [], CLAIMS: []}
+    assert api.left == {VMS: [], CLAIMS: []}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.warmpool.vm_backend import MACHINES
+from controllers.warmpool.vm_backend import VMS
 from kinds import meta
 from runtime.api import Api, NotFound
 from runtime.metrics import PREFIX
@@ -34,7 +34,7 @@ class Counter(Place):
 
     async def ready(self, name: str = "web") -> int:
         wanted = f"{meta.WARM_STATE}=Ready,{meta.WARM_POOL}={name}"
-        items, _ = await self.api.list(MACHINES, self.namespace, label_selector=wanted)
+        items, _ = await self.api.list(VMS, self.namespace, label_selector=wanted)
         return len(items)
 
     async def claim(self, name: str, *, annotations: Json | None = None, **spec: Any) -> Json:
@@ -79,7 +79,7 @@ class Counter(Place):
 
     async def vm(self, name: str) -> Json | None:
         with suppress(NotFound):
-            return await self.api.get(MACHINES, self.namespace, name)
+            return await self.api.get(VMS, self.namespace, name)
         return None
 
     async def gone(self, name: str) -> bool:

@@ -24,8 +24,8 @@ from click.testing import CliRunner, Result
 from cli.main import poolhouse
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.ssh_keys import SECRETS, secret_name
-from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES
-from controllers.warmpool.warm_pool import POOLS
+from controllers.warmpool.vm_backend import NODES, VMIS, VMS
+from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from local.paths import StackPaths
 from runtime.api import Api, Invalid, Resource
@@ -131,7 +131,7 @@ async def test_a_machine_that_sleeps_is_woken(desk: Counter, running: Running, m
     vm = await desk.vm(status["vmRef"]["name"])
     assert vm is not None
     assert meta.ACTIVATED_AT in vm["metadata"]["annotations"]
-    guest = await desk.api.get(GUESTS, desk.namespace, status["vmRef"]["name"])
+    guest = await desk.api.get(VMIS, desk.namespace, status["vmRef"]["name"])
     conditions = {c["type"]: c["status"] for c in guest["status"]["conditions"]}
     assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
 
@@ -211,7 +211,7 @@ async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_key
         assert await desk.reason("plain", "Personalized") == "NoSecretOfItsOwn"
         name = status["vmRef"]["name"]
         await used(desk, status)
-        vm, guest = await desk.vm(name), await desk.api.get(GUESTS, desk.namespace, name)
+        vm, guest = await desk.vm(name), await desk.api.get(VMIS, desk.namespace, name)
         assert vm is not None
         runs = vm["spec"]["template"]["metadata"]["labels"]
         assert vm["metadata"]["labels"]["team"] == guest["metadata"]["labels"]["team"] == runs["team"] == "blue"
@@ -358,7 +358,7 @@ async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counte
     await until(lambda: observed(desk), True)
     for m in machines.values():
         fault = {"annotations": {f"{meta.SIM_PREFIX}fail": "Stuck"}}
-        await desk.api.patch(MACHINES, desk.namespace, m.name, {"metadata": fault})
+        await desk.api.patch(VMS, desk.namespace, m.name, {"metadata": fault})
     await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Failed")
     assert (status["attempts"], await desk.reason("mine")) == (2, "ActivationFailed")
@@ -366,7 +366,7 @@ async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counte
 
 
 async def observed(desk: Counter) -> bool:
-    found = await desk.api.get(POOLS, desk.namespace, "web")
+    found = await desk.api.get(WARM_POOLS, desk.namespace, "web")
     return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
@@ -401,7 +401,7 @@ async def test_claims_outlive_their_pool(desk: Counter, running: Running) -> Non
     await desk.filled(3)
     await desk.claim("mine", poolName="web")
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
-    await desk.api.delete(POOLS, desk.namespace, "web")
+    await desk.api.delete(WARM_POOLS, desk.namespace, "web")
     await until(lambda: names(desk), [vm])
     await asyncio.sleep(1)
     assert (await names(desk), await desk.phase("mine")) == ([vm], "Ready")
@@ -418,7 +418,7 @@ async def test_a_lost_machine_is_not_replaced_behind_its_users_back(desk: Counte
     await desk.filled(1)
     await desk.claim("mine", poolName="web")
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
-    await desk.api.delete(MACHINES, desk.namespace, vm)
+    await desk.api.delete(VMS, desk.namespace, vm)
     await desk.becomes("mine", "Failed")
     assert await desk.reason("mine") == "MachineLost"
 
@@ -512,7 +512,7 @@ class Cut(Faulty):
 def _of_a_claim(path: str, namespace: str) -> bool:
     """/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME[/status]"""
     words = path.split("/")
-    return len(words) > 6 and words[5] == namespace and words[6] in (MACHINES.plural, CLAIMS.plural)
+    return len(words) > 6 and words[5] == namespace and words[6] in (VMS.plural, CLAIMS.plural)
 
 
 async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
@@ -520,9 +520,9 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
 ) -> None:
     labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
     metadata = {"namespace": desk.namespace, "name": "left", "labels": labels}
-    body = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "metadata": metadata}
+    body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata}
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
-        await api.create(MACHINES, {**body, "spec": {**template()["spec"], "runStrategy": "Halted"}})
+        await api.create(VMS, {**body, "spec": {**template()["spec"], "runStrategy": "Halted"}})
     await desk.claim("waiting", poolName="web")
 
     async def run(*arguments: str) -> Result:

@@ -20,8 +20,8 @@ import pytest
 import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.warmpool.vm_backend import MACHINES, NODES
-from controllers.warmpool.warm_pool import POOLS
+from controllers.warmpool.vm_backend import NODES, VMS
+from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta
 from local.paths import StackPaths
@@ -126,24 +126,24 @@ class People:
 
     async def kill(self) -> str:
         """A machine, whoever has it."""
-        items, _ = await self.desk.api.list(MACHINES, self.desk.namespace)
+        items, _ = await self.desk.api.list(VMS, self.desk.namespace)
         if not items:
             return ""
         metadata = self.chance.choice(items)["metadata"]
         self.notary.killed.add(metadata["uid"])
-        await self.desk.api.delete(MACHINES, self.desk.namespace, metadata["name"])
+        await self.desk.api.delete(VMS, self.desk.namespace, metadata["name"])
         return f"kill {metadata['name']}"
 
     async def usurp(self) -> str:
         """The owner of a machine that is somebody's, which whoever may edit machines can write."""
-        items, _ = await self.desk.api.list(MACHINES, self.desk.namespace, label_selector=meta.CLAIM_UID)
+        items, _ = await self.desk.api.list(VMS, self.desk.namespace, label_selector=meta.CLAIM_UID)
         if not items:
             return ""
-        pool = (await self.desk.api.get(POOLS, self.desk.namespace, "web"))["metadata"]
+        pool = (await self.desk.api.get(WARM_POOLS, self.desk.namespace, "web"))["metadata"]
         owner = Owner(POOL_KIND, "web", pool["uid"]).json()
         metadata, owners = self.chance.choice(items)["metadata"], self.chance.choice([None, [owner]])
         change = {"metadata": {"uid": metadata["uid"], "ownerReferences": owners}}
-        await self.desk.api.patch(MACHINES, self.desk.namespace, metadata["name"], change)
+        await self.desk.api.patch(VMS, self.desk.namespace, metadata["name"], change)
         return f"owners of {metadata['name']}: {owners}"
 
     async def node(self) -> str:
@@ -184,7 +184,7 @@ async def test_whatever_happens_every_machine_has_one_claim_and_peace_returns(
         kubeconfig = tmp_path / "faulty.kubeconfig"
         await around.enter_async_context(faulty.serve(kubeconfig))
         try:
-            await around.enter_async_context(watched(desk.api, MACHINES, desk.namespace, notary.machine))
+            await around.enter_async_context(watched(desk.api, VMS, desk.namespace, notary.machine))
             await around.enter_async_context(watched(desk.api, CLAIMS, desk.namespace, notary.claim))
             await trouble(kubeconfig, faulty, people)
             await people.make_peace()
@@ -241,8 +241,8 @@ async def settled(desk: Counter, running: Running, notary: Notary) -> None:
     except TimeoutError:
         raise AssertionError(f"no peace after {PEACE_SECONDS} s: {complaint}") from None
     await rests(running.written, 2)
-    machines, _ = await desk.api.list(MACHINES, desk.namespace)
-    pools, _ = await desk.api.list(POOLS, desk.namespace)
+    machines, _ = await desk.api.list(VMS, desk.namespace)
+    pools, _ = await desk.api.list(WARM_POOLS, desk.namespace)
     claims, _ = await desk.api.list(CLAIMS, desk.namespace)
     notary.at_rest(machines, {each["metadata"]["uid"] for each in [*pools, *claims]})
 
@@ -254,7 +254,7 @@ async def complaints(desk: Counter) -> str:
             return f"claim {name} is {phase}: {status.get('conditions')}"
         if phase == "Ready" and status.get("expiresAt"):
             return f"claim {name} is still to expire"
-    machines, _ = await insisted(lambda: desk.api.list(MACHINES, desk.namespace))
+    machines, _ = await insisted(lambda: desk.api.list(VMS, desk.namespace))
     if going := [m["metadata"]["name"] for m in machines if m["metadata"].get("deletionTimestamp")]:
         return f"{going} are being deleted"
     status = await insisted(desk.status)

@@ -13,7 +13,7 @@ import pytest_asyncio
 from controllers.warmpool import controller as pooling
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.orphaning import FINALIZER
-from controllers.warmpool.warm_pool import POOLS
+from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from kinds.virtual_kubelet import Terms as Wish
 from kinds.virtual_kubelet import imported
@@ -48,7 +48,7 @@ async def desk(control_plane: Any, cloud: Ec2) -> AsyncIterator[Counter]:
             yield Counter(found.api, found.namespace)
         finally:
             cloud.namespace = ""
-            for resource in (CLAIMS, POOLS):
+            for resource in (CLAIMS, WARM_POOLS):
                 for each in (await found.api.list(resource, found.namespace))[0]:
                     with suppress(NotFound):
                         await found.api.delete(resource, found.namespace, each["metadata"]["name"])
@@ -68,8 +68,8 @@ async def made(
     given = {"imageID": cloud.images[0], "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
     spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 60}, **spec}
     metadata = {"namespace": desk.namespace, "name": name}
-    body = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": metadata, "spec": spec}
-    return await desk.api.create(POOLS, body)
+    body = {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind, "metadata": metadata, "spec": spec}
+    return await desk.api.create(WARM_POOLS, body)
 
 
 def states(cloud: Ec2, pool: str = "mac") -> Callable[[], Any]:
@@ -102,7 +102,7 @@ async def test_the_documents_sample_fills_to_eleven_and_then_rests(
     found = imported(config, Wish(namespace=desk.namespace))
     assert found.problems == ()
     for document in found.manifests:
-        await desk.api.create(POOLS, document)
+        await desk.api.create(WARM_POOLS, document)
     async with controllers(control_plane.kubeconfig, cloud.terms) as running:
         for number, replicas in enumerate((2, 5, 3, 1), 1):
             await until(states(cloud, f"warmpool-{number}"), ["Ready"] * replicas)
@@ -188,7 +188,7 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         # A pool that is deleted leaves its instances, if it is to.
         await desk.change("mac", deletionPolicy="Orphan")
         await until(lambda: finalizers(desk), [FINALIZER])
-        await desk.api.delete(POOLS, desk.namespace, "mac")
+        await desk.api.delete(WARM_POOLS, desk.namespace, "mac")
         await until(lambda: finalizers(desk), None)
         (left,) = cloud.instances()
         assert left["Tags"][meta.ORPHANED] == "PoolDeleted"
@@ -196,13 +196,13 @@ async def test_an_instance_is_ready_when_its_agent_serves(
 
 
 async def observed(desk: Counter) -> bool:
-    found = await desk.api.get(POOLS, desk.namespace, "mac")
+    found = await desk.api.get(WARM_POOLS, desk.namespace, "mac")
     return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
 async def finalizers(desk: Counter) -> list[str] | None:
     try:
-        found = await desk.api.get(POOLS, desk.namespace, "mac")
+        found = await desk.api.get(WARM_POOLS, desk.namespace, "mac")
     except NotFound:
         return None
     return list(found["metadata"].get("finalizers") or ())
@@ -248,7 +248,7 @@ async def test_what_no_longer_fits_is_left_orphaned(control_plane: Any, desk: Co
         await until(images, [second])
         (orphan,) = (each for each in cloud.instances() if each["InstanceId"] == old)
         assert orphan["Tags"][meta.ORPHANED] == "TemplateChanged"
-        await desk.api.delete(POOLS, desk.namespace, "mac")
+        await desk.api.delete(WARM_POOLS, desk.namespace, "mac")
         await until(lambda: asyncio.to_thread(cloud.ids), {old})  # the others went with their pool
 
 

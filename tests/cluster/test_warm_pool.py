@@ -16,13 +16,13 @@ import pytest
 import pytest_asyncio
 
 from controllers.shared.creation import DefaultingCreator
-from controllers.warmpool.actions import Create
-from controllers.warmpool.apply import order
-from controllers.warmpool.backends import Change, Lost
+from controllers.warmpool.actions import CreateVM
+from controllers.warmpool.apply import create_request
+from controllers.warmpool.backends import Change, WriteConflict
 from controllers.warmpool.orphaning import FINALIZER
-from controllers.warmpool.vm_backend import GUESTS, MACHINES, NODES, Virtual
-from controllers.warmpool.warm_pool import POOLS, Pool, pool
-from controllers.warmpool.warm_vm import Machine, Owner, seconds_since
+from controllers.warmpool.vm_backend import NODES, VMIS, VMS, VMBackend
+from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
+from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
 from kinds import meta
 from kinds.warm import Warm
 from local.paths import StackPaths
@@ -98,7 +98,7 @@ async def test_without_a_pool_no_vm_is_made(place: Place, ours: Any) -> None:
 
 async def _anywhere(place: Place) -> list[str]:
     """Pools and machines in all namespaces."""
-    found = [each for resource in (POOLS, MACHINES) for each in (await place.api.list(resource))[0]]
+    found = [each for resource in (WARM_POOLS, VMS) for each in (await place.api.list(resource))[0]]
     return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in found]
 
 
@@ -122,7 +122,7 @@ async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> 
     async with controllers(ours):
         await until(lambda: place.condition("Default", "b"), ("False", "DefaultConflict"))
         await until(lambda: place.condition("Default", "a"), ("True", "Elected"))
-        await place.api.delete(POOLS, place.namespace, "a")
+        await place.api.delete(WARM_POOLS, place.namespace, "a")
         await until(lambda: place.condition("Default", "b"), ("True", "Elected"))
 
 
@@ -212,7 +212,7 @@ async def test_a_node_that_is_emptied_loses_its_machines_to_others(place: Place,
     await place.pool(4)
     async with controllers(ours):
         await until(place.available, 4)
-        guests, _ = await place.api.list(GUESTS, place.namespace)
+        guests, _ = await place.api.list(VMIS, place.namespace)
         node = guests[0]["status"]["nodeName"]
         try:
             await place.api.patch(NODES, None, node, {"spec": {"unschedulable": True}})
@@ -223,7 +223,7 @@ async def test_a_node_that_is_emptied_loses_its_machines_to_others(place: Place,
 
 
 async def _nodes(place: Place) -> set[str]:
-    guests, _ = await place.api.list(GUESTS, place.namespace)
+    guests, _ = await place.api.list(VMIS, place.namespace)
     return {each.get("status", {}).get("nodeName", "") for each in guests}
 
 
@@ -314,8 +314,8 @@ async def _fewest(place: Place) -> None:
 
 
 async def _observed(place: Place) -> bool:
-    pool = await place.api.get(POOLS, place.namespace, "web")
-    return bool((pool.get("status") or {}).get("observedGeneration") == pool["metadata"]["generation"])
+    pool = await place.api.get(WARM_POOLS, place.namespace, "web")
+    return bool((pool.get("status") or {}).get("observedGeneration") == parse_warm_pool["metadata"]["generation"])
 
 
 async def _updated(place: Place) -> tuple[int, int]:
@@ -349,7 +349,7 @@ async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: An
         await until(place.available, 2)
         before = await place.uids()
         await until(lambda: _finalizers(place), [FINALIZER])
-        await place.api.delete(POOLS, place.namespace, "web")
+        await place.api.delete(WARM_POOLS, place.namespace, "web")
         await until(lambda: _orphans(place), {"PoolDeleted"})
         await asyncio.sleep(1)
         assert await place.uids() == before
@@ -359,11 +359,11 @@ async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: An
 
 
 async def _finalizers(place: Place) -> list[str]:
-    return list((await place.api.get(POOLS, place.namespace, "web"))["metadata"].get("finalizers") or ())
+    return list((await place.api.get(WARM_POOLS, place.namespace, "web"))["metadata"].get("finalizers") or ())
 
 
 async def _orphans(place: Place) -> set[str]:
-    pools, _ = await place.api.list(POOLS, place.namespace)
+    pools, _ = await place.api.list(WARM_POOLS, place.namespace)
     return {m.orphaned for m in await place.machines()} if not pools else {"the pool is still there"}
 
 
@@ -397,11 +397,11 @@ async def test_controllers_that_are_killed_while_they_fill_end_up_with_the_same(
 
 async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: Place, ours: Any) -> None:
     document = await place.pool(0)
-    view = pool(document)
-    assert isinstance(view, Pool)
+    view = parse_warm_pool(document)
+    assert isinstance(view, WarmPool)
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
-        vms = Virtual(api, DefaultingCreator(api, MACHINES, None, "", monotonic), lambda: datetime.now(UTC))
-        wanted = order(view, Create("web-a", "default", "Running", "x"))
+        vms = VMBackend(api, DefaultingCreator(api, VMS, None, "", monotonic), lambda: datetime.now(UTC))
+        wanted = create_request(view, CreateVM("web-a", "default", "Running", "x"))
         made = await vms.create(wanted)
         assert (await vms.create(wanted)).uid == made.uid, "the first answer may have been lost"
         with pytest.raises(AlreadyExists):
@@ -409,8 +409,8 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
         began = datetime.now(UTC)
         taken = await insisted(vms, made, Change(Warm.READY))
         assert taken.state is Warm.READY
-        assert seconds_since(taken.since, began) <= 1, "since it was made Ready, in whole seconds"
-        with pytest.raises(Lost):
+        assert seconds_since(taken.state_since, began) <= 1, "since it was made Ready, in whole seconds"
+        with pytest.raises(WriteConflict):
             await vms.change(made, Change(Warm.UNHEALTHY))
         assert await vms.terminate(made, "too late") is False, "it has changed since"
         assert await vms.read(replace(taken, uid="another")) is None
@@ -420,11 +420,11 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
         assert [m.uid for m in await vms.find(place.namespace, "c-1")] == [made.uid]
 
 
-async def insisted(vms: Virtual, m: Machine, wanted: Change) -> Machine:
+async def insisted(vms: VMBackend, m: WarmVM, wanted: Change) -> WarmVM:
     """KubeVirt writes the VM's status meanwhile, which is no other claim."""
     for _ in range(50):
         if (seen := await vms.read(m)) is not None:
-            with suppress(Lost):
+            with suppress(WriteConflict):
                 return await vms.change(seen, wanted)
         await asyncio.sleep(0.1)
     raise AssertionError(f"{m.name} never kept still")
@@ -437,4 +437,4 @@ async def test_only_we_write_what_a_machine_is(place: Place, ours: Any) -> None:
         (m,) = await place.machines()
         for labels in ({meta.WARM_STATE: "InUse"}, {meta.CLAIM_UID: "mine"}, {meta.POOL_UID: None}):
             with pytest.raises(ApiError, match="written by Poolhouse only"):
-                await place.api.patch(MACHINES, m.namespace, m.name, {"metadata": {"labels": labels}})
+                await place.api.patch(VMS, m.namespace, m.name, {"metadata": {"labels": labels}})

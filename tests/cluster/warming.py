@@ -14,9 +14,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.vm_backend import GUESTS, MACHINES
-from controllers.warmpool.warm_pool import POOLS
-from controllers.warmpool.warm_vm import Machine, machine
+from controllers.warmpool.vm_backend import VMIS, VMS
+from controllers.warmpool.warm_pool import WARM_POOLS
+from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from controllers.warmpool_and_claim import build
 from kinds import meta
 from runtime.api import Api, NotFound
@@ -107,18 +107,18 @@ class Place:
 
     async def pool(self, replicas: int, name: str = "web", *, metadata: Json | None = None, **spec: Any) -> Json:
         body = {
-            "apiVersion": POOLS.api_version,
-            "kind": POOLS.kind,
+            "apiVersion": WARM_POOLS.api_version,
+            "kind": WARM_POOLS.kind,
             "metadata": {"namespace": self.namespace, "name": name, **(metadata or {})},
             "spec": {"replicas": replicas, "template": template(), **spec},
         }
-        return await self.api.create(POOLS, body)
+        return await self.api.create(WARM_POOLS, body)
 
     async def change(self, name: str = "web", **spec: Any) -> Json:
-        return await self.api.patch(POOLS, self.namespace, name, {"spec": spec})
+        return await self.api.patch(WARM_POOLS, self.namespace, name, {"spec": spec})
 
     async def status(self, name: str = "web") -> Json:
-        found: Json = (await self.api.get(POOLS, self.namespace, name)).get("status") or {}
+        found: Json = (await self.api.get(WARM_POOLS, self.namespace, name)).get("status") or {}
         return found
 
     async def available(self, name: str = "web") -> int:
@@ -129,11 +129,11 @@ class Place:
         return next(((c["status"], c["reason"]) for c in conditions if c["type"] == kind), ("", ""))
 
     async def documents(self) -> list[Json]:
-        items, _ = await self.api.list(MACHINES, self.namespace)
+        items, _ = await self.api.list(VMS, self.namespace)
         return items
 
-    async def machines(self) -> list[Machine]:
-        return [machine(each) for each in await self.documents()]
+    async def machines(self) -> list[WarmVM]:
+        return [parse_warm_vm(each) for each in await self.documents()]
 
     async def states(self) -> dict[str, int]:
         """How many there are in each state, without those that are being deleted."""
@@ -146,10 +146,10 @@ class Place:
         """What the machines say of themselves in `kubectl get`."""
         return sorted((each.get("status") or {}).get("printableStatus", "") for each in await self.documents())
 
-    async def annotate(self, m: Machine, **faults: str) -> None:
+    async def annotate(self, m: WarmVM, **faults: str) -> None:
         """The machine, and its guest where it has one at the moment."""
         annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
-        for resource in (MACHINES, GUESTS):
+        for resource in (VMS, VMIS):
             with suppress(NotFound):
                 await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
 
@@ -176,7 +176,7 @@ async def namespace(kubeconfig: Path) -> AsyncIterator[Place]:
         try:
             yield found
         finally:
-            for resource in (POOLS, MACHINES):
+            for resource in (WARM_POOLS, VMS):
                 for each in (await api.list(resource, found.namespace))[0]:
                     try:
                         await api.delete(resource, found.namespace, each["metadata"]["name"])

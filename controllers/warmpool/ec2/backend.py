@@ -9,14 +9,22 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from controllers.warmpool.audit_log import note
-from controllers.warmpool.backends import HEALTHY, Change, Health, Lost, Order, Unsure, legal
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.backends import (
+    HEALTHY,
+    Change,
+    CreateRequest,
+    Health,
+    OutcomeUnknown,
+    WriteConflict,
+    check_transition,
+)
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
 from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
-from controllers.warmpool.warm_vm import Machine, Standby
+from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
@@ -48,7 +56,7 @@ class EC2Backend:
         self._cluster, self._now = cluster, now
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         cluster = await self._cluster()
         with_tags = tags.of_order(order, cluster, self._now())
         wanted = {
@@ -61,43 +69,43 @@ class EC2Backend:
         try:
             made = self._shown.made(await self._cloud.run(wanted))
         except UNSURE as error:
-            raise Unsure(str(error)) from error
+            raise OutcomeUnknown(str(error)) from error
         if made is None or made.deleting:
             raise AlreadyExists(f"{order.name} was made before, and is gone")
         return made
 
-    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         found = await self._described({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
         seen = {m.uid: m for m in map(self._shown.one, found) if m is not None}
         # What we wrote a moment ago, and a filter of EC2's does not find yet.
         seen |= {m.uid: m for m in self._shown.machines.by("claim", claim_uid) if m.uid not in seen}
         return [m for m in seen.values() if m.claim_uid == claim_uid]
 
-    async def read(self, machine: Machine) -> Machine | None:
+    async def read(self, machine: WarmVM) -> WarmVM | None:
         instance = await self._live(machine)
         return tags.view(instance) if instance is not None else None
 
-    async def change(self, machine: Machine, change: Change) -> Machine:
-        legal(machine, change)
+    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
+        check_transition(machine, change)
         async with self._alone(machine):
             instance = await self._live(machine)
             live = tags.view(instance) if instance is not None else None
             if instance is None or live is None or live.deleting or not _same(live, machine):
-                raise Lost(f"{machine.name} ({machine.uid}) has changed since it was looked at, or is gone")
+                raise WriteConflict(f"{machine.name} ({machine.uid}) has changed since it was looked at, or is gone")
             fresh = tags.of_change(tags.read(instance), change, self._now())
             try:
                 await self._cloud.tag(machine.uid, fresh)
             except NotFound as error:
-                raise Lost(str(error)) from error
+                raise WriteConflict(str(error)) from error
             except UNSURE as error:
-                raise Unsure(str(error)) from error
+                raise OutcomeUnknown(str(error)) from error
             changed = self._shown.wrote(instance, fresh)
             assert changed is not None
             return changed
 
-    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         """Of one that was given to a claim: launches the claim's application, and says how that is."""
-        run = self._shown.guests.get(machine.key)
+        run = self._shown.vmis.get(machine.key)
         if run is None or run.owner != machine.uid:
             return Health("Failed", "NotRunning", "it does not run")
         if not run.running:
@@ -114,13 +122,13 @@ class EC2Backend:
         application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid)
         return await self._agents.launch(place, application, timeout_seconds)
 
-    async def activate(self, machine: Machine) -> None:
+    async def activate(self, machine: WarmVM) -> None:
         """Instances wait awake."""
 
-    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
         """Instances wait awake."""
 
-    async def terminate(self, machine: Machine, reason: str) -> bool:
+    async def terminate(self, machine: WarmVM, reason: str) -> bool:
         async with self._alone(machine):
             instance = await self._live(machine)
             live = tags.view(instance) if instance is not None else None
@@ -134,22 +142,22 @@ class EC2Backend:
             except NotFound as error:
                 if self._shown.recent(machine.uid) is None:
                     return True
-                raise Unsure(f"EC2 does not know {machine.uid} yet: {error}") from error
+                raise OutcomeUnknown(f"EC2 does not know {machine.uid} yet: {error}") from error
             except UNSURE as error:
-                raise Unsure(str(error)) from error
+                raise OutcomeUnknown(str(error)) from error
             self._shown.ended(instance)
-        note(log, "MachineDeleting", f"terminated {machine.name}: {reason}", machine=machine, reason=reason)
+        log_event(log, "MachineDeleting", f"terminated {machine.name}: {reason}", machine=machine, reason=reason)
         return True
 
-    async def _say_goodbye(self, live: Machine) -> None:
-        run = self._shown.guests.get(live.key)
+    async def _say_goodbye(self, live: WarmVM) -> None:
+        run = self._shown.vmis.get(live.key)
         if live.state not in (Warm.ALLOCATING, Warm.IN_USE, Warm.TERMINATING) or run is None:
             return
         place = AgentEndpoint.read(live.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
         if place is not None and place.grpc:
             await self._agents.terminate(place, LAST_WORD_SECONDS)
 
-    async def _live(self, machine: Machine) -> Json | None:
+    async def _live(self, machine: WarmVM) -> Json | None:
         found = await self._described({"instance-id": [machine.uid]})
         for instance in found:
             if self._shown.one(instance) is not None:
@@ -160,10 +168,10 @@ class EC2Backend:
         try:
             return await self._cloud.describe(filters)
         except UNSURE as error:
-            raise Unsure(str(error)) from error
+            raise OutcomeUnknown(str(error)) from error
 
     @asynccontextmanager
-    async def _alone(self, machine: Machine) -> AsyncIterator[None]:
+    async def _alone(self, machine: WarmVM) -> AsyncIterator[None]:
         """Nobody else of this process writes to it, between our look and our write."""
         lock, users = self._locks.get(machine.uid, (asyncio.Lock(), 0))
         self._locks[machine.uid] = lock, users + 1
@@ -176,12 +184,12 @@ class EC2Backend:
                 self._locks[machine.uid] = lock, users - 1
 
 
-def _same(live: Machine, known: Machine) -> bool:
+def _same(live: WarmVM, known: WarmVM) -> bool:
     """Two that write in the same moment write the same revision: whose it is must be the same too."""
     return (live.resource_version, live.claim_uid, live.owner) == (known.resource_version, known.claim_uid, known.owner)
 
 
-def _wanted(order: Order, terms: EC2Settings) -> Json:
+def _wanted(order: CreateRequest, terms: EC2Settings) -> Json:
     """The parameters of RunInstances."""
     template = order.template
     subnet = str(order.placement.get("name") or "")

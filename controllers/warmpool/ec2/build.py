@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from controllers.warmpool.backends import Machines
+from controllers.warmpool.backends import Backend
 from controllers.warmpool.ec2.agent import NetworkAgentClient
 from controllers.warmpool.ec2.backend import EC2Backend
 from controllers.warmpool.ec2.client import Boto3EC2Client
@@ -27,7 +27,7 @@ IDENTITY = "kube-system"
 
 @dataclass(frozen=True)
 class EC2:
-    machines: Machines = field(default_factory=DisabledEC2Backend)
+    machines: Backend = field(default_factory=DisabledEC2Backend)
     shown: InstanceCache = field(default_factory=lambda: InstanceCache(monotonic))
     scan: EC2Poller | None = None
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.warmpool.cache import GUEST_INDEXES, INDEXES, Queues
+from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
 from controllers.warmpool.ec2.tags import GOING, Tags, guest, read, revision, view, written
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.resource import Key
 from runtime.store import Store
 
@@ -23,8 +23,8 @@ Json = dict[str, Any]
 SHOWN_SECONDS = 60.0
 """An answer that comes later than this after a write shows it, or it was undone."""
 
-MachineChanged = Callable[[Machine | None, Machine | None], None]
-GuestChanged = Callable[[Guest | None, Guest | None], None]
+MachineChanged = Callable[[WarmVM | None, WarmVM | None], None]
+GuestChanged = Callable[[VMI | None, VMI | None], None]
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class _Done:
 @dataclass
 class InstanceCache:
     clock: Callable[[], float]
-    machines: Store[Machine] = field(default_factory=lambda: Store(INDEXES))
-    guests: Store[Guest] = field(default_factory=lambda: Store(GUEST_INDEXES))
+    machines: Store[WarmVM] = field(default_factory=lambda: Store(VM_INDEXES))
+    vmis: Store[VMI] = field(default_factory=lambda: Store(VMI_INDEXES))
     _done: dict[str, _Done] = field(default_factory=dict)
     _of_machines: list[MachineChanged] = field(default_factory=list)
     _of_guests: list[GuestChanged] = field(default_factory=list)
 
     @property
-    def queues(self) -> Queues:
-        return Queues(self.machines, self.guests, Store[Node]())
+    def queues(self) -> WarmVMCache:
+        return WarmVMCache(self.machines, self.vmis, Store[Node]())
 
     def subscribe(self, of_machines: MachineChanged, of_guests: GuestChanged) -> None:
         self._of_machines.append(of_machines)
@@ -67,7 +67,7 @@ class InstanceCache:
         for key, (found, instance) in views.items():
             self._put(key, found, guest(instance))
 
-    def one(self, instance: Json) -> Machine | None:
+    def one(self, instance: Json) -> WarmVM | None:
         """As an answer to a call about it has it."""
         found = self.newest(instance)
         seen = view(found)
@@ -98,13 +98,13 @@ class InstanceCache:
             return {**instance, "Tags": done.instance["Tags"]}
         return instance
 
-    def wrote(self, instance: Json, tags: Tags) -> Machine | None:
+    def wrote(self, instance: Json, tags: Tags) -> WarmVM | None:
         """We have set these tags."""
         changed = {**instance, "Tags": written({**read(instance), **tags})}
         self._done[instance["InstanceId"]] = _Done(self.clock(), changed)
         return self.one(changed)
 
-    def made(self, instance: Json) -> Machine | None:
+    def made(self, instance: Json) -> WarmVM | None:
         self._done[instance["InstanceId"]] = _Done(self.clock(), instance)
         return self.one(instance)
 
@@ -112,10 +112,10 @@ class InstanceCache:
         self._done[instance["InstanceId"]] = _Done(self.clock(), instance, gone=True)
         self.one(instance)
 
-    def _put(self, key: Key, found: Machine | None, run: Guest | None) -> None:
-        old_run, old = self.guests.get(key), self.machines.get(key)
+    def _put(self, key: Key, found: WarmVM | None, run: VMI | None) -> None:
+        old_run, old = self.vmis.get(key), self.machines.get(key)
         if run != old_run:
-            self.guests.put(key, run) if run is not None else self.guests.drop(key)
+            self.vmis.put(key, run) if run is not None else self.vmis.drop(key)
         if found != old:
             self.machines.put(key, found) if found is not None else self.machines.drop(key)
             for changed in self._of_machines:

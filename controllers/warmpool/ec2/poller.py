@@ -11,14 +11,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from controllers.warmpool.audit_log import note
-from controllers.warmpool.backends import Change, Lost, Unsure
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.backends import Change, OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.backend import EC2Backend
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
 from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES
-from controllers.warmpool.warm_pool import POOLS
-from controllers.warmpool.warm_vm import NOBODY, POOL_KIND, Machine
+from controllers.warmpool.warm_pool import WARM_POOLS
+from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, WarmVM
 from kinds import meta
 from runtime.api import Api
 from runtime.backoff import Backoff
@@ -71,7 +71,7 @@ class EC2Poller:
             self._say(f"EC2 can't be asked: {error}")
             return PAUSES.delay(self._failures, "ec2")
         self._failures = 0
-        note(log, "MachinePolled", f"looked at {len(found)} instances of EC2", level=logging.DEBUG)
+        log_event(log, "MachinePolled", f"looked at {len(found)} instances of EC2", level=logging.DEBUG)
         self.shown.all(found, since)
         self._say(None)
         for m in self.shown.machines.all():
@@ -89,7 +89,7 @@ class EC2Poller:
         self.problem = problem
         self.seen()
 
-    async def _see_to(self, m: Machine) -> None:
+    async def _see_to(self, m: WarmVM) -> None:
         policy, outlives = self.policy(m.owner.uid), OUTLIVES in m.labels
         try:
             if policy is not None:
@@ -100,18 +100,20 @@ class EC2Poller:
                     await self._orphan(m)
                 else:
                     await self.instances.terminate(m, "its pool is gone")
-        except Lost:  # it is looked at again
+        except WriteConflict:  # it is looked at again
             return
-        except (ApiError, Unsure) as error:
+        except (ApiError, OutcomeUnknown) as error:
             log.warning("%s: %s", m.name, error)
 
-    async def _orphan(self, m: Machine) -> None:
-        await self.instances.change(m, Change(owner=NOBODY, labels={meta.ORPHANED: "PoolDeleted"}))
-        note(log, "MachineMoved", f"{m.name} is orphaned: its pool is gone, and deletionPolicy was Orphan", machine=m)
+    async def _orphan(self, m: WarmVM) -> None:
+        await self.instances.change(m, Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolDeleted"}))
+        log_event(
+            log, "MachineMoved", f"{m.name} is orphaned: its pool is gone, and deletionPolicy was Orphan", machine=m
+        )
 
-    async def _has_pool(self, m: Machine) -> bool:
+    async def _has_pool(self, m: WarmVM) -> bool:
         try:
-            found = await self.api.get(POOLS, m.namespace, m.owner.name)
+            found = await self.api.get(WARM_POOLS, m.namespace, m.owner.name)
         except NotFound:
             return False
         return bool(found["metadata"]["uid"] == m.owner.uid)

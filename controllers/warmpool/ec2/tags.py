@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from controllers.warmpool.backends import Change, Order, is_nobody
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_vm import Machine, Owner, machine
+from controllers.warmpool.backends import Change, CreateRequest, is_nobody
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_vm import Owner, WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.meta import DOMAIN
 
@@ -41,7 +41,7 @@ GOING = ("shutting-down", "terminated")
 Tags = dict[str, str]
 
 
-def of_order(order: Order, cluster: str, now: datetime) -> Tags:
+def of_order(order: CreateRequest, cluster: str, now: datetime) -> Tags:
     """Of an instance that is to be made. Empty is as good as absent."""
     found = {
         **_given(order.labels, order.annotations),
@@ -94,7 +94,7 @@ def written(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def view(instance: Json) -> Machine | None:
+def view(instance: Json) -> WarmVM | None:
     """The machine that an instance is; None for one that is not ours, or that is no more."""
     tags = {key: value for key, value in read(instance).items() if value}
     state = (instance.get("State") or {}).get("Name")
@@ -116,22 +116,24 @@ def view(instance: Json) -> Machine | None:
         "ownerReferences": owners,
         **({"deletionTimestamp": born} if state in GOING else {}),
     }
-    return machine({"metadata": metadata, "spec": {"runStrategy": "Always"}, "status": {"printableStatus": state}})
+    return parse_warm_vm(
+        {"metadata": metadata, "spec": {"runStrategy": "Always"}, "status": {"printableStatus": state}}
+    )
 
 
-def is_instance(machine: Machine) -> bool:
+def is_instance(machine: WarmVM) -> bool:
     """By its UID: those of the API server begin otherwise."""
     return machine.uid.startswith("i-")
 
 
-def guest(instance: Json) -> Guest | None:
+def guest(instance: Json) -> VMI | None:
     """Its run, as a VirtualMachineInstance would say it; None while it does not run."""
     found = view(instance)
     state = (instance.get("State") or {}).get("Name")
     if found is None or state not in ("pending", "running"):
         return None
     addresses = (instance.get("PrivateIpAddress"), instance.get("PublicIpAddress"))
-    return Guest(
+    return VMI(
         namespace=found.namespace,
         name=found.name,
         uid=found.uid,
@@ -142,7 +144,7 @@ def guest(instance: Json) -> Guest | None:
     )
 
 
-def token(order: Order, cluster: str) -> str:
+def token(order: CreateRequest, cluster: str) -> str:
     """The same for the same order: to ask twice makes one. In another subnet it is another: EC2 refuses a token that
     comes back with other parameters."""
     subnet = str(order.placement.get("name") or "")

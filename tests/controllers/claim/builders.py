@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, read_claim, text
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds.warm import Warm
 from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
 
@@ -43,13 +43,13 @@ def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any
     return {key: value for key, value in {**found, **status}.items() if value is not None}
 
 
-def taken(uid: str = "m", state: Warm = Warm.ALLOCATING, **facts: Any) -> Machine:
+def taken(uid: str = "m", state: Warm = Warm.ALLOCATING, **facts: Any) -> WarmVM:
     """A machine that the claim has."""
     facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
     return machine(uid, state, **facts)
 
 
-def state(c: Claim | None = None, *machines: Machine, pool: Pool | None = None, **facts: Any) -> ClaimSnapshot:
+def state(c: Claim | None = None, *machines: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:
     """Of a claim of which nothing is unknown, and whose pool is there."""
     home = pool or (None if "absent" in facts else a_pool())
     found = ClaimSnapshot(c or a_claim(), home, machines=machines, certain=True, marks=Timeline(seen=NOW))

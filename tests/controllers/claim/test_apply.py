@@ -15,9 +15,9 @@ from controllers.claim.observe import Floor, Stores
 from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import ClaimSnapshot
 from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
-from controllers.warmpool.backends import Change, Lost, Order, Unsure
-from controllers.warmpool.cache import INDEXES, Queues
-from controllers.warmpool.warm_vm import NOBODY, Machine, Owner
+from controllers.warmpool.backends import Change, CreateRequest, OutcomeUnknown, WriteConflict
+from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
+from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
 from runtime.events import Events
@@ -40,24 +40,24 @@ class Holder:
     """to what is to be made"""
     drawn: list[str] = field(default_factory=list)
     """where it was to be made"""
-    live: dict[str, Machine | None] = field(default_factory=dict)
+    live: dict[str, WarmVM | None] = field(default_factory=dict)
     """as they have become since they were looked at"""
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         self.drawn.append(str(order.placement["name"]))
         raise self.answers.pop(0)
 
-    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return []
 
-    async def read(self, m: Machine) -> Machine | None:
+    async def read(self, m: WarmVM) -> WarmVM | None:
         return self.live.get(m.uid, m)
 
-    async def change(self, m: Machine, change: Change) -> Machine:
+    async def change(self, m: WarmVM, change: Change) -> WarmVM:
         if m.uid in self.refuses:
             raise self.refuses[m.uid]
         if m.uid in self.live and m is not self.live[m.uid]:
-            raise Lost("it has changed")
+            raise WriteConflict("it has changed")
         self.owners[m.uid] = change.owner
         return m
 
@@ -70,13 +70,13 @@ class Quiet:
 class Desk:
     """One claim before a pool with machines."""
 
-    machines: list[Machine]
+    machines: list[WarmVM]
     holder: Holder
     memory: ClaimRecord = field(default_factory=lambda: ClaimRecord(certain=True))
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        store: Store[Machine] = Store(INDEXES)
+        store: Store[WarmVM] = Store(VM_INDEXES)
         for m in self.machines:
             store.put(m.key, m)
         self.floor = Floor()
@@ -85,7 +85,7 @@ class Desk:
             cast(Api, None),
             cast(Events, Quiet()),
             lambda pool: cast(Any, self.holder),
-            Stores(Store(), Store(), Queues(store, Store(), Store())),
+            Stores(Store(), Store(), WarmVMCache(store, Store(), Store())),
             self.floor,
             ClaimMetrics(CollectorRegistry()),
             lambda: self.seconds,
@@ -126,14 +126,14 @@ async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried(
     [
         pytest.param(machine("a", resource_version="2"), True, id="its status was written: nothing is lost"),
         pytest.param(machine("a", resource_version="2", orphaned="Disowned"), False, id="it was orphaned"),
-        pytest.param(machine("a", resource_version="2", owner=NOBODY), False, id="it was taken from its pool"),
+        pytest.param(machine("a", resource_version="2", owner=NO_OWNER), False, id="it was taken from its pool"),
         pytest.param(machine("a", resource_version="2", claim_uid="other"), False, id="another claim was first"),
         pytest.param(machine("a", resource_version="2", deleting=True), False, id="it goes"),
         pytest.param(None, False, id="it is gone"),
     ],
 )
 async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools(
-    live: Machine | None, given: bool
+    live: WarmVM | None, given: bool
 ) -> None:
     m = machine("a")
     desk = Desk([m], Holder(live={"a": live}))
@@ -181,9 +181,9 @@ PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
     ("answers", "places"),
     [
         pytest.param([REFUSED] * 4, 4, id="each try draws anew, as a refusal has made nothing"),
-        pytest.param([Unsure()] * 4, 1, id="what was perhaps made is asked for again as it was"),
-        pytest.param([Unsure(), REFUSED, REFUSED], 1, id="whatever is said to that"),
-        pytest.param([REFUSED, Unsure(), REFUSED], 2, id="from then on"),
+        pytest.param([OutcomeUnknown()] * 4, 1, id="what was perhaps made is asked for again as it was"),
+        pytest.param([OutcomeUnknown(), REFUSED, REFUSED], 1, id="whatever is said to that"),
+        pytest.param([REFUSED, OutcomeUnknown(), REFUSED], 2, id="from then on"),
     ],
 )
 async def test_where_a_machine_is_tried_to_be_made(answers: list[Exception], places: int) -> None:
@@ -194,7 +194,7 @@ async def test_where_a_machine_is_tried_to_be_made(answers: list[Exception], pla
 
 
 async def test_another_machine_is_drawn_for_itself() -> None:
-    desk = Desk([], Holder(answers=[Unsure(), REFUSED, REFUSED]))
+    desk = Desk([], Holder(answers=[OutcomeUnknown(), REFUSED, REFUSED]))
     for name in ("mine-1", "mine-2", "mine-2"):
         await desk(state(pool=PLACES), CreateVM(PLACES, name, "PoolEmpty", "none is ready"))
     assert len(set(desk.holder.drawn)) == 3

@@ -15,10 +15,10 @@ from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
 from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
 from controllers.claim.wait_queue import WaitQueue
-from controllers.warmpool.backends import Order
-from controllers.warmpool.cache import Queues
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.backends import CreateRequest
+from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
@@ -53,7 +53,7 @@ class Steps:
         pytest.param(a_pool(), False, id="what is only read is read in one's turn"),
     ],
 )
-async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: Pool, goes_on: bool) -> None:
+async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: WarmPool, goes_on: bool) -> None:
     claims: Store[Claim] = Store({"uid": by_uid})
     for c in (SILENT, OTHER):
         claims.put(c.key, c)
@@ -66,7 +66,7 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
 
     controller = ClaimController(
         cast(Api, None),
-        Stores(claims, Store(), Queues(Store(), Store(), Store())),
+        Stores(claims, Store(), WarmVMCache(Store(), Store(), Store())),
         Floor(),
         cast(ClaimObserver, observe),
         cast(ClaimWriter, steps),
@@ -89,7 +89,7 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: P
 class Slow(Holder):
     """It is never heard of what it was asked to make."""
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -138,7 +138,7 @@ async def test_who_leads_again_wants_nothing_for_claims_that_were_served_meanwhi
         pytest.param(None, ["silent", "other"], id="it is gone"),
     ],
 )
-def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: list[str]) -> None:
+def test_all_in_line_hear_of_what_concerns_them(new: WarmPool | None, looked_at: list[str]) -> None:
     claims: Store[Claim] = Store({"uid": by_uid})
     floor, heard = Floor(), dict[str, float]()
     line = floor.lines.setdefault(QUEUE.uid, WaitQueue())
@@ -147,7 +147,7 @@ def test_all_in_line_hear_of_what_concerns_them(new: Pool | None, looked_at: lis
         line.join("somebody", str(place), c.uid)
     controller = ClaimController(
         cast(Api, None),
-        Stores(claims, Store(), Queues(Store(), Store(), Store())),
+        Stores(claims, Store(), WarmVMCache(Store(), Store(), Store())),
         floor,
         cast(ClaimObserver, None),
         cast(ClaimWriter, None),
@@ -174,16 +174,16 @@ def test_a_machine_that_can_be_given_away_again_is_told_to_who_is_next() -> None
         lambda: NOW,
         lambda key, seconds: heard.append(key[1]),
     )
-    m = found.machines.all()[0]
-    controller.machine_changed(None, m)
+    m = found.vms.all()[0]
+    controller.vm_changed(None, m)
     assert (len(floor.shelves.of(pool.uid)), heard) == (0, [])
     found.nodes.put(NODE.key, NODE)
     controller.node_changed(CORDONED, NODE)
     assert (len(floor.shelves.of(pool.uid)), heard) == (1, ["other"])
-    run = found.guests.drop(m.key)
-    controller.guest_changed(run, None)
+    run = found.vmis.drop(m.key)
+    controller.vmi_changed(run, None)
     assert (len(floor.shelves.of(pool.uid)), heard) == (0, ["other"])
     assert run is not None
-    found.guests.put(m.key, run)
-    controller.guest_changed(None, run)
+    found.vmis.put(m.key, run)
+    controller.vmi_changed(None, run)
     assert (len(floor.shelves.of(pool.uid)), heard) == (1, ["other", "other"])

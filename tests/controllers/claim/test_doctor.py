@@ -8,7 +8,7 @@ import pytest
 
 from controllers.claim.doctor import findings
 from controllers.claim.snapshot import Claim
-from controllers.warmpool.warm_vm import NOBODY, Machine
+from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from kinds.warm import Warm
 from tests.controllers.claim.builders import a_claim, bound, taken
 from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
@@ -24,24 +24,28 @@ OLD = ago(3600)
     [
         pytest.param([machine("a"), WELL], [READY], [], id="all is well"),
         pytest.param([replace(machine("a"), orphaned="PoolDeleted")], [], [("Orphan", False)], id="left by its pool"),
-        pytest.param([replace(machine("a"), owner=NOBODY)], [], [("Orphan", True)], id="owned by nobody"),
+        pytest.param([replace(machine("a"), owner=NO_OWNER)], [], [("Orphan", True)], id="owned by nobody"),
         pytest.param([WELL], [], [("Stray", True)], id="its claim is gone"),
-        pytest.param([taken("m", since=OLD)], [WAITING], [("StuckLock", False)], id="taken and not written down"),
-        pytest.param([taken("m", since=ago(2))], [WAITING], [], id="taken a moment ago"),
+        pytest.param([taken("m", state_since=OLD)], [WAITING], [("StuckLock", False)], id="taken and not written down"),
+        pytest.param([taken("m", state_since=ago(2))], [WAITING], [], id="taken a moment ago"),
         pytest.param([WELL, taken("b")], [READY], [("TwoMachines", True)], id="one too many"),
         pytest.param([taken("a"), taken("b")], [WAITING], [("TwoMachines", False)], id="two, and none chosen"),
         pytest.param([taken("m", Warm.READY)], [WAITING], [("Drift", True)], id="ready and claimed"),
         pytest.param([], [READY], [("Drift", False)], id="ready without a machine"),
-        pytest.param([taken("m", since=OLD)], [READY], [("Drift", False)], id="ready, and its machine does not say so"),
-        pytest.param([taken("m", since=ago(2))], [READY], [], id="ready, and its machine's label follows"),
+        pytest.param(
+            [taken("m", state_since=OLD)], [READY], [("Drift", False)], id="ready, and its machine does not say so"
+        ),
+        pytest.param([taken("m", state_since=ago(2))], [READY], [], id="ready, and its machine's label follows"),
         pytest.param(
             [replace(WELL, owner=machine("a").owner)], [READY], [("Drift", False)], id="another owner than its label's"
         ),
-        pytest.param([replace(WELL, deleting=True, since=OLD)], [], [("StuckDeletion", False)], id="it does not go"),
+        pytest.param(
+            [replace(WELL, deleting=True, state_since=OLD)], [], [("StuckDeletion", False)], id="it does not go"
+        ),
         pytest.param([taken("m", claim_uid="")], [WAITING], [("Drift", True)], id="given to nobody"),
     ],
 )
-def test_findings(machines: list[Machine], claims: list[Claim], expected: list[tuple[str, bool]]) -> None:
+def test_findings(machines: list[WarmVM], claims: list[Claim], expected: list[tuple[str, bool]]) -> None:
     found = list(findings(machines, claims, [a_pool()], NOW))
     assert [(each.ailment, each.delete is not None) for each in found] == expected
 

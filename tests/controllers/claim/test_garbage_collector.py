@@ -9,9 +9,9 @@ import pytest
 
 from controllers.claim.garbage_collector import LATE_SECONDS, GarbageCollector
 from controllers.claim.snapshot import Claim, by_uid
-from controllers.warmpool.cache import INDEXES
-from controllers.warmpool.warm_pool import Misfit, Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.cache import VM_INDEXES
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import Key
@@ -31,24 +31,24 @@ class Forgetful:
 
 @dataclass
 class Holder:
-    answer: Machine | None
+    answer: WarmVM | None
     ended: list[str] = field(default_factory=list)
 
-    async def read(self, m: Machine) -> Machine | None:
+    async def read(self, m: WarmVM) -> WarmVM | None:
         return self.answer
 
-    async def terminate(self, m: Machine, reason: str) -> bool:
+    async def terminate(self, m: WarmVM, reason: str) -> bool:
         self.ended.append(m.name)
         return True
 
 
 def strays(holder: Holder, *claims: Claim) -> GarbageCollector:
-    machines: Store[Machine] = Store(INDEXES)
+    machines: Store[WarmVM] = Store(VM_INDEXES)
     machines.put(MACHINE.key, MACHINE)
     known: Store[Claim] = Store({"uid": by_uid})
     for each in claims:
         known.put(each.key, each)
-    pools: Store[Pool | Misfit] = Store({"uid": lambda p: [p.uid]})
+    pools: Store[WarmPool | InvalidWarmPool] = Store({"uid": lambda p: [p.uid]})
 
     def enqueue(key: Key, pause: float) -> None: ...
 
@@ -72,7 +72,7 @@ async def test_a_machine_whose_claim_lives_is_nobody_s_business() -> None:
     [None, replace(MACHINE, claim_uid=""), replace(MACHINE, deleting=True)],
     ids=["not there", "of no claim", "being deleted"],
 )
-async def test_what_was_read_late_is_read_again(read: Machine | None) -> None:
+async def test_what_was_read_late_is_read_again(read: WarmVM | None) -> None:
     """Nothing changes in the store, so no event would bring it back."""
     holder = Holder(read)
     each = strays(holder)

@@ -15,7 +15,7 @@ from controllers.claim.plan import plan
 from controllers.claim.snapshot import Failure, text
 from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.warm_pool import Pool
+from controllers.warmpool.warm_pool import WarmPool
 from tests.controllers.claim.builders import a_claim, bound, state, taken
 from tests.controllers.warmpool.builders import NOW, a_pool, ago
 
@@ -70,7 +70,7 @@ def test_who_holds_one_is_not_asked_again() -> None:
         pytest.param("web", [a_pool(deletionTimestamp=ago(1))], "PoolNotFound", id="a pool that goes"),
     ],
 )
-def test_pool(name: str | None, pools: list[Pool], expected: str) -> None:
+def test_pool(name: str | None, pools: list[WarmPool], expected: str) -> None:
     found = select_pool(a_claim(poolName=name), pools)
     assert (found.reason if isinstance(found, Failure) else found.name) == expected
 
@@ -82,7 +82,7 @@ def test_pool(name: str | None, pools: list[Pool], expected: str) -> None:
         ([], "there is no warm pool in namespace ns"),
     ],
 )
-def test_whoever_names_no_pool_is_told_which_there_are(pools: list[Pool], said: str) -> None:
+def test_whoever_names_no_pool_is_told_which_there_are(pools: list[WarmPool], said: str) -> None:
     found = select_pool(a_claim(poolName=None), pools)
     assert isinstance(found, Failure)
     assert found.message == f"it names no pool, and {said}"

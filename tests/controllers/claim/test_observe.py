@@ -10,8 +10,8 @@ import pytest
 from controllers.claim.observe import ClaimObserver, Floor, Stores
 from controllers.claim.record import ClaimRecord
 from controllers.claim.wait_queue import WaitQueue
-from controllers.warmpool.warm_pool import Misfit, Pool, by_namespace, by_uid
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from runtime.expectations import Expectations
 from runtime.store import Store
@@ -28,7 +28,7 @@ PLACES = a_pool(placements=[{"name": "east"}, {"name": "west"}])
 RECREATE = a_pool(updateStrategy={"type": "Recreate"})
 
 
-def candidate(*machines: Machine, pool: Pool = POOL, waiting: int = 0, **wants: Any) -> str | None:
+def candidate(*machines: WarmVM, pool: WarmPool = POOL, waiting: int = 0, **wants: Any) -> str | None:
     """The one that a newcomer would get, after those who wait."""
     found, floor, line = queues(*machines), Floor(), WaitQueue()
     floor.shelves.reset(machines)
@@ -70,7 +70,7 @@ def test_machines_that_nobody_gets_are_nobodys_turn(facts: dict[str, Any]) -> No
         pytest.param(RECREATE, {}, None, id="nor anybody where it is only to be replaced"),
     ],
 )
-def test_a_machine_of_an_older_template(pool: Pool, wants: dict[str, Any], expected: str | None) -> None:
+def test_a_machine_of_an_older_template(pool: WarmPool, wants: dict[str, Any], expected: str | None) -> None:
     old, new = machine("old", of=OLD), machine("new", of=pool)
     assert candidate(old, pool=pool, **wants) == expected
     assert candidate(old, new, pool=pool, **wants) == "new"
@@ -96,7 +96,7 @@ def test_a_placement_that_is_wanted() -> None:
     ],
 )
 def test_a_pool_that_is_full(facts: dict[str, Any], full: bool) -> None:
-    pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
+    pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
     stores = Stores(Store(), pools, queues(*(machine(name, Warm.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(stores, Floor(), Expectations(), lambda: 0.0)

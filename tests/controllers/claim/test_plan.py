@@ -26,7 +26,7 @@ from controllers.claim.steps import (
     UpdateStatus,
 )
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.vmi import PAUSED_BY_US
+from controllers.warmpool.vmi import PAUSED_BY_USER
 from kinds.warm import Warm
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound, state, taken
 from tests.controllers.warmpool.builders import NOW, a_guest, a_pool, ago, machine
@@ -34,7 +34,7 @@ from tests.controllers.warmpool.builders import NOW, a_guest, a_pool, ago, machi
 READY = machine("m")
 SICK = Health("Failed", "NotReady", "it is not")
 BLIND = Health("Unable", "NodeNotReady", "nobody answers")
-PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_US)
+PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_USER)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
 STILL = a_pool(paused=True)
@@ -198,7 +198,7 @@ def kind(step: Step) -> Any:
         pytest.param(state(None, taken(), health=SICK), ("Bound", "MachineBound"), id="not well yet: it is its own"),
         pytest.param(state(None, taken(), health=BLIND), ("Bound", "MachineBound"), id="nor seen to be well"),
         pytest.param(
-            state(None, taken(guest=PAUSED, standby="Paused")),
+            state(None, taken(vmi=PAUSED, standby="Paused")),
             ("Bound", "MachineBound"),
             id="what must be woken is written down before",
         ),
@@ -218,7 +218,7 @@ def kind(step: Step) -> Any:
             id="and an instance, of which the check launches something",
         ),
         pytest.param(
-            state(None, taken("young", born=ago(1)), taken("old", born=ago(9)), health=HEALTHY),
+            state(None, taken("young", created_at=ago(1)), taken("old", created_at=ago(9)), health=HEALTHY),
             ("Ready", "MachineBound"),
             id="two: one is written down before the other goes",
         ),
@@ -282,19 +282,19 @@ def kind(step: Step) -> Any:
             id="but not for ever",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused")),
+            state(a_claim(status=bound("m", "Resumed")), taken(vmi=PAUSED, standby="Paused")),
             (MarkActivated, "m"),
             id="before it is woken it is marked",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", "Resumed")), taken(guest=PAUSED, standby="Paused", activated=True)),
+            state(a_claim(status=bound("m", "Resumed")), taken(vmi=PAUSED, standby="Paused", activated=True)),
             (ActivateVM, "m"),
             id="then woken",
         ),
         pytest.param(
             state(
                 a_claim(status=bound("m", "Resumed")),
-                taken(guest=PAUSED, standby="Paused", activated=True),
+                taken(vmi=PAUSED, standby="Paused", activated=True),
                 marks=Timeline(awake=NOW),
             ),
             (CheckHealth, "m"),
@@ -303,7 +303,7 @@ def kind(step: Step) -> Any:
         pytest.param(
             state(
                 a_claim(status=bound("m", "Started")),
-                taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
+                taken(vmi=None, run_strategy="Halted", standby="Stopped", activated=True),
                 marks=Timeline(awake=NOW - timedelta(seconds=2)),
             ),
             (ActivateVM, "m"),
@@ -312,7 +312,7 @@ def kind(step: Step) -> Any:
         pytest.param(
             state(
                 a_claim(status=bound("m", "Started")),
-                taken(guest=None, strategy="Halted", standby="Stopped", activated=True),
+                taken(vmi=None, run_strategy="Halted", standby="Stopped", activated=True),
                 marks=Timeline(awake=NOW + timedelta(hours=1)),
             ),
             (ActivateVM, "m"),
@@ -336,7 +336,7 @@ def kind(step: Step) -> Any:
         # It is Ready, and its machine does not say so yet: killed between the two writes
         pytest.param(state(a_claim(status=SERVED), taken()), (HandOverVM, "m"), id="served: the label follows"),
         pytest.param(
-            state(a_claim(status=SERVED), taken(guest=None), health=SICK, certain=False),
+            state(a_claim(status=SERVED), taken(vmi=None), health=SICK, certain=False),
             (HandOverVM, "m"),
             id="also where it fails now: its user may be in it",
         ),
@@ -395,7 +395,7 @@ def kind(step: Step) -> Any:
             id="its time is over",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", "Resumed", seconds=61), ttlSeconds=60), taken(guest=PAUSED)),
+            state(a_claim(status=bound("m", "Resumed", seconds=61), ttlSeconds=60), taken(vmi=PAUSED)),
             ("Expired", "Expired"),
             id="also while it wakes up",
         ),

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from controllers.claim.ready_queue import ReadyQueues, Variant
-from controllers.warmpool.vmi import PAUSED_BY_US
-from controllers.warmpool.warm_vm import NOBODY, POOL_KIND, Machine, Owner
+from controllers.warmpool.vmi import PAUSED_BY_USER
+from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, Owner, WarmVM
 from kinds.warm import Warm
 from tests.controllers.warmpool.builders import CORDONED, SILENT, a_guest
 
 
-def machine(name: str, pool: str = "p", **facts: Any) -> Machine:
+def machine(name: str, pool: str = "p", **facts: Any) -> WarmVM:
     home = {"pool_uid": pool, "owner": Owner(POOL_KIND, "web", pool), "template_hash": "new"}
     standby = facts.get("standby", "Running")
-    guest = None if standby == "Stopped" else a_guest(paused=PAUSED_BY_US if standby == "Paused" else "")
-    return Machine("ns", name, f"uid-{name}", **{"state": Warm.READY, "guest": guest, **home, **facts})
+    guest = None if standby == "Stopped" else a_guest(paused=PAUSED_BY_USER if standby == "Paused" else "")
+    return WarmVM("ns", name, f"uid-{name}", **{"state": Warm.READY, "vmi": guest, **home, **facts})
 
 
-def stocked(*machines: Machine) -> ReadyQueues:
+def stocked(*machines: WarmVM) -> ReadyQueues:
     shelves = ReadyQueues()
     for m in machines:
         shelves.changed(None, m)
@@ -118,12 +118,12 @@ def test_a_machine_that_changes_its_tier_moves_there() -> None:
     "facts",
     [
         pytest.param({"orphaned": "Disowned"}, id="an orphan, though its state is Ready for ever"),
-        pytest.param({"owner": NOBODY}, id="one from which somebody took its owner"),
+        pytest.param({"owner": NO_OWNER}, id="one from which somebody took its owner"),
         pytest.param({"claim_uid": "c"}, id="one that has a claim"),
         pytest.param({"deleting": True}, id="one that goes"),
         pytest.param({"node": CORDONED}, id="one that will have to go"),
         pytest.param({"node": SILENT}, id="a silent one"),
-        pytest.param({"guest": None}, id="one that does not run"),
+        pytest.param({"vmi": None}, id="one that does not run"),
     ],
 )
 def test_what_can_not_be_given_away_is_not_counted(facts: dict[str, Any]) -> None:

@@ -6,15 +6,24 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.warmpool.actions import Action, Count, Create, Hold, Move, Orphan, Rest, Terminate
+from controllers.warmpool.actions import (
+    Action,
+    CountFailedCheck,
+    CreateVM,
+    DeleteVM,
+    OrphanVM,
+    SetFinalizer,
+    SetStandby,
+    SetState,
+)
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.health import resting, vitals
+from controllers.warmpool.health import standby_health, vmi_health
 from controllers.warmpool.node import Node
 from controllers.warmpool.plan import plan
-from controllers.warmpool.snapshot import State, Vital
-from controllers.warmpool.vmi import PAUSED_BY_US, Guest
-from controllers.warmpool.warm_pool import Pool, pool
-from controllers.warmpool.warm_vm import CLAIM_KIND, POOL_KIND, Machine, Owner, Standby
+from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
+from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
+from controllers.warmpool.warm_pool import WarmPool, parse_warm_pool
+from controllers.warmpool.warm_vm import CLAIM_KIND, POOL_KIND, Owner, StandbyMode, WarmVM
 from kinds.warm import Warm
 
 Json = dict[str, Any]
@@ -29,7 +38,7 @@ def ago(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Pool:
+def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> WarmPool:
     """`given` is in the API's own words: metadata fields and the rest of the spec."""
     metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "resourceVersion": "1"}
     metadata["creationTimestamp"] = ago(3600)
@@ -37,14 +46,14 @@ def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Po
         if key in given:
             metadata[key] = given.pop(key)
     spec = {"replicas": replicas, "template": TEMPLATE, **given}
-    found = pool({"metadata": metadata, "spec": spec, "status": status or {}})
-    assert isinstance(found, Pool), found
+    found = parse_warm_pool({"metadata": metadata, "spec": spec, "status": status or {}})
+    assert isinstance(found, WarmPool), found
     return found
 
 
-def a_guest(**facts: Any) -> Guest:
+def a_guest(**facts: Any) -> VMI:
     facts = {"holds": frozenset({"Ready"}), "phase": "Running", "node": "node-1", "addresses": ("10.0.0.1",), **facts}
-    return Guest("ns", facts.pop("name", "vm"), facts.pop("uid", "guest"), **facts)
+    return VMI("ns", facts.pop("name", "vm"), facts.pop("uid", "guest"), **facts)
 
 
 NODE = Node("node-1")
@@ -52,12 +61,12 @@ CORDONED = Node("node-1", leaving=True)
 SILENT = Node("node-1", ready=False)
 
 
-def machine(name: str, state: Warm | None = Warm.READY, *, of: Pool | None = None, **facts: Any) -> Machine:
+def machine(name: str, state: Warm | None = Warm.READY, *, of: WarmPool | None = None, **facts: Any) -> WarmVM:
     """A healthy one of today's template, with what its state and standby imply."""
     home = of or a_pool()
-    standby: Standby = facts.pop("standby", "Running")
+    standby: StandbyMode = facts.pop("standby", "Running")
     placement = facts.pop("placement", next(iter(home.placements)))
-    found = Machine(
+    found = WarmVM(
         namespace="ns",
         name=f"web-{name}",
         uid=name,
@@ -69,15 +78,15 @@ def machine(name: str, state: Warm | None = Warm.READY, *, of: Pool | None = Non
         template_hash=home.hashes.get(placement, ""),
         placement=placement,
         standby=standby,
-        born=ago(600),
-        since=ago(60),
-        guest=a_guest(name=f"web-{name}", owner=name),
+        created_at=ago(600),
+        state_since=ago(60),
+        vmi=a_guest(name=f"web-{name}", owner=name),
         node=NODE,
     )
     if state is Warm.READY and standby == "Paused":
-        found = replace(found, guest=a_guest(name=f"web-{name}", owner=name, paused=PAUSED_BY_US))
+        found = replace(found, vmi=a_guest(name=f"web-{name}", owner=name, paused=PAUSED_BY_USER))
     if state is Warm.READY and standby == "Stopped":
-        found = replace(found, guest=None, node=None, strategy="Halted")
+        found = replace(found, vmi=None, node=None, run_strategy="Halted")
     if state in (Warm.ALLOCATING, Warm.IN_USE):
         found = replace(found, claim_uid=f"claim-{name}", owner=Owner(CLAIM_KIND, name, f"claim-{name}"))
     return replace(found, **facts)
@@ -87,44 +96,53 @@ FAILED = Health("Failed", "NoAnswer", "no answer")
 UNABLE = Health("Unable", "NodeNotReady", "node node-1 does not answer")
 
 
-def vital(m: Machine, pool: Pool, **facts: Any) -> Vital:
+def vital(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
     """As it follows from the machine, but for what is given."""
-    awake = vitals(m, pool.spec.readiness)
-    found = Vital(awake, awake if m.standby == "Running" else resting(m), well_seconds=1000.0)
-    return Vital(**{**found.__dict__, **facts})
+    awake = vmi_health(m, pool.spec.readiness)
+    found = VMHealth(awake, awake if m.standby == "Running" else standby_health(m), well_seconds=1000.0)
+    return VMHealth(**{**found.__dict__, **facts})
 
 
-def state(of: Pool | int, *machines: Machine, health: dict[str, Vital] | None = None, **facts: Any) -> State:
+def state(
+    of: WarmPool | int, *machines: WarmVM, health: dict[str, VMHealth] | None = None, **facts: Any
+) -> WarmPoolSnapshot:
     pool = a_pool(of) if isinstance(of, int) else of
     found = {m.uid: vital(m, pool) for m in machines} | (health or {})
-    return State(pool=pool, machines=machines, vitals=found, seed="s", default=facts.pop("default", pool), **facts)
+    return WarmPoolSnapshot(
+        pool=pool,
+        machines=machines,
+        vitals=found,
+        seed="s",
+        default=facts.pop("default", pool),
+        **facts,
+    )
 
 
-def failing(periods: int = 1, **facts: Any) -> Vital:
-    return Vital(**{"awake": FAILED, "waiting": FAILED, "failing": periods, "period_over": True, **facts})
+def failing(periods: int = 1, **facts: Any) -> VMHealth:
+    return VMHealth(**{"awake": FAILED, "waiting": FAILED, "failing": periods, "period_over": True, **facts})
 
 
-def well(seconds: float = 1000.0) -> Vital:
-    return Vital(HEALTHY, HEALTHY, well_seconds=seconds)
+def well(seconds: float = 1000.0) -> VMHealth:
+    return VMHealth(HEALTHY, HEALTHY, well_seconds=seconds)
 
 
 def told(action: Action) -> tuple[Any, ...]:
     match action:
-        case Create():
+        case CreateVM():
             return "create", action.standby
-        case Terminate():
+        case DeleteVM():
             return "terminate", action.machine.uid, action.cause
-        case Orphan():
+        case OrphanVM():
             return "orphan", action.machine.uid, action.cause
-        case Move():
+        case SetState():
             return ("move", action.machine.uid, action.state.value, *([action.standby] if action.standby else []))
-        case Rest():
+        case SetStandby():
             return "rest", action.machine.uid, action.mode
-        case Count():
+        case CountFailedCheck():
             return "count", action.machine.uid, action.failures
-        case Hold():
+        case SetFinalizer():
             return "hold", action.wanted
 
 
-def doings(observed: State) -> list[tuple[Any, ...]]:
+def doings(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:
     return [told(action) for action in plan(observed, NOW).actions]

@@ -10,13 +10,31 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.warmpool.actions import Action, Count, Create, Hold, Move, Orphan, Rest, Terminate
-from controllers.warmpool.apply import Apply, Outcome, Refusal, change
-from controllers.warmpool.backends import HEALTHY, Change, Health, Illegal, Lost, Order, Unsure, legal
+from controllers.warmpool.actions import (
+    Action,
+    CountFailedCheck,
+    CreateVM,
+    DeleteVM,
+    OrphanVM,
+    SetFinalizer,
+    SetStandby,
+    SetState,
+)
+from controllers.warmpool.apply import CreateFailure, Outcome, WarmPoolWriter, vm_change
+from controllers.warmpool.backends import (
+    HEALTHY,
+    Change,
+    CreateRequest,
+    Health,
+    InvalidTransition,
+    OutcomeUnknown,
+    WriteConflict,
+    check_transition,
+)
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
-from controllers.warmpool.warm_vm import NOBODY, Machine, Standby
+from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
@@ -45,34 +63,34 @@ class Shelf:
             raise self.raises[name]
         self.done.append((verb, name))
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         await self._call("create", order.name)
         return machine(order.name)
 
-    async def find(self, namespace: str, claim_uid: str) -> list[Machine]:
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return []
 
-    async def read(self, machine: Machine) -> Machine | None:
+    async def read(self, machine: WarmVM) -> WarmVM | None:
         return machine
 
-    async def change(self, machine: Machine, change: Change) -> Machine:
-        legal(machine, change)
+    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
+        check_transition(machine, change)
         await self._call("change", machine.name)
         return machine
 
-    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return HEALTHY
 
-    async def activate(self, machine: Machine) -> None:
+    async def activate(self, machine: WarmVM) -> None:
         await self._call("activate", machine.name)
 
-    async def stand_by(self, machine: Machine, mode: Standby) -> None:
+    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
         await self._call(mode, machine.name)
 
-    async def terminate(self, machine: Machine, reason: str) -> bool:
+    async def terminate(self, machine: WarmVM, reason: str) -> bool:
         try:
             await self._call("terminate", machine.name)
-        except Lost:
+        except WriteConflict:
             return False
         return True
 
@@ -105,7 +123,9 @@ class Carrying:
         self.registry = CollectorRegistry()
         metrics = WarmPoolMetrics(self.registry)
         self.api = Finalizers()
-        self.apply = Apply(cast(Api, self.api), cast(Events, self.said), self.expectations, metrics, lambda: 0.0)
+        self.apply = WarmPoolWriter(
+            cast(Api, self.api), cast(Events, self.said), self.expectations, metrics, lambda: 0.0
+        )
 
     async def out(self, *actions: Action) -> Outcome:
         return await self.apply(state(3), Plan(actions), self.shelf)
@@ -115,13 +135,13 @@ class Carrying:
         return self.registry.get_sample_value(f"kubevirt_poolhouse_warmpool_{name}", labels)
 
 
-def create(name: str) -> Create:
-    return Create(f"web-{name}", "default", "Running", "0 of 3")
+def create(name: str) -> CreateVM:
+    return CreateVM(f"web-{name}", "default", "Running", "0 of 3")
 
 
-MOVE = Move(machine("a", Warm.PROVISIONING), Warm.READY, "it is healthy")
-END = Terminate(machine("a"), "Excess", "too many")
-LATE = Terminate(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late")
+MOVE = SetState(machine("a", Warm.PROVISIONING), Warm.READY, "it is healthy")
+END = DeleteVM(machine("a"), "Excess", "too many")
+LATE = DeleteVM(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late")
 
 
 @pytest.mark.parametrize(
@@ -130,12 +150,17 @@ LATE = Terminate(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late"
         pytest.param(create("a"), "MachineCreating", "VMCreated", id="creating"),
         pytest.param(MOVE, "MachineMoved", "VMReady", id="getting ready"),
         pytest.param(
-            Move(machine("a"), Warm.STANDING_BY, "paused", "Paused"), "MachineMoved", "StandbyEntered", id="standing by"
+            SetState(machine("a"), Warm.STANDING_BY, "paused", "Paused"),
+            "MachineMoved",
+            "StandbyEntered",
+            id="standing by",
         ),
-        pytest.param(Move(machine("a"), Warm.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"),
-        pytest.param(Rest(machine("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
-        pytest.param(Count(machine("a", Warm.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"),
-        pytest.param(Orphan(machine("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
+        pytest.param(SetState(machine("a"), Warm.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"),
+        pytest.param(SetStandby(machine("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
+        pytest.param(
+            CountFailedCheck(machine("a", Warm.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"
+        ),
+        pytest.param(OrphanVM(machine("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
     ],
 )
 async def test_all_that_is_done_is_logged_under_a_name_and_told_to_people(
@@ -154,7 +179,7 @@ async def test_all_that_is_done_is_logged_under_a_name_and_told_to_people(
 @pytest.mark.parametrize(
     ("error", "event", "level"),
     [
-        pytest.param(Lost("somebody was first"), "Retry", logging.DEBUG, id="a race that was lost"),
+        pytest.param(WriteConflict("somebody was first"), "Retry", logging.DEBUG, id="a race that was lost"),
         pytest.param(Throttled("later"), "Retry", logging.INFO, id="a server that is busy"),
         pytest.param(Invalid("no such label"), "Failure", logging.ERROR, id="an error that does not pass"),
     ],
@@ -171,7 +196,7 @@ async def test_what_was_not_done_is_logged_too(
     assert "web-a" in line.getMessage()
 
 
-UNSURE, BUSY = Unsure("lost"), Throttled("later")
+UNSURE, BUSY = OutcomeUnknown("lost"), Throttled("later")
 
 
 @pytest.mark.parametrize(
@@ -183,13 +208,13 @@ UNSURE, BUSY = Unsure("lost"), Throttled("later")
         pytest.param(BUSY, Outcome(again=True, hindrance=BUSY), False, id="the server is busy"),
         pytest.param(
             Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
-            Outcome(refusal=Refusal("FailedCreate", "bad")),
+            Outcome(refusal=CreateFailure("FailedCreate", "bad")),
             False,
             id="refused, in the server's own words",
         ),
         pytest.param(
             Forbidden("exceeded quota: q"),
-            Outcome(refusal=Refusal("CapacityExhausted", "exceeded quota: q")),
+            Outcome(refusal=CreateFailure("CapacityExhausted", "exceeded quota: q")),
             False,
             id="a full quota",
         ),
@@ -220,8 +245,8 @@ async def test_once_trusted_all_are_made_at_once() -> None:
     ("error", "again", "waited_for"),
     [
         pytest.param(None, False, True, id="deleted"),
-        pytest.param(Lost("it changed"), True, False, id="it was claimed a moment ago"),
-        pytest.param(Unsure("lost"), True, True, id="no answer"),
+        pytest.param(WriteConflict("it changed"), True, False, id="it was claimed a moment ago"),
+        pytest.param(OutcomeUnknown("lost"), True, True, id="no answer"),
         pytest.param(Forbidden("no"), True, False, id="refused"),
     ],
 )
@@ -233,14 +258,14 @@ async def test_a_termination(error: Exception | None, again: bool, waited_for: b
 
 
 async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None:
-    assert (await Carrying().out(LATE)).lost == (Refusal("ReadinessTimeout", "web-a was deleted: too late"),)
+    assert (await Carrying().out(LATE)).lost == (CreateFailure("ReadinessTimeout", "web-a was deleted: too late"),)
     assert (await Carrying().out(END)).lost == ()
     assert (await Carrying().out(MOVE)).ripe == 1
 
 
 async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> None:
     carrying = Carrying()
-    await carrying.out(Move(machine("a", Warm.UNHEALTHY), Warm.READY, "by mistake"))
+    await carrying.out(SetState(machine("a", Warm.UNHEALTHY), Warm.READY, "by mistake"))
     assert carrying.shelf.done == []
     assert carrying.value("invariant_violations_total", invariant="states") == 1
     assert carrying.said.reasons == ["InvariantViolated"]
@@ -259,17 +284,17 @@ async def test_others_finalizers_are_left_to_them(error: Exception | None, again
     carrying = Carrying()
     carrying.api.error = error
     found = state(a_pool(0, finalizers=["theirs"]))
-    assert (await carrying.apply(found, Plan((Hold(True, "wanted"),)), carrying.shelf)).again is again
+    assert (await carrying.apply(found, Plan((SetFinalizer(True, "wanted"),)), carrying.shelf)).again is again
     assert carrying.api.told == [{"uid": UID, "resourceVersion": "1", "finalizers": ["theirs", FINALIZER]}]
 
 
 def test_what_is_written_for_an_action() -> None:
     ill = machine("a", Warm.UNHEALTHY, check_failures=4)
-    moved = change(Move(ill, Warm.PROVISIONING, "it answers again"))
+    moved = vm_change(SetState(ill, Warm.PROVISIONING, "it answers again"))
     assert moved.annotations == {meta.STATE_REASON: "it answers again", meta.CHECK_FAILURES: None}
-    assert change(Move(machine("a"), Warm.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
-    assert change(Count(ill, 5, "x")).annotations == {meta.CHECK_FAILURES: "5"}
-    assert change(Orphan(ill, "PoolGone", "x")) == Change(owner=NOBODY, labels={meta.ORPHANED: "PoolGone"})
+    assert vm_change(SetState(machine("a"), Warm.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
+    assert vm_change(CountFailedCheck(ill, 5, "x")).annotations == {meta.CHECK_FAILURES: "5"}
+    assert vm_change(OrphanVM(ill, "PoolGone", "x")) == Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolGone"})
 
 
 @pytest.mark.parametrize(
@@ -292,9 +317,9 @@ def test_what_is_written_for_an_action() -> None:
         pytest.param(machine("a"), Change(labels={"x": "y"}), True, id="labels alone"),
     ],
 )
-def test_what_a_machine_may_become(m: Machine, wanted: Change, fine: bool) -> None:
+def test_what_a_machine_may_become(m: WarmVM, wanted: Change, fine: bool) -> None:
     if fine:
-        legal(m, wanted)
+        check_transition(m, wanted)
     else:
-        with pytest.raises(Illegal):
-            legal(m, wanted)
+        with pytest.raises(InvalidTransition):
+            check_transition(m, wanted)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.warmpool.cache import GUEST_INDEXES, INDEXES, Queues
+from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
 from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from runtime.store import Store
 from tests.controllers.warmpool.builders import UID, a_guest, machine
 
 
-def queues(*machines: Machine, nodes: tuple[Node, ...] = (Node("node-1"),)) -> Queues:
-    found: Store[Machine] = Store(INDEXES)
-    guests: Store[Guest] = Store(GUEST_INDEXES)
+def queues(*machines: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> WarmVMCache:
+    found: Store[WarmVM] = Store(VM_INDEXES)
+    guests: Store[VMI] = Store(VMI_INDEXES)
     known: Store[Node] = Store()
     for m in machines:
-        found.put(m.key, replace(m, guest=None, node=None))
-        if m.guest is not None:
-            guests.put(m.key, m.guest)
+        found.put(m.key, replace(m, vmi=None, node=None))
+        if m.vmi is not None:
+            guests.put(m.key, m.vmi)
     for each in nodes:
         known.put(each.key, each)
-    return Queues(found, guests, known)
+    return WarmVMCache(found, guests, known)
 
 
 def test_each_state_has_its_queue() -> None:
@@ -44,16 +44,16 @@ def test_each_state_has_its_queue() -> None:
 
 def test_a_label_that_changes_changes_the_queue() -> None:
     found = queues(machine("a"))
-    found.machines.put(("ns", "web-a"), replace(machine("a"), state=Warm.UNHEALTHY))
+    found.vms.put(("ns", "web-a"), replace(machine("a"), state=Warm.UNHEALTHY))
     assert found.ready(UID) == []
     assert [m.uid for m in found.unhealthy(UID)] == ["a"]
 
 
 def test_a_machine_is_joined_with_its_own_run_and_node() -> None:
     (m,) = queues(machine("a")).ready(UID)
-    assert (m.guest is not None, m.node) == (True, Node("node-1"))
-    (stranger,) = queues(machine("a", guest=a_guest(name="web-a", owner="another"))).ready(UID)
-    assert (stranger.guest, stranger.node) == (None, None), "a run of one that had this name before"
+    assert (m.vmi is not None, m.node) == (True, Node("node-1"))
+    (stranger,) = queues(machine("a", vmi=a_guest(name="web-a", owner="another"))).ready(UID)
+    assert (stranger.vmi, stranger.node) == (None, None), "a run of one that had this name before"
 
 
 def test_what_changes_is_joined_anew() -> None:

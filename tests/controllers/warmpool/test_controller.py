@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.warmpool import controller
-from controllers.warmpool.apply import Apply
-from controllers.warmpool.backends import Lost, Order
-from controllers.warmpool.cache import GUEST_INDEXES, INDEXES, Queues
+from controllers.warmpool.apply import WarmPoolWriter
+from controllers.warmpool.backends import CreateRequest, WriteConflict
+from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
 from controllers.warmpool.controller import (
     BLIND_SECONDS,
     DEPTH_CHECK_SECONDS,
@@ -22,15 +22,15 @@ from controllers.warmpool.controller import (
     WarmPoolController,
 )
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.health_tracker import Checks
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.node import Node
-from controllers.warmpool.observe import Fleet, Stores
+from controllers.warmpool.observe import BackendView, WarmPoolStores
 from controllers.warmpool.plan import plan
 from controllers.warmpool.status import status
-from controllers.warmpool.vmi import Guest
-from controllers.warmpool.warm_pool import Misfit, Pool, by_namespace, by_uid
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.vmi import VMI
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from runtime.api import Api
 from runtime.controller import Unfinished
@@ -52,7 +52,7 @@ class Refusing(Shelf):
     asked = 0
     meanwhile: Callable[[], None] = staticmethod(lambda: None)
 
-    async def create(self, order: Order) -> Machine:
+    async def create(self, order: CreateRequest) -> WarmVM:
         self.asked += 1
         self.meanwhile()
         if self.busy is not None:
@@ -81,26 +81,26 @@ class Sight:
 
 
 class World:
-    def __init__(self, pool: Pool) -> None:
-        self.pools: Store[Pool | Misfit] = Store({"namespace": by_namespace, "uid": by_uid})
+    def __init__(self, pool: WarmPool) -> None:
+        self.pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
         self.pools.put(KEY, pool)
-        machines: Store[Machine] = Store(INDEXES)
-        guests: Store[Guest] = Store(GUEST_INDEXES)
+        machines: Store[WarmVM] = Store(VM_INDEXES)
+        guests: Store[VMI] = Store(VMI_INDEXES)
         nodes: Store[Node] = Store()
-        self.queues = Queues(machines, guests, nodes)
+        self.queues = WarmVMCache(machines, guests, nodes)
         self.shelf, self.api, self.sight, self.seconds = Refusing(), Written(), Sight(), 1000.0
         self.registry = CollectorRegistry()
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
-        fleet = Fleet(self.shelf, self.queues.all, self.queues.named, (self.sight,))
+        fleet = BackendView(self.shelf, self.queues.all, self.queues.named, (self.sight,))
         self.said = Said()
-        apply = Apply(cast(Api, self.api), cast(Events, self.said), expectations, metrics, self.clock)
+        apply = WarmPoolWriter(cast(Api, self.api), cast(Events, self.said), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
-            stores=Stores(self.pools, Demand()),
+            stores=WarmPoolStores(self.pools, Demand()),
             queues=self.queues,
             fleet=lambda pool: fleet,
             virtual=fleet,
             apply=apply,
-            checks=Checks(self.clock),
+            checks=HealthTracker(self.clock),
             expectations=expectations,
             metrics=metrics,
             clock=self.clock,
@@ -111,16 +111,16 @@ class World:
     def clock(self) -> float:
         return self.seconds
 
-    def holds(self, *machines: Machine) -> None:
+    def holds(self, *machines: WarmVM) -> None:
         for m in machines:
-            self.queues.machines.put(m.key, replace(m, guest=None, node=None))
-            if m.guest is not None:
-                self.queues.guests.put(m.key, m.guest)
+            self.queues.vms.put(m.key, replace(m, vmi=None, node=None))
+            if m.vmi is not None:
+                self.queues.vmis.put(m.key, m.vmi)
 
-    def forget(self, name: str, heard: Callable[[Machine | None, Machine | None], None]) -> None:
+    def forget(self, name: str, heard: Callable[[WarmVM | None, WarmVM | None], None]) -> None:
         """It is gone from the stores."""
-        self.queues.guests.drop(("ns", name))
-        heard(self.queues.machines.drop(("ns", name)), None)
+        self.queues.vmis.drop(("ns", name))
+        heard(self.queues.vms.drop(("ns", name)), None)
 
     @property
     def time(self) -> datetime:
@@ -142,13 +142,13 @@ async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
 
 
 async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
-    def guest(name: str, **facts: Any) -> Guest:
+    def guest(name: str, **facts: Any) -> VMI:
         return a_guest(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
 
     world = World(pool := a_pool(2))
-    world.holds(*(machine(n, Warm.UNHEALTHY, guest=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    world.holds(*(machine(n, Warm.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
     held = {"phase": "Scheduling", "trouble": "Unschedulable"}
-    world.holds(*(machine(n, Warm.PROVISIONING, guest=guest(n, **held)) for n in "mn"))
+    world.holds(*(machine(n, Warm.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
     pauses: list[timedelta] = []
     for name in "ab":
         await world.look()
@@ -157,9 +157,7 @@ async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
         assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "MassFailure")
         pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
         world.seconds += 180.0  # its guest takes its time to end, and who waits for its place is only looked at then
-        world.forget(
-            f"web-{name}", lambda *change: world.controller.machine_changed(lambda key, seconds: None, *change)
-        )
+        world.forget(f"web-{name}", lambda *change: world.controller.vm_changed(lambda key, seconds: None, *change))
         await world.look()
         assert len(world.shelf.done) == len(pauses)
         world.seconds += pauses[-1].total_seconds()
@@ -196,7 +194,7 @@ async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatc
     monkeypatch.setattr(controller, "status", slow(0.3, status))
     await world.look()
     pauses: list[float] = []
-    world.controller.machine_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
+    world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
     assert pauses == [pytest.approx(SHARE * 0.5)]
 
 
@@ -305,7 +303,7 @@ async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> N
 async def test_a_write_that_was_lost_is_tried_again() -> None:
     world = World(a_pool(1))
     world.holds(machine("a", Warm.PROVISIONING))
-    world.shelf.raises["web-a"] = Lost("somebody was first")
+    world.shelf.raises["web-a"] = WriteConflict("somebody was first")
     with pytest.raises(Unfinished):
         await world.look()
     del world.shelf.raises["web-a"]

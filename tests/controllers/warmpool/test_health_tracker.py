@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.warmpool.backends import HEALTHY, Health, Machines
-from controllers.warmpool.health import asked, vitals
-from controllers.warmpool.health_tracker import Checks
-from controllers.warmpool.warm_pool import Pool
-from controllers.warmpool.warm_vm import Machine
+from controllers.warmpool.backends import HEALTHY, Backend, Health
+from controllers.warmpool.health import probe, vmi_health
+from controllers.warmpool.health_tracker import HealthTracker
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 from tests.controllers.warmpool.builders import SILENT, a_guest, a_pool, machine
 
 WELL = machine("a")
-ILL = replace(WELL, guest=a_guest(holds=frozenset()))
+ILL = replace(WELL, vmi=a_guest(holds=frozenset()))
 UNSEEN = replace(WELL, node=SILENT)
 
 
@@ -33,11 +33,11 @@ class Clock:
 class Looking:
     """Looks at one machine every so many seconds."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: WarmPool) -> None:
         self.pool, self.clock = pool, Clock()
-        self.checks = Checks(self.clock)
+        self.checks = HealthTracker(self.clock)
 
-    def at(self, m: Machine, *after: float) -> Any:
+    def at(self, m: WarmVM, *after: float) -> Any:
         for seconds in after:
             self.clock.now += seconds
             found = self.checks.look(self.pool, [m])[m.uid]
@@ -77,10 +77,10 @@ def test_health_has_to_last(looking: Looking) -> None:
 
 
 def test_how_long_ago_there_was_no_room(looking: Looking) -> None:
-    waiting = machine("a", Warm.PROVISIONING, guest=a_guest(trouble="Unschedulable", phase="Scheduling"))
+    waiting = machine("a", Warm.PROVISIONING, vmi=a_guest(trouble="Unschedulable", phase="Scheduling"))
     assert looking.at(WELL, 0).held_ago == float("inf")
     assert looking.at(waiting, 500).held_ago == 0
-    assert looking.at(replace(waiting, guest=a_guest()), 7).held_ago == 7
+    assert looking.at(replace(waiting, vmi=a_guest()), 7).held_ago == 7
 
 
 def test_one_that_is_gone_is_forgotten(looking: Looking) -> None:
@@ -108,7 +108,7 @@ class Answering:
     def __init__(self, health: Health) -> None:
         self.health, self.asked = health, 0
 
-    async def check(self, machine: Machine, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         self.asked += 1
         return self.health
 
@@ -117,11 +117,11 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
     looking = Looking(a_pool(1, readiness={"tcp": {"port": 22}}))
     assert looking.at(WELL, 0).awake.verdict == "Unable"
     port = Answering(HEALTHY)
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Machines, port)) is True
+    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
     assert looking.at(WELL, 0).awake == HEALTHY
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Machines, port)) is False, "it answered as before"
+    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is False, "it answered as before"
     port.health = Health("Failed", "NoAnswer")
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Machines, port)) is True
+    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
         pytest.param(UNSEEN, id="what nobody can reach is not blamed"),
     ],
 )
-async def test_who_is_not_asked(m: Machine) -> None:
+async def test_who_is_not_asked(m: WarmVM) -> None:
     port = Answering(HEALTHY)
-    await Checks(Clock()).ask(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Machines, port))
+    await HealthTracker(Clock()).ask(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, port))
     assert port.asked == 0
 
 
@@ -147,17 +147,17 @@ async def test_who_is_not_asked(m: Machine) -> None:
         pytest.param(WELL, Readiness(guest_agent=True), ("Failed", "NotAgentConnected"), id="the agent when asked for"),
         pytest.param(WELL, Readiness(conditions=("Warm",)), ("Failed", "NotWarm"), id="and conditions"),
         pytest.param(UNSEEN, Readiness(), ("Unable", "NodeNotReady"), id="a silent node says nothing"),
-        pytest.param(replace(WELL, guest=None), Readiness(), ("Failed", "NotRunning"), id="it must run"),
+        pytest.param(replace(WELL, vmi=None), Readiness(), ("Failed", "NotRunning"), id="it must run"),
         pytest.param(
-            replace(WELL, guest=a_guest(paused="PausedIOError")),
+            replace(WELL, vmi=a_guest(paused="PausedIOError")),
             Readiness(),
             ("Failed", "PausedIOError"),
             id="and go on",
         ),
     ],
 )
-def test_vitals(m: Machine, readiness: Readiness, expected: tuple[str, str]) -> None:
-    found = vitals(m, readiness)
+def test_vitals(m: WarmVM, readiness: Readiness, expected: tuple[str, str]) -> None:
+    found = vmi_health(m, readiness)
     assert (found.verdict, found.reason) == expected
 
 
@@ -178,7 +178,7 @@ async def served(answer: bytes) -> tuple[asyncio.Server, int]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "probe", "expected"),
+    ("answer", "kind", "expected"),
     [
         pytest.param(b"", "tcp", "", id="a port that accepts"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "http", "", id="a page"),
@@ -187,18 +187,18 @@ async def served(answer: bytes) -> tuple[asyncio.Server, int]:
         pytest.param(b"what?\r\n\r\n", "http", "NoAnswer", id="no page at all"),
     ],
 )
-async def test_what_a_machine_answers(answer: bytes, probe: str, expected: str) -> None:
+async def test_what_a_machine_answers(answer: bytes, kind: str, expected: str) -> None:
     server, port = await served(answer)
     async with server:
-        readiness = Readiness(tcp=TcpProbe(port=port)) if probe == "tcp" else Readiness(http=HttpProbe(port=port))
-        m = replace(WELL, guest=a_guest(addresses=("127.0.0.1",)))
-        assert (await asked(m, readiness, 60.0)).reason == expected
+        readiness = Readiness(tcp=TcpProbe(port=port)) if kind == "tcp" else Readiness(http=HttpProbe(port=port))
+        m = replace(WELL, vmi=a_guest(addresses=("127.0.0.1",)))
+        assert (await probe(m, readiness, 60.0)).reason == expected
 
 
 async def test_a_port_that_is_closed_and_a_machine_without_an_address() -> None:
     readiness = Readiness(tcp=TcpProbe(port=NOBODYS))
-    assert (await asked(replace(WELL, guest=a_guest(addresses=("127.0.0.1",))), readiness, 60.0)).reason == "NoAnswer"
-    assert (await asked(replace(WELL, guest=a_guest(addresses=())), readiness, 60.0)).reason == "NoAddress"
+    assert (await probe(replace(WELL, vmi=a_guest(addresses=("127.0.0.1",))), readiness, 60.0)).reason == "NoAnswer"
+    assert (await probe(replace(WELL, vmi=a_guest(addresses=())), readiness, 60.0)).reason == "NoAddress"
 
 
 async def test_a_machine_that_keeps_silent_is_given_up() -> None:
@@ -210,6 +210,6 @@ async def test_a_machine_that_keeps_silent_is_given_up() -> None:
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         readiness = Readiness(http=HttpProbe(port=server.sockets[0].getsockname()[1]))
-        m = replace(WELL, guest=a_guest(addresses=("127.0.0.1",)))
-        assert (await asked(m, readiness, 0.05)).message.endswith("no answer in 0.05 s")
+        m = replace(WELL, vmi=a_guest(addresses=("127.0.0.1",)))
+        assert (await probe(m, readiness, 0.05)).message.endswith("no answer in 0.05 s")
         silence.set()

@@ -6,24 +6,24 @@ from collections import Counter
 
 import pytest
 
-from controllers.warmpool.naming import drawn, fresh
+from controllers.warmpool.naming import draw_placement, unused_names
 from kinds.warmpool import Placement
 
 
 def test_names_are_new_for_every_look() -> None:
-    first, second = fresh("web", "seed.1", 100), fresh("web", "seed.2", 100)
+    first, second = unused_names("web", "seed.1", 100), unused_names("web", "seed.2", 100)
     assert len({*first, *second}) == 200
     assert all(name.startswith("web-") and len(name) == len("web-") + 6 for name in first)
-    assert fresh("web", "seed.1", 100) == first, "a look that is repeated asks for the same"
+    assert unused_names("web", "seed.1", 100) == first, "a look that is repeated asks for the same"
 
 
 def test_a_name_that_is_taken_is_left_out() -> None:
-    (taken,) = fresh("web", "seed", 1)
-    assert taken not in fresh("web", "seed", 20, {taken})
+    (taken,) = unused_names("web", "seed", 1)
+    assert taken not in unused_names("web", "seed", 20, {taken})
 
 
 def test_none_is_wanted() -> None:
-    assert fresh("web", "seed", 0) == fresh("web", "seed", -3) == ()
+    assert unused_names("web", "seed", 0) == unused_names("web", "seed", -3) == ()
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_none_is_wanted() -> None:
 @pytest.mark.parametrize("uid", ["a", "b", "c"])
 def test_placements_are_drawn_by_their_weights(weights: list[int], critical: float, uid: str) -> None:
     placements = [Placement(name=f"p{n}", weight=weight) for n, weight in enumerate(weights)]
-    names = fresh("web", "seed", 3000)
-    found = Counter(drawn(uid, name, placements) for name in names)
+    names = unused_names("web", "seed", 3000)
+    found = Counter(draw_placement(uid, name, placements) for name in names)
     expected = {f"p{n}": weight / sum(weights) * len(names) for n, weight in enumerate(weights)}
     chi_square = sum((found[name] - many) ** 2 / many for name, many in expected.items())
     assert chi_square < critical, found
@@ -47,14 +47,16 @@ def test_placements_are_drawn_by_their_weights(weights: list[int], critical: flo
 
 def test_a_draw_is_always_the_same() -> None:
     placements = [Placement(name="east"), Placement(name="west")]
-    assert {drawn("u", "web-abc", placements) for _ in range(5)} == {drawn("u", "web-abc", placements)}
+    assert {draw_placement("u", "web-abc", placements) for _ in range(5)} == {
+        draw_placement("u", "web-abc", placements)
+    }
 
 
 def test_one_placement_is_always_drawn_and_none_is_nothing() -> None:
-    assert {drawn("u", name, [Placement(name="only")]) for name in fresh("web", "s", 50)} == {"only"}
-    assert drawn("u", "web-abc", []) == ""
+    assert {draw_placement("u", name, [Placement(name="only")]) for name in unused_names("web", "s", 50)} == {"only"}
+    assert draw_placement("u", "web-abc", []) == ""
 
 
 def test_a_placement_without_weight_is_never_drawn() -> None:
     placements = [Placement(name="east", weight=0), Placement(name="west")]
-    assert {drawn("u", name, placements) for name in fresh("web", "s", 200)} == {"west"}
+    assert {draw_placement("u", name, placements) for name in unused_names("web", "s", 200)} == {"west"}

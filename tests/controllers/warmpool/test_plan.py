@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.warmpool.orphaning import FINALIZER
-from controllers.warmpool.rate_limit import Failures
-from controllers.warmpool.snapshot import State, Vital
-from controllers.warmpool.warm_vm import NOBODY
+from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
+from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm import Warm
 from tests.controllers.warmpool.builders import (
     CORDONED,
@@ -31,8 +31,8 @@ from tests.controllers.warmpool.builders import (
 MAKE = ("create", "Running")
 NEW = Warm.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
-ABROAD = {"guest": a_guest(trouble="Unschedulable", phase="Scheduling", holds=frozenset())}
-BROKEN = {"guest": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
+ABROAD = {"vmi": a_guest(trouble="Unschedulable", phase="Scheduling", holds=frozenset())}
+BROKEN = {"vmi": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
 
 
 def old(name: str, was: Warm = Warm.READY, **facts: Any) -> Any:
@@ -53,7 +53,7 @@ def ready(count: int) -> list[Any]:
         pytest.param(state(3), [MAKE] * 3, id="a new pool is filled"),
         pytest.param(state(0), [], id="a pool of none makes none"),
         pytest.param(state(3, *ready(3)), [], id="enough is enough"),
-        pytest.param(state(2, machine("a", NEW, guest=None), machine("b")), [], id="what is on its way counts"),
+        pytest.param(state(2, machine("a", NEW, vmi=None), machine("b")), [], id="what is on its way counts"),
         pytest.param(
             state(2, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")), [], id="so does what can't be checked"
         ),
@@ -65,7 +65,7 @@ def ready(count: int) -> list[Any]:
             id="nor what is unhealthy",
         ),
         pytest.param(state(1, machine("a", deleting=True)), [MAKE], id="nor what is being deleted"),
-        pytest.param(state(1, machine("a", orphaned="TemplateChanged", owner=NOBODY)), [MAKE], id="nor an orphan"),
+        pytest.param(state(1, machine("a", orphaned="TemplateChanged", owner=NO_OWNER)), [MAKE], id="nor an orphan"),
         pytest.param(
             state(1, machine("a", owner=a_pool(uid="other").owner)),
             [MAKE],
@@ -84,13 +84,13 @@ def ready(count: int) -> list[Any]:
         pytest.param(
             state(
                 a_pool(3, maxTotal=3, incompatiblePolicy="Orphan"),
-                *(old(f"o{n}", orphaned="TemplateChanged", owner=NOBODY) for n in range(3)),
+                *(old(f"o{n}", orphaned="TemplateChanged", owner=NO_OWNER) for n in range(3)),
             ),
             [MAKE] * 3,
             id="orphans don't: they are nobody's",
         ),
         pytest.param(
-            state(a_pool(9, refill={"maxConcurrent": 4}), machine("a", NEW, guest=None)),
+            state(a_pool(9, refill={"maxConcurrent": 4}), machine("a", NEW, vmi=None)),
             [MAKE] * 3,
             id="so many at a time",
         ),
@@ -100,22 +100,26 @@ def ready(count: int) -> list[Any]:
         pytest.param(
             state(a_pool(3, deletionTimestamp="2026-11-21T12:00:00Z")), [], id="a pool that goes makes nothing"
         ),
-        pytest.param(state(3, failures=Failures(1, "FailedCreate", "no", ago(-5))), [], id="after a failure it waits"),
         pytest.param(
-            state(3, failures=Failures(1, "FailedCreate", "no", ago(1))),
+            state(3, failures=FailureBackoff(1, "FailedCreate", "no", ago(-5))), [], id="after a failure it waits"
+        ),
+        pytest.param(
+            state(3, failures=FailureBackoff(1, "FailedCreate", "no", ago(1))),
             [MAKE] * 3,
             id="and goes on when the pause is over",
         ),
         pytest.param(
-            state(3, failures=Failures(7, "FailedCreate", "no", ago(1))), [MAKE], id="after many it tries with one"
+            state(3, failures=FailureBackoff(7, "FailedCreate", "no", ago(1))),
+            [MAKE],
+            id="after many it tries with one",
         ),
         pytest.param(
-            state(a_pool(3, refill={"breakerThreshold": 0}), failures=Failures(7, "x", "no", ago(1))),
+            state(a_pool(3, refill={"breakerThreshold": 0}), failures=FailureBackoff(7, "x", "no", ago(1))),
             [MAKE] * 3,
             id="unless there is no breaker",
         ),
         pytest.param(
-            state(9, *(machine(f"b{n}", NEW, **BROKEN) for n in range(5)), failures=Failures(0, "", "", ago(-1))),
+            state(9, *(machine(f"b{n}", NEW, **BROKEN) for n in range(5)), failures=FailureBackoff(0, "", "", ago(-1))),
             [],
             id="while many fail to start, no more are made",
         ),
@@ -126,7 +130,7 @@ def ready(count: int) -> list[Any]:
         ),
     ],
 )
-def test_filling(observed: State, expected: list[Any]) -> None:
+def test_filling(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
@@ -138,7 +142,7 @@ STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
     ("observed", "expected"),
     [
         pytest.param(state(1, machine("a", NEW)), [("move", "a", "Ready")], id="what is healthy gets ready"),
-        pytest.param(state(1, machine("a", NEW, guest=None)), [], id="what isn't is waited for"),
+        pytest.param(state(1, machine("a", NEW, vmi=None)), [], id="what isn't is waited for"),
         pytest.param(
             state(a_pool(1, readiness={"minReadySeconds": 30}), machine("a", NEW), health={"a": well(29)}),
             [],
@@ -179,12 +183,12 @@ STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
             id="then it is paused",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", guest=a_guest(paused="PausedByUser"))),
+            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", vmi=a_guest(paused="PausedByUser"))),
             [("move", "a", "Ready")],
             id="and is Ready when it is",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", guest=None, strategy="Halted")),
+            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", vmi=None, run_strategy="Halted")),
             [("rest", "a", "Running")],
             id="one that is stopped has to be started to be paused",
         ),
@@ -196,23 +200,23 @@ STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
         pytest.param(
             state(
                 STOPPED_POOL,
-                machine("a", Warm.STANDING_BY, standby="Stopped", guest=a_guest(deleting=True), strategy="Halted"),
+                machine("a", Warm.STANDING_BY, standby="Stopped", vmi=a_guest(deleting=True), run_strategy="Halted"),
             ),
             [("rest", "a", "Stopped")],
             id="which takes its time",
         ),
         pytest.param(
-            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped", guest=None, strategy="Halted")),
+            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped", vmi=None, run_strategy="Halted")),
             [("move", "a", "Ready")],
             id="and is then Ready",
         ),
     ],
 )
-def test_ripening(observed: State, expected: list[Any]) -> None:
+def test_ripening(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
-LATE = {"since": ago(901), "guest": None}
+LATE = {"state_since": ago(901), "vmi": None}
 TIRED = {"a": failing(9)}
 WORN = {name: failing(9) for name in "abc"}
 
@@ -232,7 +236,7 @@ WORN = {name: failing(9) for name in "abc"}
         pytest.param(state(1, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="what is unknown is left alone"),
         pytest.param(state(0, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="even where it is one too many"),
         pytest.param(
-            state(1, machine("a", Warm.UNKNOWN, node=SILENT, since=ago(301))),
+            state(1, machine("a", Warm.UNKNOWN, node=SILENT, state_since=ago(301))),
             [("move", "a", "Unhealthy")],
             id="until its node is given up",
         ),
@@ -283,12 +287,12 @@ WORN = {name: failing(9) for name in "abc"}
             id="what answers again is checked anew",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", standby="Paused", guest=a_guest())),
+            state(PAUSED_POOL, machine("a", standby="Paused", vmi=a_guest())),
             [("move", "a", "PENDING_STANDBY")],
             id="what should be paused and runs well is paused again",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", NEW, standby="Paused", guest=a_guest(paused="PausedByUser"))),
+            state(PAUSED_POOL, machine("a", NEW, standby="Paused", vmi=a_guest(paused="PausedByUser"))),
             [("rest", "a", "Running")],
             id="what recovered in its sleep is woken to be checked",
         ),
@@ -314,13 +318,13 @@ WORN = {name: failing(9) for name in "abc"}
             state(
                 5,
                 *(machine(f"a{n}", NEW, **{**LATE, **BROKEN}) for n in range(5)),
-                failures=Failures(5, "", "", ago(-9)),
+                failures=FailureBackoff(5, "", "", ago(-9)),
             ),
             [],
             id="and the next one after a pause",
         ),
         pytest.param(
-            state(1, machine("a", Warm.STANDING_BY, standby="Stopped", since=ago(901))),
+            state(1, machine("a", Warm.STANDING_BY, standby="Stopped", state_since=ago(901))),
             [("move", "a", "Unhealthy")],
             id="what can't be stopped is unhealthy",
         ),
@@ -335,7 +339,7 @@ WORN = {name: failing(9) for name in "abc"}
             id="whoever writes owner references takes nobody's machine",
         ),
         pytest.param(
-            state(1, machine("a", owner=NOBODY)), [("orphan", "a", "Disowned")], id="a machine that was taken from us"
+            state(1, machine("a", owner=NO_OWNER)), [("orphan", "a", "Disowned")], id="a machine that was taken from us"
         ),
         pytest.param(
             state(0, machine("a", Warm.TERMINATING)), [("terminate", "a", "Marked")], id="what was marked goes"
@@ -344,17 +348,19 @@ WORN = {name: failing(9) for name in "abc"}
             state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)), [], id="what is claimed is not touched"
         ),
         pytest.param(
-            state(1, machine("a"), health={"a": Vital()}), [], id="what a process that has just begun has not asked yet"
+            state(1, machine("a"), health={"a": VMHealth()}),
+            [],
+            id="what a process that has just begun has not asked yet",
         ),
     ],
 )
-def test_healing(observed: State, expected: list[Any]) -> None:
+def test_healing(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert [each for each in doings(observed) if each != MAKE or MAKE in expected] == expected
 
 
 NO_QUOTA = {"reason": "CapacityExhausted", "message": "exceeded quota"}
 HELD_BACK = machine("n", NEW, **ABROAD)
-GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
+GATED = replace(ABROAD["vmi"], trouble="SchedulingGated")
 
 
 @pytest.mark.parametrize(
@@ -371,7 +377,14 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
             id="not before it has been waited for",
         ),
         pytest.param(
-            state(a_pool(3, maxTotal=4), tired("a"), tired("b", since=ago(90)), tired("c"), machine("r"), health=WORN),
+            state(
+                a_pool(3, maxTotal=4),
+                tired("a"),
+                tired("b", state_since=ago(90)),
+                tired("c"),
+                machine("r"),
+                health=WORN,
+            ),
             [("terminate", "b", "NoRoom")],
             id="of many one, the longest unhealthy",
         ),
@@ -382,7 +395,7 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
         ),
         pytest.param(state(a_pool(3, maxTotal=3), *map(tired, "bc"), health=WORN), [MAKE], id="nor when it has gone"),
         pytest.param(
-            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n", NEW, guest=None), health=WORN),
+            state(a_pool(3, maxTotal=3), *map(tired, "bc"), machine("n", NEW, vmi=None), health=WORN),
             [],
             id="nor before another in its place shows what that is worth",
         ),
@@ -402,7 +415,7 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
             id="none while one can't be checked",
         ),
         pytest.param(
-            state(a_pool(1, maxTotal=1), tired("a"), health={"a": Vital(UNABLE, UNABLE)}),
+            state(a_pool(1, maxTotal=1), tired("a"), health={"a": VMHealth(UNABLE, UNABLE)}),
             [],
             id="and none that can't be checked any more",
         ),
@@ -415,32 +428,32 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
             id="one goes where the cluster has no room for others",
         ),
         pytest.param(
-            state(2, *map(tired, "ab"), HELD_BACK, failures=Failures(1, "NoRoom", "", ago(-5)), health=WORN),
+            state(2, *map(tired, "ab"), HELD_BACK, failures=FailureBackoff(1, "NoRoom", "", ago(-5)), health=WORN),
             [],
             id="the next one after a pause",
         ),
         pytest.param(
-            state(2, *map(tired, "ab"), HELD_BACK, machine("m", NEW, guest=None), health=WORN),
+            state(2, *map(tired, "ab"), HELD_BACK, machine("m", NEW, vmi=None), health=WORN),
             [],
             id="nor while there is room for one",
         ),
         pytest.param(
-            state(1, *map(tired, "ab"), replace(HELD_BACK, guest=GATED), health=WORN),
+            state(1, *map(tired, "ab"), replace(HELD_BACK, vmi=GATED), health=WORN),
             [],
             id="not for one that somebody gates",
         ),
         pytest.param(
-            state(2, *map(tired, "ab"), failures=Failures(2, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            state(2, *map(tired, "ab"), failures=FailureBackoff(2, retry_at=ago(1), **NO_QUOTA), health=WORN),
             [("terminate", "a", "NoRoom")],
             id="or where the quota is used up",
         ),
         pytest.param(
-            state(2, *map(tired, "ab"), failures=Failures(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
+            state(2, *map(tired, "ab"), failures=FailureBackoff(1, retry_at=ago(1), **NO_QUOTA), health=WORN),
             [MAKE] * 2,
             id="which is asked twice",
         ),
         pytest.param(
-            state(2, tired("b"), failures=Failures(2, "NoRoom", "a was deleted", ago(1)), health=WORN),
+            state(2, tired("b"), failures=FailureBackoff(2, "NoRoom", "a was deleted", ago(1)), health=WORN),
             [MAKE] * 2,
             id="which is then tried again",
         ),
@@ -450,7 +463,7 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
             id="so does one on a cordoned node",
         ),
         pytest.param(
-            state(a_pool(2, maxTotal=2), machine("b", node=CORDONED), machine("n", NEW, guest=None)),
+            state(a_pool(2, maxTotal=2), machine("b", node=CORDONED), machine("n", NEW, vmi=None)),
             [],
             id="and the next when there is another",
         ),
@@ -466,16 +479,18 @@ GATED = replace(ABROAD["guest"], trouble="SchedulingGated")
         ),
     ],
 )
-def test_making_room(observed: State, expected: list[Any]) -> None:
+def test_making_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(state(1, machine("a", born=ago(9)), machine("b", born=ago(5))), ["b"], id="the youngest goes"),
         pytest.param(
-            state(1, machine("a", NEW, guest=None), machine("b", born=ago(1))),
+            state(1, machine("a", created_at=ago(9)), machine("b", created_at=ago(5))), ["b"], id="the youngest goes"
+        ),
+        pytest.param(
+            state(1, machine("a", NEW, vmi=None), machine("b", created_at=ago(1))),
             ["a"],
             id="after those that are not ready",
         ),
@@ -497,11 +512,11 @@ def test_making_room(observed: State, expected: list[Any]) -> None:
         ),
     ],
 )
-def test_trimming(observed: State, expected: list[str]) -> None:
+def test_trimming(observed: WarmPoolSnapshot, expected: list[str]) -> None:
     assert [each[1] for each in doings(observed) if each[0] == "terminate"] == expected
 
 
-FOUR_OLD = [old(f"o{n}", born=ago(100 - n)) for n in range(4)]
+FOUR_OLD = [old(f"o{n}", created_at=ago(100 - n)) for n in range(4)]
 ONE_AWAY = {"rollingUpdate": {"maxUnavailable": 1}}
 OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
 
@@ -513,11 +528,11 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
             state(4, *FOUR_OLD), [("terminate", "o0", "Outdated")], id="a quarter at a time, the oldest first"
         ),
         pytest.param(
-            state(4, *FOUR_OLD[1:], machine("n", NEW, guest=None)), [], id="the next when the first is replaced"
+            state(4, *FOUR_OLD[1:], machine("n", NEW, vmi=None)), [], id="the next when the first is replaced"
         ),
         pytest.param(state(4, *FOUR_OLD[1:], machine("n")), [("terminate", "o1", "Outdated")], id="namely then"),
         pytest.param(
-            state(4, *FOUR_OLD[:3], old("p", NEW, guest=None)),
+            state(4, *FOUR_OLD[:3], old("p", NEW, vmi=None)),
             [("terminate", "p", "Outdated")],
             id="one that serves nobody goes at once",
         ),
@@ -558,7 +573,7 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
             id="or leaves them to themselves",
         ),
         pytest.param(
-            state(a_pool(4, status=OVERDUE), *FOUR_OLD[1:], machine("n"), machine("m", NEW, guest=None)),
+            state(a_pool(4, status=OVERDUE), *FOUR_OLD[1:], machine("n"), machine("m", NEW, vmi=None)),
             [("terminate", "m", "Excess")],
             id="what is too many goes before anything is replaced",
         ),
@@ -570,18 +585,24 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
                     updateStrategy={"rollingUpdate": {"maxUnavailable": 3}, "progressDeadlineSeconds": 600},
                 ),
                 *FOUR_OLD[:3],
-                machine("m", NEW, guest=None),
+                machine("m", NEW, vmi=None),
             ),
             [],
             id="a rollout that does not get on is stopped, and the old go on serving",
         ),
         pytest.param(
-            state(a_pool(4, expiry={"maxAgeSeconds": 500}), *(machine(f"e{n}", born=ago(600 - n)) for n in range(4))),
+            state(
+                a_pool(4, expiry={"maxAgeSeconds": 500}), *(machine(f"e{n}", created_at=ago(600 - n)) for n in range(4))
+            ),
             [("terminate", "e0", "Expired")],
             id="what is too old is replaced likewise",
         ),
         pytest.param(
-            state(a_pool(2, expiry={"maxAgeSeconds": 500}), machine("a", born=ago(400)), machine("b", born=ago(1))),
+            state(
+                a_pool(2, expiry={"maxAgeSeconds": 500}),
+                machine("a", created_at=ago(400)),
+                machine("b", created_at=ago(1)),
+            ),
             [],
             id="not before its time",
         ),
@@ -596,15 +617,13 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
             id="and goes then",
         ),
         pytest.param(
-            state(
-                2, machine("a", NEW, node=CORDONED, guest=a_guest(phase="Scheduled", holds=frozenset())), machine("b")
-            ),
+            state(2, machine("a", NEW, node=CORDONED, vmi=a_guest(phase="Scheduled", holds=frozenset())), machine("b")),
             [("terminate", "a", "NodeLeaving"), MAKE],
             id="one that is not ready yet goes at once",
         ),
     ],
 )
-def test_rolling(observed: State, expected: list[Any]) -> None:
+def test_rolling(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
@@ -630,15 +649,16 @@ COLD = {"standby": "Paused"}
         pytest.param(state(MIXED, machine("h"), machine("a", **COLD), machine("b", **COLD)), [], id="and stay so"),
         pytest.param(
             state(
-                MIXED, machine("h", Warm.IN_USE), machine("a", born=ago(9), **COLD), machine("b", born=ago(5), **COLD)
+                MIXED,
+                machine("h", Warm.IN_USE),
+                machine("a", created_at=ago(9), **COLD),
+                machine("b", created_at=ago(5), **COLD),
             ),
             [("create", "Paused"), ("move", "a", "PENDING_STANDBY", "Running")],
             id="one that is claimed is followed by one that is woken",
         ),
         pytest.param(
-            state(
-                MIXED, machine("w", Warm.STANDING_BY, guest=None), machine("a", **COLD), machine("n", NEW, guest=None)
-            ),
+            state(MIXED, machine("w", Warm.STANDING_BY, vmi=None), machine("a", **COLD), machine("n", NEW, vmi=None)),
             [("rest", "w", "Running"), ("move", "n", "PENDING_WARMPOOL_PROVISIONING", "Paused")],
             id="who comes too late to be hot learns where to go",
         ),
@@ -668,7 +688,7 @@ COLD = {"standby": "Paused"}
         ),
     ],
 )
-def test_tiers(observed: State, expected: list[Any]) -> None:
+def test_tiers(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
@@ -695,7 +715,7 @@ GOING = {**ORPHANING, "deletionTimestamp": ago(1), "finalizers": [FINALIZER]}
         ),
     ],
 )
-def test_leaving(observed: State, expected: list[Any]) -> None:
+def test_leaving(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert doings(observed) == expected
 
 
@@ -709,6 +729,6 @@ def test_one_machine_gets_one_action() -> None:
 
 def test_unable_and_failed_are_told_apart() -> None:
     m = machine("a")
-    assert doings(state(1, m, health={"a": Vital(UNABLE, UNABLE)})) == [("move", "a", "Unknown")]
-    assert doings(state(1, m, health={"a": Vital(FAILED, FAILED, failing=3)})) == [("move", "a", "Unhealthy")]
+    assert doings(state(1, m, health={"a": VMHealth(UNABLE, UNABLE)})) == [("move", "a", "Unknown")]
+    assert doings(state(1, m, health={"a": VMHealth(FAILED, FAILED, failing=3)})) == [("move", "a", "Unhealthy")]
     assert replace(m, deleting=True) not in state(1, replace(m, deleting=True)).members

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.backends import Order
+from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import is_of, public_keys, secret, secret_name, wants_key
-from controllers.warmpool.vm_manifest import vm
+from controllers.warmpool.vm_manifest import build_vm
 from kinds import meta
 from tests.controllers.warmpool.builders import a_pool, machine
 
@@ -55,9 +55,9 @@ def test_bytes_are_no_keys() -> None:
 
 def test_each_machine_has_a_secret_of_its_own() -> None:
     pool = a_pool(template=template("admins", meta.CLAIM_KEY))
-    order = Order("ns", "web-x7k2m9", "web", pool.uid, pool.owner, pool.template, "hash")
+    order = CreateRequest("ns", "web-x7k2m9", "web", pool.uid, pool.owner, pool.template, "hash")
     assert wants_key(order.template)
-    credentials = vm(order)["spec"]["template"]["spec"]["accessCredentials"]
+    credentials = build_vm(order)["spec"]["template"]["spec"]["accessCredentials"]
     assert credentials == [credential("admins"), credential(f"{meta.CLAIM_KEY}-x7k2m9")]
     assert pool.template == template("admins", meta.CLAIM_KEY), "the pool's stays as it is"
     assert not wants_key(template("admins"))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.events import news
-from controllers.warmpool.rate_limit import Failures
-from controllers.warmpool.snapshot import State
+from controllers.warmpool.events import status_events
+from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import misfit_status, status
-from controllers.warmpool.warm_pool import Misfit, pool
-from controllers.warmpool.warm_vm import NOBODY
+from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
+from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
@@ -29,8 +29,8 @@ from tests.controllers.warmpool.builders import (
 
 NEW = Warm.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
-BROKEN = {"guest": a_guest(trouble="ErrImagePull", message="not found", phase="Scheduling", holds=frozenset())}
-ABROAD = {"guest": a_guest(trouble="Unschedulable", message="0/2 nodes", phase="Scheduling", holds=frozenset())}
+BROKEN = {"vmi": a_guest(trouble="ErrImagePull", message="not found", phase="Scheduling", holds=frozenset())}
+ABROAD = {"vmi": a_guest(trouble="Unschedulable", message="0/2 nodes", phase="Scheduling", holds=frozenset())}
 
 
 def test_machines_are_counted_by_what_they_are() -> None:
@@ -45,7 +45,7 @@ def test_machines_are_counted_by_what_they_are() -> None:
         machine("g", Warm.ALLOCATING, of=pool),
         machine("h", Warm.IN_USE, of=pool),
         machine("i", of=pool, deleting=True),
-        machine("j", of=pool, orphaned="TemplateChanged", owner=NOBODY),
+        machine("j", of=pool, orphaned="TemplateChanged", owner=NO_OWNER),
         machine("k", of=OLD, placement="default"),
     ]
     found = status(state(pool, *there, demand=2), NOW)
@@ -61,13 +61,13 @@ def test_machines_are_counted_by_what_they_are() -> None:
     assert found.label_selector == "poolhouse.dev/warm-pool=web"
 
 
-def conditions(observed: State) -> dict[str, tuple[str, str]]:
+def conditions(observed: WarmPoolSnapshot) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status(observed, NOW).conditions}
 
 
 OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
-FAILED = Failures(2, "FailedCreate", "no", ago(-5))
-FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
+FAILED = FailureBackoff(2, "FailedCreate", "no", ago(-5))
+FULL = FailureBackoff(2, "CapacityExhausted", "exceeded quota", ago(-5))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
             )
             for kind, said in (("Available", "False"), ("Progressing", "True"), ("Degraded", "True"))
         ),
-        pytest.param(state(1, machine("a", owner=NOBODY)), "Degraded", ("True", "LabelsContradict"), id="a forgery"),
+        pytest.param(state(1, machine("a", owner=NO_OWNER)), "Degraded", ("True", "LabelsContradict"), id="a forgery"),
         pytest.param(state(1, machine("a", of=OLD)), "RolloutComplete", ("False", "RollingOut"), id="not rolled out"),
         pytest.param(state(1, machine("a")), "RolloutComplete", ("True", "Complete"), id="rolled out"),
         pytest.param(state(a_pool(1, default=True)), "Default", ("True", "Elected"), id="elected"),
@@ -145,7 +145,7 @@ FULL = Failures(2, "CapacityExhausted", "exceeded quota", ago(-5))
         pytest.param(state(1, default=None), "Default", ("False", "NoDefaultPool"), id="nobody is"),
     ],
 )
-def test_conditions(observed: State, kind: str, expected: tuple[str, str]) -> None:
+def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, str]) -> None:
     assert conditions(observed)[kind] == expected
 
 
@@ -175,7 +175,7 @@ def test_conditions(observed: State, kind: str, expected: tuple[str, str]) -> No
         ),
     ],
 )
-def test_a_condition_says_who_and_why(observed: State, kind: str, message: str) -> None:
+def test_a_condition_says_who_and_why(observed: WarmPoolSnapshot, kind: str, message: str) -> None:
     assert next(c.message for c in status(observed, NOW).conditions if c.type == kind) == message
 
 
@@ -200,16 +200,16 @@ def test_a_status_that_has_not_changed_is_equal_a_year_later() -> None:
 )
 def test_a_spec_that_is_none_freezes_the_pool_and_says_why(spec: dict[str, Any], what: str) -> None:
     before = WarmPoolStatus(available_replicas=3).json()
-    found = pool({"metadata": {"name": "web", "uid": "u"}, "spec": spec, "status": before})
-    assert isinstance(found, Misfit)
+    found = parse_warm_pool({"metadata": {"name": "web", "uid": "u"}, "spec": spec, "status": before})
+    assert isinstance(found, InvalidWarmPool)
     said = misfit_status(found, NOW)
     assert {c.type: c.status for c in said.conditions} == {"Valid": "False", "Progressing": "False"}
     assert what in said.conditions[0].message
     assert said.available_replicas == 3
 
 
-def told(before: State, after: State) -> list[str]:
-    return [each.reason for each in news(status(before, NOW), status(after, NOW))]
+def told(before: WarmPoolSnapshot, after: WarmPoolSnapshot) -> list[str]:
+    return [each.reason for each in status_events(status(before, NOW), status(after, NOW))]
 
 
 WELL = state(1, machine("a"))
@@ -228,9 +228,9 @@ BAD = state(9, *(machine(f"b{n}", NEW, **BROKEN) for n in range(5)))
         pytest.param(state(4), state(4, failures=FULL), ["CapacityExhausted"], id="no room"),
     ],
 )
-def test_news(before: State, after: State, expected: list[str]) -> None:
+def test_news(before: WarmPoolSnapshot, after: WarmPoolSnapshot, expected: list[str]) -> None:
     assert told(before, after) == expected
 
 
 def test_the_first_status_of_a_pool_says_only_what_is_wrong() -> None:
-    assert list(news(WarmPoolStatus(), status(WELL, NOW))) == []
+    assert list(status_events(WarmPoolStatus(), status(WELL, NOW))) == []

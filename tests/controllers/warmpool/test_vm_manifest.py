@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.warmpool.backends import Order
-from controllers.warmpool.vm_manifest import vm
+from controllers.warmpool.backends import CreateRequest
+from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_vm import Owner
 from kinds import meta
 from kinds.warm import Warm
@@ -37,13 +37,13 @@ PLACEMENT = {
 }
 
 
-def order(**given: Any) -> Order:
+def order(**given: Any) -> CreateRequest:
     pool = Owner("VirtualMachineWarmPool", "web", "p")
-    return Order("ns", "web-x7k2", "web", "p", pool, TEMPLATE, "v1.abc", **given)
+    return CreateRequest("ns", "web-x7k2", "web", "p", pool, TEMPLATE, "v1.abc", **given)
 
 
 def test_a_vm_says_what_it_is_and_whose() -> None:
-    made = vm(order(placement=PLACEMENT, standby="Paused"))
+    made = build_vm(order(placement=PLACEMENT, standby="Paused"))
     assert made["metadata"]["labels"] == {
         "app": "x",
         meta.WARM_STATE: "PENDING_WARMPOOL_PROVISIONING",
@@ -61,7 +61,7 @@ def test_a_vm_says_what_it_is_and_whose() -> None:
 
 
 def test_a_vm_is_made_where_it_was_drawn() -> None:
-    inner = vm(order(placement=PLACEMENT))["spec"]
+    inner = build_vm(order(placement=PLACEMENT))["spec"]
     assert inner["template"]["spec"]["nodeSelector"] == {"arch": "amd64", "zone": "east"}
     assert inner["template"]["spec"]["networks"] == PLACEMENT["networks"]
     pvc = inner["dataVolumeTemplates"][0]["spec"]["pvc"]
@@ -69,7 +69,7 @@ def test_a_vm_is_made_where_it_was_drawn() -> None:
 
 
 def test_each_vm_has_disks_of_its_own() -> None:
-    spec = vm(order())["spec"]
+    spec = build_vm(order())["spec"]
     assert spec["dataVolumeTemplates"][0]["metadata"]["name"] == "root-x7k2"
     root, shared, *layers = spec["template"]["spec"]["volumes"]
     assert root["dataVolume"]["name"] == "root-x7k2"
@@ -79,7 +79,7 @@ def test_each_vm_has_disks_of_its_own() -> None:
 
 
 def test_a_vm_for_a_claim_is_the_claims_from_its_first_moment() -> None:
-    made = vm(order(state=Warm.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
+    made = build_vm(order(state=Warm.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
     assert made["metadata"]["labels"][meta.CLAIM_UID] == "c"
     assert made["metadata"]["labels"][meta.WARM_STATE] == "PENDING_POD_PROVISIONING"
     assert made["metadata"]["annotations"] == {"note": "y", meta.CLAIM_NAME: "mine"}
@@ -87,5 +87,5 @@ def test_a_vm_for_a_claim_is_the_claims_from_its_first_moment() -> None:
 
 def test_the_template_is_not_touched() -> None:
     before = repr(TEMPLATE)
-    vm(order(placement=PLACEMENT))
+    build_vm(order(placement=PLACEMENT))
     assert repr(TEMPLATE) == before

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.node import node
-from controllers.warmpool.vmi import guest
-from controllers.warmpool.warm_vm import Machine, seconds_since, unfit
-from controllers.warmpool.warm_vm import machine as view
+from controllers.warmpool.node import parse_node
+from controllers.warmpool.vmi import parse_vmi
+from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
+from controllers.warmpool.warm_vm import parse_warm_vm as view
 from kinds import meta
 from kinds.warm import Warm
 from tests.controllers.warmpool.builders import CORDONED, NOW, SILENT, a_guest, ago, machine
@@ -39,9 +39,9 @@ def test_everything_is_read_from_the_machine_itself() -> None:
     found = view(document(labels=LABELS, annotations=annotations, ownerReferences=owners))
     assert (found.state, found.pool, found.pool_uid, found.standby) == (Warm.READY, "web", "p", "Paused")
     assert (found.template_hash, found.placement, found.resource_version) == ("v1.abc", "east", "7")
-    assert (found.since, found.check_failures, found.activated) == ("2026-11-21T12:00:00Z", 4, True)
+    assert (found.state_since, found.check_failures, found.activated) == ("2026-11-21T12:00:00Z", 4, True)
     assert found.owned_by("p")
-    assert [each.kind for each in found.others] == ["ConfigMap"]
+    assert [each.kind for each in found.other_owners] == ["ConfigMap"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_whatever_is_wrong_in_it_counts_as_nothing(labels: Any, annotations: Any
 @pytest.mark.parametrize("since", ["yesterday", "", "2026-11-21T12:00:00", "2026-13-41T12:00:00Z", "²"])
 def test_an_annotation_that_is_no_time_ages_the_machine_from_its_birth(since: str) -> None:
     found = view(document(annotations={meta.STATE_SINCE: since}, creationTimestamp=ago(60)))
-    assert seconds_since(found.since, NOW) == 60
+    assert seconds_since(found.state_since, NOW) == 60
 
 
 PAUSED = machine("a", standby="Paused")
@@ -80,20 +80,20 @@ STOPPED = machine("a", standby="Stopped")
         pytest.param(machine("a", claim_uid="c"), "has a claim", id="not one with a claim"),
         pytest.param(machine("a", deleting=True), "being deleted", id="not one that goes"),
         pytest.param(machine("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
-        pytest.param(machine("a", guest=None), "does not run", id="not one whose run has gone"),
-        pytest.param(machine("a", guest=a_guest(deleting=True)), "ending", id="not one that is shutting down"),
-        pytest.param(machine("a", guest=a_guest(migrating=True)), "migrated", id="not one that is being moved"),
-        pytest.param(machine("a", guest=a_guest(holds=frozenset())), "not Ready", id="not one that is not ready"),
-        pytest.param(machine("a", guest=a_guest(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
+        pytest.param(machine("a", vmi=None), "does not run", id="not one whose run has gone"),
+        pytest.param(machine("a", vmi=a_guest(deleting=True)), "ending", id="not one that is shutting down"),
+        pytest.param(machine("a", vmi=a_guest(migrating=True)), "migrated", id="not one that is being moved"),
+        pytest.param(machine("a", vmi=a_guest(holds=frozenset())), "not Ready", id="not one that is not ready"),
+        pytest.param(machine("a", vmi=a_guest(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
         pytest.param(machine("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
         pytest.param(machine("a", node=SILENT), "does not answer", id="not one on a node that is silent"),
-        pytest.param(replace(PAUSED, guest=a_guest()), "not paused", id="one that should be paused and runs"),
-        pytest.param(replace(PAUSED, guest=a_guest(paused="PausedIOError")), "PausedIOError", id="or has an error"),
-        pytest.param(replace(STOPPED, guest=a_guest()), "not stopped", id="one that should be stopped and runs"),
+        pytest.param(replace(PAUSED, vmi=a_guest()), "not paused", id="one that should be paused and runs"),
+        pytest.param(replace(PAUSED, vmi=a_guest(paused="PausedIOError")), "PausedIOError", id="or has an error"),
+        pytest.param(replace(STOPPED, vmi=a_guest()), "not stopped", id="one that should be stopped and runs"),
     ],
 )
-def test_who_may_be_given_away(m: Machine, why: str) -> None:
-    assert (why in unfit(m)) if why else unfit(m) == ""
+def test_who_may_be_given_away(m: WarmVM, why: str) -> None:
+    assert (why in why_unavailable(m)) if why else why_unavailable(m) == ""
 
 
 def test_an_instance_is_read_in_its_own_words() -> None:
@@ -105,11 +105,11 @@ def test_an_instance_is_read_in_its_own_words() -> None:
     ]
     status = {"phase": "Running", "nodeName": "n", "conditions": conditions, "migrationState": {"completed": False}}
     status["interfaces"] = [{"name": "a"}, {"ipAddress": "10.0.0.7"}]
-    found = guest({"metadata": {"name": "vm"}, "status": status})
+    found = parse_vmi({"metadata": {"name": "vm"}, "status": status})
     assert (found.paused, found.agent, found.ready) == ("PausedByUser", True, False)
     assert (found.trouble, found.message, found.node) == ("Unschedulable", "0/2 nodes", "n")
     assert (found.addresses, found.migrating) == (("10.0.0.7",), True)
-    assert guest({"metadata": {"name": "vm"}}).phase == ""
+    assert parse_vmi({"metadata": {"name": "vm"}}).phase == ""
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_an_instance_is_read_in_its_own_words() -> None:
     ],
 )
 def test_a_node(document: dict[str, Any], ready: bool, leaving: bool) -> None:
-    found = node({"metadata": {"name": "n"}, **document})
+    found = parse_node({"metadata": {"name": "n"}, **document})
     assert (found.ready, found.leaving) == (ready, leaving)

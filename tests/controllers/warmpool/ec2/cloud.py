@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controllers.warmpool.backends import Order
+from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ec2.tags import read, written
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from runtime.errors import NotFound
@@ -17,7 +17,7 @@ POOL = Owner(POOL_KIND, "mac", "pool-uid")
 TEMPLATE: Json = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "port": 8200}
 
 
-def order(name: str = "mac-1", **given: Any) -> Order:
+def order(name: str = "mac-1", **given: Any) -> CreateRequest:
     facts: Json = {
         "namespace": "ns",
         "name": name,
@@ -28,7 +28,7 @@ def order(name: str = "mac-1", **given: Any) -> Order:
         "template_hash": "v1.abc",
         "placement": {"name": "subnet-a"},
     }
-    return Order(**{**facts, **given})
+    return CreateRequest(**{**facts, **given})
 
 
 class Few:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from controllers.warmpool.apply import AWAY, refused
+from controllers.warmpool.apply import AWAY, create_failure
 from controllers.warmpool.ec2 import client
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.settings import EC2Settings
@@ -120,7 +120,7 @@ async def test_a_refusal_comes_as_what_it_means(wire: Any, status: int, code: st
     answers((status, refusal(code)))
     with pytest.raises(kind, match=f"{code}: said EC2") as raised:
         await aws.terminate("i-1")
-    assert (refused(raised.value).reason == "CapacityExhausted") is (code in client.CAPACITY)
+    assert (create_failure(raised.value).reason == "CapacityExhausted") is (code in client.CAPACITY)
     assert isinstance(raised.value, AWAY) is (code in client.THROTTLED)
 
 

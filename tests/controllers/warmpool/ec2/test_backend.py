@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.backends import HEALTHY, Change, Health, Illegal, Lost, Unsure
+from controllers.warmpool.backends import HEALTHY, Change, Health, InvalidTransition, OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.agent import AgentEndpoint, Application
 from controllers.warmpool.ec2.backend import EC2Backend
 from controllers.warmpool.ec2.instance_cache import SHOWN_SECONDS, InstanceCache
 from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.warm_vm import CLAIM_KIND, Machine, Owner, unfit
+from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM, why_unavailable
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
@@ -62,7 +62,7 @@ class House:
             self.cloud, self.agents, self.shown, EC2Settings("r"), cluster, lambda: datetime(2026, 11, 21, tzinfo=UTC)
         )
 
-    async def ready(self, **given: Any) -> Machine:
+    async def ready(self, **given: Any) -> WarmVM:
         return await self.instances.change(await self.instances.create(order(**given)), READY)
 
 
@@ -89,7 +89,7 @@ async def test_without_any_subnet_nothing_is_asked_for() -> None:
 async def test_a_lost_answer_to_a_launch_makes_no_second_instance() -> None:
     house = House()
     house.cloud.loses = Unreachable("no answer")
-    with pytest.raises(Unsure):
+    with pytest.raises(OutcomeUnknown):
         await house.instances.create(order())
     house.cloud.loses = None
     made = await house.instances.create(order())
@@ -116,7 +116,7 @@ async def test_of_two_claims_one_gets_it() -> None:
     ready = await house.ready()
     given = await house.instances.change(ready, TAKEN)
     assert (given.claim_uid, given.owner, given.state) == ("claim-uid", CLAIM, Warm.ALLOCATING)
-    with pytest.raises(Lost):
+    with pytest.raises(WriteConflict):
         await house.instances.change(ready, replace(TAKEN, claim_uid="other-uid", owner=OTHER))
     assert [m.uid for m in await house.instances.find("ns", "claim-uid")] == [ready.uid]
     assert await house.instances.find("ns", "other-uid") == []
@@ -136,7 +136,7 @@ async def test_two_leaders_that_write_in_the_same_moment_don_t_both_launch() -> 
     found = await first.instances.check(mine, Readiness())
     assert (found.verdict, found.reason) == ("Failed", "Lost")
     assert first.agents.launched == []
-    with pytest.raises(Lost):
+    with pytest.raises(WriteConflict):
         await first.instances.change(mine, Change(Warm.IN_USE))
     assert not await first.instances.terminate(mine, "it is not ours")
     assert first.cloud.instances[ready.uid]["State"]["Name"] == "running"
@@ -145,7 +145,7 @@ async def test_two_leaders_that_write_in_the_same_moment_don_t_both_launch() -> 
 async def test_what_the_states_forbid_is_not_sent() -> None:
     house = House()
     used = await house.instances.change(await house.instances.change(await house.ready(), TAKEN), Change(Warm.IN_USE))
-    with pytest.raises(Illegal):
+    with pytest.raises(InvalidTransition):
         await house.instances.change(used, READY)
 
 
@@ -153,7 +153,7 @@ async def test_a_lost_answer_to_a_write_is_looked_up() -> None:
     house = House()
     ready = await house.ready()
     house.cloud.loses = Unreachable("no answer")
-    with pytest.raises(Unsure):
+    with pytest.raises(OutcomeUnknown):
         await house.instances.change(ready, TAKEN)
     house.cloud.loses = None
     assert [m.state for m in await house.instances.find("ns", "claim-uid")] == [Warm.ALLOCATING]
@@ -184,9 +184,9 @@ async def test_what_ec2_does_not_know_yet_can_be_written_to_and_is_not_taken_for
     ready = await house.instances.change(made, READY)
     assert ready.state is Warm.READY
     house.cloud.unknown = {made.uid}
-    with pytest.raises(Lost):
+    with pytest.raises(WriteConflict):
         await house.instances.change(ready, TAKEN)
-    with pytest.raises(Unsure, match="does not know"):
+    with pytest.raises(OutcomeUnknown, match="does not know"):
         await house.instances.terminate(ready, "test")
     assert not house.cloud.ended, "it was not ended, and nobody believes that it was"
     house.now += SHOWN_SECONDS + 1
@@ -204,12 +204,12 @@ async def test_what_ec2_never_shows_is_believed_after_a_while() -> None:
 async def test_a_ready_instance_can_be_given_away() -> None:
     house = House()
     ready = await house.ready()
-    assert unfit(house.shown.queues.joined(ready)) == ""
+    assert why_unavailable(house.shown.queues.joined(ready)) == ""
     house.cloud.instances[ready.uid]["State"] = {"Name": "stopped"}
     house.shown.all(await house.cloud.describe({}), since=1.0)
     found = house.shown.queues.get(ready.key)
     assert found is not None
-    assert unfit(found) == "it does not run"
+    assert why_unavailable(found) == "it does not run"
 
 
 async def test_only_a_claims_application_is_launched_and_ended() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.apply import refused
+from controllers.warmpool.apply import create_failure
 from controllers.warmpool.ec2.client import CAPACITY, refusal
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled, Unavailable
 
@@ -31,4 +31,4 @@ def test_each_refusal_is_another_reaction(code: str, status: int, kind: type[Api
 @pytest.mark.parametrize("code", sorted(CAPACITY))
 def test_no_capacity_is_what_a_pool_says_of_a_full_quota(code: str) -> None:
     error = refusal({"Error": {"Code": code, "Message": "none left"}, "ResponseMetadata": {"HTTPStatusCode": 400}})
-    assert refused(error).reason == "CapacityExhausted"
+    assert create_failure(error).reason == "CapacityExhausted"

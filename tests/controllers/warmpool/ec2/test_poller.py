@@ -8,7 +8,7 @@ import pytest
 
 from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2.poller import PAUSES, UNSEEN, EC2Poller
-from controllers.warmpool.warm_vm import NOBODY
+from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm import Warm
 from runtime.api import Api
 from runtime.errors import NotFound, Unreachable
@@ -90,7 +90,7 @@ async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
     house = House()
     claimed = await house.instances.change(await house.ready(), TAKEN)
     assert (claimed.owner, claimed.state) == (CLAIM, Warm.ALLOCATING)
-    await house.instances.change(await house.ready(name="mac-2"), Change(owner=NOBODY))
+    await house.instances.change(await house.ready(name="mac-2"), Change(owner=NO_OWNER))
     await scan(house, Pools()).look()
     assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}
 
@@ -118,7 +118,7 @@ async def test_a_pool_that_went_while_nobody_looked_had_said_what_becomes_of_its
     found = await after.instances.read(made)
     assert found is not None
     assert (house.cloud.instances[made.uid]["State"]["Name"], found.orphaned) == (state, orphaned)
-    assert (found.owner == NOBODY) == bool(orphaned)
+    assert (found.owner == NO_OWNER) == bool(orphaned)
     await scan(after, Pools()).look()
     assert house.cloud.instances[made.uid]["State"]["Name"] == state, "and it stays so"
 

@@ -9,7 +9,7 @@ import pytest
 
 from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2 import tags
-from controllers.warmpool.warm_vm import CLAIM_KIND, NOBODY, Owner
+from controllers.warmpool.warm_vm import CLAIM_KIND, NO_OWNER, Owner
 from kinds import meta
 from kinds.warm import Warm
 from tests.controllers.warmpool.ec2.cloud import POOL, order
@@ -69,7 +69,7 @@ def test_a_claims_labels_take_no_tag_of_ours() -> None:
     ("change", "found"),
     [
         pytest.param(Change(), {tags.REVISION: "2"}, id="each write is a revision"),
-        pytest.param(Change(owner=NOBODY), {tags.OWNER: ""}, id="nobody's"),
+        pytest.param(Change(owner=NO_OWNER), {tags.OWNER: ""}, id="nobody's"),
         pytest.param(Change(labels={meta.ORPHANED: "x"}), {meta.ORPHANED: "x"}, id="a label"),
         pytest.param(Change(annotations={meta.CHECK_FAILURES: None}), {meta.CHECK_FAILURES: ""}, id="one that goes"),
         pytest.param(Change(Warm.READY), {tags.STATE: "Ready", meta.STATE_SINCE: "2026-11-21T12:00:00Z"}, id="a state"),

@@ -90,7 +90,7 @@ def mutate() -> Any:
     from prometheus_client import CollectorRegistry
 
     from defaulter.contract import Defaulter
-    from runtime.breaker import Breaker
+    from runtime.circuit_breaker import CircuitBreaker
     from webhook.admission import Admission
     from webhook.app import WebhookParts, app
     from webhook.ask import DefaultingHandler
@@ -98,7 +98,7 @@ def mutate() -> Any:
 
     connector = aiohttp.TCPConnector(limit=64)
     defaulter = Defaulter(os.environ["DEFAULTER"], 2.0, aiohttp.ClientSession(connector=connector))
-    ask = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=Breaker())
+    ask = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
     metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
     nobody: Any = None
     return app(WebhookParts(Admission(ask=ask, judges=()), nobody, nobody, metrics))

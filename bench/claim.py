@@ -34,7 +34,8 @@ from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
 from controllers.warmpool.vm_backend import VMS
 from kinds import meta
 from kinds.warm import Warm
-from runtime.api import Api, ApiError
+from runtime.api import Api
+from runtime.errors import ApiError
 
 Json = dict[str, Any]
 

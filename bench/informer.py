@@ -24,9 +24,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from runtime.api import Api, Resource
-from runtime.feed import PAGE, Feed
-from runtime.informer import Informer, shared
+from runtime.api import Api
+from runtime.informer import Informer, shared_reflectors
+from runtime.reflector import PAGE, Reflector
+from runtime.resource import Resource
 
 Json = dict[str, Any]
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", namespaced=False)
@@ -211,15 +212,15 @@ async def per_list(api: Api, machines: int) -> None:
     before, second = resident(), await listed()
     print(f"  {(resident() - before) / len(second.store) * 1000:.2f} MB for each 1,000 views")
     assert len(first.store) == machines
-    alone, together = await readers(api, separate), await readers(api, shared)
+    alone, together = await readers(api, separate), await readers(api, shared_reflectors)
     print(f"  three views of each: CPU {alone:.2f} s with a watch each, {together:.2f} s with one for all")
 
 
-def separate(informers: Iterable[Informer[Machine]]) -> list[Feed]:
-    return [informer.feed for informer in informers]
+def separate(informers: Iterable[Informer[Machine]]) -> list[Reflector]:
+    return [informer.reflector for informer in informers]
 
 
-async def readers(api: Api, feeds: Callable[[list[Informer[Machine]]], list[Feed]]) -> float:
+async def readers(api: Api, feeds: Callable[[list[Informer[Machine]]], list[Reflector]]) -> float:
     """CPU seconds until three have listed, as the parts of a controller do that keep views of the same objects."""
     informers = [Informer(api, MACHINES, view) for _ in range(3)]
     began = time.process_time()

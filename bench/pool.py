@@ -38,7 +38,9 @@ from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 from controllers.pool.stores import POOLS, VMS, Stores
 from kinds import crds, kubevirt
-from runtime.api import AlreadyExists, Api, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import AlreadyExists, NotFound
+from runtime.resource import Resource
 
 Json = dict[str, Any]
 

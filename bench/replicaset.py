@@ -27,7 +27,8 @@ from controllers.replicaset.plan import plan
 from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
 from controllers.replicaset.stores import REPLICA_SETS, VMIS, Stores
 from controllers.replicaset.template import build_vmi
-from runtime.api import Api, NotFound
+from runtime.api import Api
+from runtime.errors import NotFound
 
 Json = dict[str, Any]
 

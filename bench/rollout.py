@@ -17,7 +17,8 @@ from typing import Any
 from bench.pool import NAMESPACE, all_of, cluster, controllers, manifest, prepare
 from controllers.main import CONNECTIONS
 from controllers.pool.stores import POOLS, VMIS, VMS
-from runtime.api import Api, Resource
+from runtime.api import Api
+from runtime.resource import Resource
 from tests.cluster.pooling import engine
 
 Json = dict[str, Any]

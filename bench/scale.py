@@ -24,7 +24,8 @@ import aiohttp
 from bench.pool import NAMESPACE, all_of, bare, cluster, controllers, manifest, prepare, resident
 from controllers.main import CONNECTIONS
 from controllers.pool.stores import POOLS, VMIS, VMS
-from runtime.api import Api, NotFound
+from runtime.api import Api
+from runtime.errors import NotFound
 
 EVENTS = 300
 SETTLE_SECONDS = 8.0

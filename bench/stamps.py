@@ -29,7 +29,8 @@ from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
 from kinds.meta import MIGRATION_POLICY
 from kinds.precedence import Contender
 from local.paths import StackPaths
-from runtime.api import AlreadyExists, Api
+from runtime.api import Api
+from runtime.errors import AlreadyExists
 
 Json = dict[str, Any]
 

@@ -38,7 +38,9 @@ from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from kinds.claim import CLAIM
 from kinds.warm import Warm
-from runtime.api import Api, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import NotFound
+from runtime.resource import Resource
 from runtime.store import Store
 
 Json = dict[str, Any]

@@ -18,7 +18,8 @@ from cli.names import contexts, names
 from cli.output import Failed, Unreachable
 
 if TYPE_CHECKING:
-    from runtime.api import Api, ApiError
+    from runtime.api import Api
+    from runtime.errors import ApiError
     from runtime.resource import Resource
 
 Json = dict[str, Any]
@@ -51,7 +52,8 @@ class Cluster:
         return asyncio.run(self._run(work))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        from runtime.api import Api, ApiError
+        from runtime.api import Api
+        from runtime.errors import ApiError
 
         try:
             async with await Api.connect(
@@ -71,8 +73,8 @@ class Cluster:
 
     def _ending(self, error: ApiError) -> click.ClickException:
         """How a command ends by an answer, or by none."""
-        from runtime.api import Throttled, Unavailable
-        from runtime.api import Unreachable as NoAnswer
+        from runtime.errors import Throttled, Unavailable
+        from runtime.errors import Unreachable as NoAnswer
 
         of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
         if isinstance(error, NoAnswer) and not error.call:
@@ -110,7 +112,7 @@ def _ended(kubeconfig: Path) -> Path | None:
 async def visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
     """Of the namespace, None for all. Empty where the cluster does not have the resource; None where whoever asks may
     not know."""
-    from runtime.api import Forbidden, NotFound
+    from runtime.errors import Forbidden, NotFound
 
     try:
         return (await api.list(resource, namespace if resource.namespaced else None))[0]

@@ -103,7 +103,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
 
 
 async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
-    from runtime.api import Forbidden, NotFound
+    from runtime.errors import Forbidden, NotFound
 
     try:
         return bool((await pool_named(api, cluster, pool))["spec"].get("paused"))

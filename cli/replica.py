@@ -20,7 +20,7 @@ KIND = "VirtualMachineInstanceReplicaSet"
 async def instance(api: Api, namespace: str, name: str) -> Json | None:
     """The VMI of this name, if there is one."""
     from controllers.replicaset.stores import VMIS
-    from runtime.api import NotFound
+    from runtime.errors import NotFound
 
     try:
         return await api.get(VMIS, namespace, name)

@@ -152,7 +152,7 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
 
 async def _fixed(api: Api, finding: Finding) -> bool:
     from controllers.warmpool.vm_backend import VMS
-    from runtime.api import Conflict, NotFound
+    from runtime.errors import Conflict, NotFound
 
     if (m := finding.delete) is None:
         return False

@@ -55,7 +55,7 @@ def why(cluster: Cluster, name: str, output: str) -> None:
 
 async def _found(api: Api, namespace: str, vm: str) -> Json:
     from controllers.pool import stores
-    from runtime.api import NotFound
+    from runtime.errors import NotFound
 
     try:
         document: Json | None = await api.get(stores.VMS, namespace, vm)
@@ -110,7 +110,7 @@ async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) 
 async def _refuse_pool(api: Api, namespace: str, name: str) -> None:
     """Asked about a pool: its events speak of its VMs, and none of them is about one of that name."""
     from controllers.pool.stores import POOLS
-    from runtime.api import NotFound
+    from runtime.errors import NotFound
 
     try:
         await api.get(POOLS, namespace, name)
@@ -150,7 +150,7 @@ def _pool(document: Json | None, vm: str) -> str:
 
 
 async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
-    from runtime.api import Forbidden
+    from runtime.errors import Forbidden
     from runtime.events import EVENTS
 
     found = []

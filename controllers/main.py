@@ -43,12 +43,12 @@ from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
 from runtime.api import Api
-from runtime.events import Events
-from runtime.informer import Informer, shared
-from runtime.lease import Lease, LeaseLost
+from runtime.events import EventRecorder
+from runtime.informer import Informer, shared_reflectors
+from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
 from runtime.resource import Resource
-from runtime.secret import Files
+from runtime.secret_files import SecretFiles
 from service import lifecycle, logs, settings
 from service.json_api import answering
 from service.server import health_app, serve
@@ -132,7 +132,7 @@ async def run(settings: Settings) -> None:
             defaulter = await stack.enter_async_context(
                 Defaulter(settings.defaulter_url, machine_types=machine_types.current)
             )
-        events = Events(api, f"{meta.DOMAIN}/controllers")
+        events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         burst, seed = settings.burst, settings.identity_seed
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
@@ -161,15 +161,15 @@ async def run(settings: Settings) -> None:
             health = answering(health_app(missing, registry), answers)
             if settings.certificates is not None:
                 keeper = certificates(api, settings.namespace, settings.certificates)
-                alone = Lease(api, settings.namespace, CERTIFICATES_LEASE, identity)
+                alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)
                 group.create_task(lead(alone, keeper.work), name=keeper.name)
             group.create_task(answer(api, settings, health), name="health")
-            for feed in shared(informers):
-                group.create_task(feed.run(), name=f"feed-{feed.resource.plural}")
+            for reflector in shared_reflectors(informers):
+                group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
             for informer in informers:
                 await informer.synced()
             if settings.leader_election:
-                await lead(Lease(api, settings.namespace, LEASE, identity), work)
+                await lead(LeaderElector(api, settings.namespace, LEASE, identity), work)
             else:
                 await work()
 
@@ -178,17 +178,17 @@ async def answer(api: Api, settings: Settings, app: Any) -> None:
     """Health, metrics and plans, from the moment there is a certificate to show."""
     async with asyncio.TaskGroup() as group:
         if settings.tls is not None and settings.tls_secret:
-            files = Files(api, settings.namespace, settings.tls_secret, settings.tls)
+            files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
             group.create_task(files.run(), name="certificate-files")
             await files.there()
         await serve(app, settings.host, settings.port, settings.tls, shown=api.metrics.shown)
 
 
-async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> NoReturn:
+async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoReturn:
     """Works whenever the lease is ours."""
     while True:
         try:
-            await lease.hold(work)
+            await lease.run(work)
         except LeaseLost as lost:
             log.error("%s", lost)
         await asyncio.sleep(1)

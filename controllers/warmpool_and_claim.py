@@ -25,13 +25,13 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from defaulter.contract import Defaulter
 from kinds import meta
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.informer import Informer
 
 
 def build(
     api: Api,
-    events: Events,
+    events: EventRecorder,
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
     seed: str,

@@ -18,16 +18,16 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from runtime.certificates import (
-    Pair,
-    Trusted,
-    bundle,
-    new_authority,
-    new_client,
-    new_server,
-    signer,
-    wants_authority,
-    wants_leaf,
+from service.certificates import (
+    KeyPair,
+    PublishedCA,
+    ca_bundle,
+    ca_renewal_due,
+    certificate_renewal_due,
+    new_ca,
+    new_client_certificate,
+    new_server_certificate,
+    signing_ca,
 )
 
 log = logging.getLogger(__name__)
@@ -41,14 +41,14 @@ PROXY = "poolhouse-front-proxy"
 """as which the API server calls the engine's subresources"""
 
 
-def load_pair(directory: Path, name: str) -> Pair | None:
+def load_pair(directory: Path, name: str) -> KeyPair | None:
     try:
-        return Pair((directory / f"{name}.crt").read_bytes(), (directory / f"{name}.key").read_bytes())
+        return KeyPair((directory / f"{name}.crt").read_bytes(), (directory / f"{name}.key").read_bytes())
     except OSError:
         return None
 
 
-def store_pair(pair: Pair, directory: Path, name: str) -> None:
+def store_pair(pair: KeyPair, directory: Path, name: str) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(directory / f"{name}.key", pair.key)
     write_atomically(directory / f"{name}.crt", pair.certificate)
@@ -62,20 +62,22 @@ def write_atomically(path: Path, content: bytes) -> None:
     draft.replace(path)
 
 
-def prepare_cluster_certificates(directory: Path, now: datetime) -> Pair:
+def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
     """The cluster's authority with the API server's certificates, made where they are missing or due."""
     authority = load_pair(directory, "ca")
     if authority is None or authority.window.due(now):
-        authority = new_authority("poolhouse cluster", now, CLUSTER_LIFE)
+        authority = new_ca("poolhouse cluster", now, CLUSTER_LIFE)
         store_pair(authority, directory, "ca")
     apiserver = load_pair(directory, "apiserver")
     # Pods would know the API server by the first address of the Services' range, and some clients ask for that name.
     hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1")
-    if wants_leaf(apiserver, authority, hosts, now):
-        store_pair(new_server(authority, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
+    if certificate_renewal_due(apiserver, authority, hosts, now):
+        store_pair(
+            new_server_certificate(authority, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver"
+        )
     proxy = load_pair(directory, "proxy")
     if proxy is None or proxy.issuer != authority.name or proxy.window.due(now):
-        store_pair(new_client(authority, PROXY, now, CLUSTER_LIFE), directory, "proxy")
+        store_pair(new_client_certificate(authority, PROXY, now, CLUSTER_LIFE), directory, "proxy")
     if not (directory / "accounts.key").exists():
         write_atomically(directory / "accounts.key", _new_accounts_key())
     return authority
@@ -95,9 +97,9 @@ class CertificateManager:
 
     directory: Path
     servers: Mapping[str, tuple[str, ...]]
-    cluster: Pair
+    cluster: KeyPair
     leaf_life: timedelta = LEAF_LIFE
-    authorities: list[Trusted] = field(default_factory=list)
+    authorities: list[PublishedCA] = field(default_factory=list)
 
     @property
     def settle(self) -> timedelta:
@@ -111,20 +113,20 @@ class CertificateManager:
     def prepare(self, now: datetime) -> None:
         """Before any server runs: nobody has a bundle yet, so every authority counts as published."""
         pairs = [pair for pair in map(self._load_authority, self._names()) if pair and not pair.window.ended(now)]
-        self.authorities = [Trusted(pair, now - self.settle) for pair in pairs]
-        if wants_authority(self.authorities, now):
+        self.authorities = [PublishedCA(pair, now - self.settle) for pair in pairs]
+        if ca_renewal_due(self.authorities, now):
             self._add_authority(now, published=now - self.settle)
         self._write_bundles(now)
         self._renew_leaves(now)
 
     def bundle(self, now: datetime) -> bytes:
-        return bundle([trusted.pair for trusted in self.authorities], now)
+        return ca_bundle([trusted.pair for trusted in self.authorities], now)
 
     async def tend(self, now: datetime, publish: Callable[[bytes], Awaitable[None]]) -> None:
         """One round: what is due is renewed. `publish` returns when the API server has the bundle."""
         if any(trusted.pair.window.ended(now) for trusted in self.authorities):
             self._forget(now)
-        if wants_authority(self.authorities, now):
+        if ca_renewal_due(self.authorities, now):
             self._add_authority(now, published=None)
         self._renew_leaves(now)  # before anybody is asked who may be away: certificates end all the same
         if any(trusted.published is None for trusted in self.authorities):
@@ -142,19 +144,21 @@ class CertificateManager:
                 log.exception("certificates: this round failed")
 
     def _renew_leaves(self, now: datetime) -> None:
-        authority = signer(self.authorities, now, self.settle)
+        authority = signing_ca(self.authorities, now, self.settle)
         if authority is None:
             return
         for name, hosts in self.servers.items():
             wanted = (*LOOPBACK, *hosts)
-            if wants_leaf(load_pair(self.directory / name, "tls"), authority, wanted, now):
-                store_pair(new_server(authority, name, wanted, now, self.leaf_life), self.directory / name, "tls")
+            if certificate_renewal_due(load_pair(self.directory / name, "tls"), authority, wanted, now):
+                store_pair(
+                    new_server_certificate(authority, name, wanted, now, self.leaf_life), self.directory / name, "tls"
+                )
 
     def _add_authority(self, now: datetime, published: datetime | None) -> None:
-        pair = new_authority("poolhouse webhooks", now, self.leaf_life * AUTHORITY_LIVES)
+        pair = new_ca("poolhouse webhooks", now, self.leaf_life * AUTHORITY_LIVES)
         number = max((int(name) for name in self._names()), default=0) + 1
         store_pair(pair, self._authorities, str(number))
-        self.authorities.append(Trusted(pair, published))
+        self.authorities.append(PublishedCA(pair, published))
 
     def _forget(self, now: datetime) -> None:
         self.authorities = [trusted for trusted in self.authorities if not trusted.pair.window.ended(now)]
@@ -180,5 +184,5 @@ class CertificateManager:
         """In the order in which they were made."""
         return sorted((file.stem for file in self._authorities.glob("[0-9]*.crt")), key=int)
 
-    def _load_authority(self, name: str) -> Pair | None:
+    def _load_authority(self, name: str) -> KeyPair | None:
         return load_pair(self._authorities, name)

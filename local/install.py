@@ -18,7 +18,9 @@ from kinds.kind import Kind
 from local.components import StackError
 from local.engine.kubevirt_roles import kubevirt_roles
 from local.services import ACCOUNTS
-from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 
 Document = dict[str, Any]
 

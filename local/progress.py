@@ -14,7 +14,9 @@ import yaml
 from kinds import KINDS
 from local.binaries import Echo
 from local.components import StackError
-from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 
 Document = dict[str, Any]
 

@@ -27,7 +27,8 @@ from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
 from local.status_file import StatusFile
 from local.supervisor import ComponentState, Supervisor
-from runtime.api import Api, ApiError
+from runtime.api import Api
+from runtime.errors import ApiError
 
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
 CONTROL_PLANE_PATIENCE_SECONDS = 120.0

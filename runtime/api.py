@@ -20,40 +20,14 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
-from runtime.clock import ApiClock
+from runtime.clock import ApiServerClock
 from runtime.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Expired,
-    Forbidden,
-    Invalid,
-    NotFound,
-    Throttled,
-    Unavailable,
     Unreachable,
-    of_status,
+    error_from_status,
 )
 from runtime.metrics import Metrics
-from runtime.resource import Key, Resource, key_of, plural_of
-from runtime.wire import Call, Document, Wire, document, session
-
-__all__ = [
-    "AlreadyExists",
-    "Api",
-    "ApiError",
-    "Conflict",
-    "Expired",
-    "Forbidden",
-    "Invalid",
-    "Key",
-    "NotFound",
-    "Resource",
-    "Throttled",
-    "Unavailable",
-    "Unreachable",
-    "key_of",
-]
+from runtime.resource import Resource, resource_of_path
+from runtime.transport import Document, Request, Transport, new_session, parse_object
 
 Documents = list[Document]
 Operations = list[Any]
@@ -135,7 +109,7 @@ class Api:
     nobody.
     """
 
-    def __init__(self, wire: Wire, identity: str) -> None:
+    def __init__(self, wire: Transport, identity: str) -> None:
         self.identity = identity
         """Who calls, stable over restarts: what jitter is a function of."""
         self._wire = wire
@@ -151,7 +125,7 @@ class Api:
         identity: str | None = None,
         metrics: Metrics | None = None,
         context: str | None = None,
-        clock: ApiClock | None = None,
+        clock: ApiServerClock | None = None,
     ) -> Api:
         """Reads how to reach the server (`kubeconfig`, else $KUBECONFIG, else the pod's service account; of a
         kubeconfig the `context`, else its current one); asks it nothing."""
@@ -160,13 +134,13 @@ class Api:
         credentials = Credentials(kubeconfig, context)
         await credentials.load()
         metrics = metrics or Metrics()
-        wire = Wire(
+        wire = Transport(
             credentials,
-            session(user_agent),
+            new_session(user_agent),
             seconds=timeout_seconds,
             turns=asyncio.Semaphore(max_connections),
             metrics=metrics,
-            clock=clock or ApiClock(metrics),
+            clock=clock or ApiServerClock(metrics),
         )
         return cls(wire, identity or f"{user_agent}@{socket.gethostname()}")
 
@@ -319,7 +293,7 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout_seconds))),
         } | _selectors(label_selector, field_selector)
-        call = Call("watch", r.plural, "GET", r.path(namespace), query=query)
+        call = Request("watch", r.plural, "GET", r.path(namespace), query=query)
         end = timeout_seconds + OVERTIME_SECONDS
         async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:
             async for line in lines:
@@ -339,9 +313,9 @@ class Api:
     ) -> Document:
         """Any other call. With `token` it is made in the name of whose token that is, and of nobody else. To `warnings`
         are added those that the server sends with its answer, whatever the answer."""
-        call = Call(
+        call = Request(
             method.lower(),
-            plural_of(path),
+            resource_of_path(path),
             method,
             path,
             body=body,
@@ -355,7 +329,7 @@ class Api:
 
     async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
         """What is no document: the log of a pod, the server's own health page."""
-        raw = await self._wire.body(Call("get", plural_of(path), "GET", path, query=query))
+        raw = await self._wire.body(Request("get", resource_of_path(path), "GET", path, query=query))
         return raw.decode(errors="replace")
 
     async def _call(
@@ -370,16 +344,16 @@ class Api:
         content_type: str | None = None,
     ) -> Document:
         headers = {"Content-Type": content_type} if content_type else None
-        return await self._wire.exchange(Call(verb, r.plural, method, path, body=body, query=query, headers=headers))
+        return await self._wire.exchange(Request(verb, r.plural, method, path, body=body, query=query, headers=headers))
 
 
 def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Document]:
-    event = document(line, call)
+    event = parse_object(line, call)
     kind, changed = event.get("type"), event.get("object")
     if not isinstance(kind, str) or not isinstance(changed, dict):
         raise Unreachable(f"not an event: {line[:200]!r}", call=call)
     if kind == "ERROR":
-        raise of_status(changed, now=now(), call=call)
+        raise error_from_status(changed, now=now(), call=call)
     return kind, changed
 
 

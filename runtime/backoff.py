@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 
 
-def fraction(identity: str) -> float:
+def hash_fraction(identity: str) -> float:
     """A number in [0, 1) that looks like chance and is always the same for the same identity."""
     return zlib.crc32(identity.encode()) / 2**32
 
@@ -28,4 +28,4 @@ class Backoff:
             return 0.0
         # The exponent is bounded because a float is: 2.0 ** 1024 raises after a day of failing.
         whole = min(self.cap_seconds, self.base_seconds * self.factor ** min(failures - 1, 64))
-        return whole * (1 - self.spread * fraction(f"{identity}#{failures}"))
+        return whole * (1 - self.spread * hash_fraction(f"{identity}#{failures}"))

@@ -38,7 +38,7 @@ DATED_TO_SECONDS = 1.0
 Span = tuple[float, float]
 
 
-class ApiClock:
+class ApiServerClock:
     def __init__(
         self, metrics: Metrics, wall: Callable[[], float] = time, steady: Callable[[], float] = monotonic
     ) -> None:

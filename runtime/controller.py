@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, Conflict, Throttled, Unavailable, Unreachable
 from runtime.metrics import Metrics
-from runtime.queue import RETRY, WorkQueue
+from runtime.workqueue import RETRY, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 300.0
 AWAY_SECONDS = 15.0
 
 
-class Unfinished(Exception):
+class RetryWithBackoff(Exception):
     """Not all could be done; why is told elsewhere (a condition, an event). It is tried again after a pause."""
 
 
@@ -92,7 +92,7 @@ class Controller(Generic[K]):
             case Conflict():
                 # Somebody wrote first. That is what resourceVersions are for, not news.
                 log.debug("%s: %s; again in %.1f s", where, error, pause)
-            case Throttled() | Unfinished():
+            case Throttled() | RetryWithBackoff():
                 log.info("%s: %s; again in %.1f s", where, error, pause)
             case ApiError() | TimeoutError():
                 log.warning("%s: %s; again in %.1f s", where, str(error) or "took too long", pause)

@@ -73,7 +73,7 @@ class Invalid(ApiError): ...
 class Forbidden(ApiError): ...
 
 
-class OverQuota(Forbidden): ...
+class QuotaExceeded(Forbidden): ...
 
 
 class Expired(ApiError): ...
@@ -88,7 +88,7 @@ class Unavailable(ApiError): ...
 class Unreachable(ApiError): ...
 
 
-UNSURE: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
+OUTCOME_UNKNOWN: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
 """An answer that never came, or is none: what was asked for may have been done."""
 
 QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
@@ -107,7 +107,7 @@ CLASSES: dict[int, type[ApiError]] = {
 }
 
 
-def of_status(
+def error_from_status(
     status: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None, now: datetime, call: str = ""
 ) -> ApiError:
     """The error that a `Status` object means, whether it was an answer or an event of a watch."""
@@ -131,7 +131,9 @@ def of_status(
     )
 
 
-def of_answer(code: int, body: bytes, *, retry_after: str | None = None, now: datetime, call: str = "") -> ApiError:
+def error_from_response(
+    code: int, body: bytes, *, retry_after: str | None = None, now: datetime, call: str = ""
+) -> ApiError:
     """The error of an HTTP answer. What is between us and the API server answers too, in HTML or in nothing."""
     try:
         status = json.loads(body)
@@ -140,7 +142,7 @@ def of_answer(code: int, body: bytes, *, retry_after: str | None = None, now: da
     if not isinstance(status, dict) or status.get("kind") != "Status":
         text = body[:TEXT_LIMIT].decode("utf-8", "replace").strip()
         status = {"message": text or "the answer has no text"}
-    return of_status(status, code=code, retry_after=retry_after, now=now, call=call)
+    return error_from_status(status, code=code, retry_after=retry_after, now=now, call=call)
 
 
 def _class(code: int, reason: str, retry_after_seconds: float | None, message: str) -> type[ApiError]:
@@ -154,7 +156,7 @@ def _class(code: int, reason: str, retry_after_seconds: float | None, message: s
         return Throttled
     # The code and the reason are those of any other refusal.
     if code == 403 and QUOTA.search(message):
-        return OverQuota
+        return QuotaExceeded
     return CLASSES.get(code, Unavailable if code >= 500 else ApiError)
 
 

@@ -52,22 +52,22 @@ class Expectations(Generic[O]):
         expected.deletes |= set(deletes)
         self._drop_if_met(owner)
 
-    def saw_create(self, owner: O, name: str) -> None:
+    def creation_observed(self, owner: O, name: str) -> None:
         if expected := self._owners.get(owner):
             expected.creates.discard(name)
             self._drop_if_met(owner)
 
-    def saw_delete(self, owner: O, uid: str) -> None:
+    def deletion_observed(self, owner: O, uid: str) -> None:
         if expected := self._owners.get(owner):
             expected.deletes.discard(uid)
             self._drop_if_met(owner)
 
-    def gave_up(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = ()) -> None:
+    def write_failed(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = ()) -> None:
         """These writes were refused or never sent: nothing of them will be seen."""
         for name in creates:
-            self.saw_create(owner, name)
+            self.creation_observed(owner, name)
         for uid in deletes:
-            self.saw_delete(owner, uid)
+            self.deletion_observed(owner, uid)
 
     def satisfied(self, owner: O, now: float) -> bool:
         """Whether the store shows all that was written for this owner, or has had long enough to."""

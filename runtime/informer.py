@@ -11,12 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 from apimachinery.label_selectors import from_string, matches
-from runtime.api import Api, Resource
-from runtime.feed import PAGE, Document, Feed, unreadable
-from runtime.resource import Key
+from runtime.api import Api
+from runtime.reflector import PAGE, Document, Reflector, log_unreadable
+from runtime.resource import Key, Resource
 from runtime.store import Store
-
-__all__ = ["Informer", "Key", "Store", "shared"]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ class Informer(Generic[V]):
         self.namespace = namespace
         self.label_selector = label_selector
         self.name = name
-        self.feed = Feed(
+        self.reflector = Reflector(
             api, resource, [self], namespace=namespace, label_selector=label_selector, name=name, page=page
         )
         self.api = api
@@ -70,10 +68,10 @@ class Informer(Generic[V]):
     @property
     def problem(self) -> str | None:
         """Why it cannot see the server now, for whoever asks whether the service is ready."""
-        return self.feed.problem
+        return self.reflector.problem
 
     async def run(self) -> NoReturn:
-        await self.feed.run()
+        await self.reflector.run()
 
     # What its feed has
 
@@ -85,7 +83,7 @@ class Informer(Generic[V]):
             try:
                 gathered[key] = self._view(document)
             except Exception:
-                unreadable(self.resource, document)
+                log_unreadable(self.resource, document)
                 # It exists, so the last view that could be made of it stays: gone would be worse than old.
                 if kept is not None:
                     gathered[key] = kept
@@ -105,7 +103,7 @@ class Informer(Generic[V]):
         try:
             view = self._view(document)
         except Exception:
-            unreadable(self.resource, document)
+            log_unreadable(self.resource, document)
         else:
             self._keep(key, view)
 
@@ -134,12 +132,12 @@ class Informer(Generic[V]):
             log.exception("%s: a subscriber failed", self.resource.plural)
 
 
-def shared(informers: Iterable[Informer[Any]]) -> list[Feed]:
+def shared_reflectors(informers: Iterable[Informer[Any]]) -> list[Reflector]:
     """What is to run instead of the informers: one feed for all of a resource. Those that want a part of it by labels
     take that part themselves then; where nobody wants the whole, it is still the server that leaves the rest out. Who
     follows one object shares with nobody."""
     found = list(informers)
-    alone, every = [i.feed for i in found if i.name], [i for i in found if not i.name]
+    alone, every = [i.reflector for i in found if i.name], [i for i in found if not i.name]
     whole = {(i.resource, i.namespace) for i in every if not i.label_selector}
     together: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
     for i in every:
@@ -148,11 +146,11 @@ def shared(informers: Iterable[Informer[Any]]) -> list[Feed]:
     return [*alone, *(_joined(some, selector) for (_, _, selector), some in together.items())]
 
 
-def _joined(informers: list[Informer[Any]], label_selector: str | None) -> Feed:
+def _joined(informers: list[Informer[Any]], label_selector: str | None) -> Reflector:
     first = informers[0]
     if len(informers) == 1:
-        return first.feed
-    feed = Feed(first.api, first.resource, informers, namespace=first.namespace, label_selector=label_selector)
+        return first.reflector
+    feed = Reflector(first.api, first.resource, informers, namespace=first.namespace, label_selector=label_selector)
     for informer in informers:
-        informer.feed = feed
+        informer.reflector = feed
     return feed

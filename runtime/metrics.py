@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 if TYPE_CHECKING:
-    from runtime.certificates import Window
+    from service.certificates import Validity
 
 PREFIX = "kubevirt_poolhouse_"
 WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300)
@@ -72,7 +72,7 @@ class Metrics:
         )
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")
 
-    def shown(self, window: Window) -> None:
+    def shown(self, window: Validity) -> None:
         """When the certificate that is shown from now on is valid."""
         self.certificate_begins.labels("tls.crt").set(window.start.timestamp())
         self.certificate_ends.labels("tls.crt").set(window.end.timestamp())

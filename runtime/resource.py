@@ -10,7 +10,7 @@ Key = tuple[str, str]
 """Namespace ("" for cluster-scoped objects) and name: who, never what happened."""
 
 
-class Served(Protocol):
+class ServedKind(Protocol):
     """A kind, as far as it says where its objects are."""
 
     @property
@@ -39,7 +39,7 @@ class Resource:
     namespaced: bool = True
 
     @classmethod
-    def of(cls, kind: Served) -> Self:
+    def of(cls, kind: ServedKind) -> Self:
         return cls(kind.group, kind.versions[0], kind.plural, kind.kind, namespaced=kind.namespaced)
 
     @property
@@ -65,13 +65,13 @@ VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 
 
-def key_of(document: dict[str, object]) -> Key:
+def object_key(document: dict[str, object]) -> Key:
     metadata = document["metadata"]
     assert isinstance(metadata, dict)
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def plural_of(path: str) -> str:
+def resource_of_path(path: str) -> str:
     """Which resource a path is about, for counting: never a name, of which there is no end."""
     parts = path.strip("/").split("/")
     rest = parts[3:] if parts[0] == "apis" else parts[2:] if parts[0] == "api" else parts[:1]

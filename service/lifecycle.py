@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GRACE_SECONDS = 30.0
 
 
-async def stopped() -> None:
+async def wait_for_stop_signal() -> None:
     """Returns when the process is asked to end (SIGTERM or SIGINT). From then on the signals have their usual effect
     again: a second one ends the process at once."""
     asked = asyncio.Event()
@@ -49,7 +49,7 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
         await main()
 
     # First, so that it listens before main does anything that must be ended.
-    asked = asyncio.create_task(stopped(), name="stopped")
+    asked = asyncio.create_task(wait_for_stop_signal(), name="stopped")
     running = asyncio.create_task(work(), name="main")
     try:
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)

@@ -17,14 +17,14 @@ def configure(service: str, format: Format = "text", level: str | int = "INFO") 
     """Sends every log line of the process to stderr. Facts go beside the sentence: `log.info("grew", extra={"by":
     3})`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Json(service) if format == "json" else Text(service))
+    handler.setFormatter(JsonFormatter(service) if format == "json" else TextFormatter(service))
     logging.basicConfig(level=level.upper() if isinstance(level, str) else level, handlers=[handler], force=True)
     # Each of these says at INFO what is said here already.
     for name in ("uvicorn.error", "aiohttp.access", "asyncio", "kubernetes"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     def __init__(self, service: str) -> None:
         super().__init__()
         self._service = service
@@ -43,7 +43,7 @@ class Json(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Text(logging.Formatter):
+class TextFormatter(logging.Formatter):
     def __init__(self, service: str) -> None:
         super().__init__()
         self._service = service

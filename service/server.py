@@ -21,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from service.protocol import IDLE_SECONDS, Guarded
 
 if TYPE_CHECKING:
-    from runtime.certificates import Window
+    from service.certificates import Validity
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Certificate:
     """
 
     def __init__(
-        self, directory: Path, clients: Path | None = None, shown: Callable[[Window], None] = lambda window: None
+        self, directory: Path, clients: Path | None = None, shown: Callable[[Validity], None] = lambda window: None
     ) -> None:
         """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well. `shown`
         is told from when until when the certificate that is shown is valid."""
@@ -91,9 +91,9 @@ class Certificate:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
-        window = _window(self._files[0])
-        self._end = window.end.timestamp()
-        self._shown(window)
+        validity = _window(self._files[0])
+        self._end = validity.end.timestamp()
+        self._shown(validity)
         self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
         return context
 
@@ -103,11 +103,11 @@ class Certificate:
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
-def _window(file: Path) -> Window:
+def _window(file: Path) -> Validity:
     """A chain begins with the server's own."""
-    from runtime.certificates import window
+    from service.certificates import read_validity
 
-    return window(file.read_bytes())
+    return read_validity(file.read_bytes())
 
 
 class _Server(uvicorn.Server):
@@ -154,7 +154,7 @@ async def serve(
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
     clients: Path | None = None,
-    shown: Callable[[Window], None] = lambda window: None,
+    shown: Callable[[Validity], None] = lambda window: None,
     http: type[asyncio.Protocol] = Guarded,
     **settings: Any,
 ) -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ROOMS: dict[str, set[str]] = {
     "apimachinery": set(),
-    "service": {"apimachinery", "runtime.certificates", "runtime.metrics"},
+    "service": {"apimachinery", "service.certificates", "runtime.metrics"},
     "kinds": {"apimachinery"},
     "runtime": {"apimachinery", "service"},
     "defaulter": {"apimachinery", "service"},

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from apimachinery.problem import Problem
 from defaulter.contract import DefaulterUnavailable, DefaultingResponse, ForbiddenChange, InvalidDocument, MACPolicy
-from runtime.breaker import Breaker
+from runtime.circuit_breaker import CircuitBreaker
 from webhook import defaulting
 from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
@@ -36,7 +36,7 @@ class DefaultingHandler:
         seed: str,
         budget_seconds: float,
         now: Callable[[], float],
-        breaker: Breaker,
+        breaker: CircuitBreaker,
         macs: MACPolicy = "deterministic",
     ) -> None:
         self._defaulter = defaulter

@@ -6,9 +6,9 @@ import asyncio
 import re
 
 from apimachinery.problem import Problem
-from runtime import access
-from runtime.api import Api, ApiError
-from runtime.errors import Forbidden, NotFound, OverQuota
+from runtime import access_review
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
 from webhook.api_errors import problems_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 from webhook.template import Template, at_template, changed_template, vm_of
@@ -43,13 +43,15 @@ class TemplateReview:
             return AdmissionResponse(problems=(problem,), forbidden=True)
 
     async def _granted(self, request: AdmissionRequest, template: Template) -> bool:
-        question = access.of_user(request.user, "create", template.makes, request.namespace)
-        return access.granted(await self._api.request("POST", access.SUBJECT_PATH, body=question))
+        question = access_review.subject_access_review(request.user, "create", template.makes, request.namespace)
+        return access_review.is_allowed(
+            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=question)
+        )
 
     async def _tried(self, request: AdmissionRequest, template: Template) -> AdmissionResponse:
         try:
             await self._api.create(template.makes, vm_of(request, template), dry_run=True)
-        except (OverQuota, NotFound) as error:
+        except (QuotaExceeded, NotFound) as error:
             # A quota may be raised and KubeVirt installed before the VMs are made; the template is none the worse.
             return AdmissionResponse(warnings=(f"a VM of its template would be refused now: {error.message}",))
         except ApiError as error:

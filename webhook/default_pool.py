@@ -11,7 +11,9 @@ import asyncio
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at
 from kinds.warmpool import WARM_POOL
-from runtime.api import Api, ApiError, Resource
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import Resource
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 POOLS = Resource(WARM_POOL.group, WARM_POOL.versions[0], WARM_POOL.plural, WARM_POOL.kind)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from apimachinery.unstructured import Json, at, entries
 from kinds import meta
 from kinds.pool import POOL
-from runtime.api import Api, ApiError, Resource
-from runtime.resource import VMS
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import VMS, Resource
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 POOLS = Resource(POOL.group, POOL.versions[0], POOL.plural, POOL.kind, POOL.namespaced)

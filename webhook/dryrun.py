@@ -16,10 +16,10 @@ from defaulter.contract import DefaulterUnavailable, InvalidDocument
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.names import is_label, is_subdomain
-from runtime import access
-from runtime.api import Api, ApiError, Resource
-from runtime.errors import Forbidden, Throttled
-from runtime.resource import VMIS, VMS
+from runtime import access_review
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Throttled
+from runtime.resource import VMIS, VMS, Resource
 from webhook.api_errors import problems_of
 from webhook.ask import DefaulterClient
 from webhook.body import Unreadable
@@ -132,8 +132,10 @@ class DryRun:
     async def _rights(self, asked: Target, token: str, operation: Operation) -> Answer | None:
         """Why the sender gets no answer; None when it may do what it asks about."""
         for verb in VERBS[operation]:
-            question = access.of_bearer(verb, asked.resource, asked.namespace)
-            if not access.granted(await self.api.request("POST", access.SELF_PATH, body=question, token=token)):
+            question = access_review.self_subject_access_review(verb, asked.resource, asked.namespace)
+            if not access_review.is_allowed(
+                await self.api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
+            ):
                 where = f" in namespace {asked.namespace}" if asked.namespace else ""
                 return Answer(403, (Problem("", f"you may not {verb} {asked.resource.plural}{where}"),))
         return None

@@ -26,9 +26,9 @@ from kinds.policy import POLICY
 from kinds.policy_checks import nameless
 from kinds.precedence import lives
 from kinds.shape import joined, shown
-from runtime.api import Api, ApiError, Resource
-from runtime.errors import Forbidden, NotFound, Throttled
-from runtime.resource import VMIS, VMS
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, NotFound, Throttled
+from runtime.resource import VMIS, VMS, Resource
 
 Json = dict[str, Any]
 

@@ -17,8 +17,9 @@ import click
 
 from kinds import KINDS, meta, switches, webhooks
 from kinds.kind import Kind
-from runtime.api import Api, Resource
+from runtime.api import Api
 from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 from service import logs, settings
 
 log = logging.getLogger(__name__)

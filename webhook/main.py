@@ -25,13 +25,13 @@ from defaulter.contract import (
 )
 from kinds import KINDS, meta
 from runtime.api import Api
-from runtime.breaker import Breaker
+from runtime.circuit_breaker import CircuitBreaker
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.resource import Resource
-from runtime.secret import Files
-from runtime.trust import Trust
+from runtime.secret_files import SecretFiles
 from service import lifecycle, logs, settings
+from service.ca_bundle import CABundle
 from service.server import serve
 from webhook import defaulting
 from webhook.admission import Admission, AdmissionHandler
@@ -105,7 +105,7 @@ async def run(settings: Settings) -> None:
         api = await stack.enter_async_context(
             await Api.connect(user_agent="poolhouse-webhook", metrics=RuntimeMetrics(registry))
         )
-        trust = Trust(settings.tls / "ca.crt") if settings.tls is not None else None
+        trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
         metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
@@ -123,7 +123,7 @@ async def run(settings: Settings) -> None:
                 seed=settings.identity_seed,
                 budget_seconds=settings.defaulter_seconds,
                 now=monotonic,
-                breaker=Breaker(),
+                breaker=CircuitBreaker(),
                 macs=settings.macs,
             )
             metrics.breaker(lambda: ask.breaker.state)
@@ -145,7 +145,7 @@ async def run(settings: Settings) -> None:
             if trust is not None:
                 beside.append(group.create_task(trust.follow(), name="trust"))
             if settings.tls is not None and settings.tls_secret:
-                files = Files(api, settings.namespace, settings.tls_secret, settings.tls)
+                files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
                 beside.append(group.create_task(files.run(), name="certificate-files"))
                 await files.there()
             log.info("serving admission on %s:%d", settings.host, settings.port)
@@ -162,7 +162,7 @@ async def run(settings: Settings) -> None:
                 task.cancel()
 
 
-def _session(settings: Settings, trust: Trust | None) -> aiohttp.ClientSession:
+def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:
     """One pool of connections that stay open. It trusts what our own serving certificate was signed by."""
     ssl = trust.context if trust is not None else True
     connector = aiohttp.TCPConnector(limit=settings.defaulter_connections, keepalive_timeout=60, ssl=ssl)

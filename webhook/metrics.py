@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from runtime.breaker import State
+from runtime.circuit_breaker import CircuitState
 from webhook.defaulting import FAIL_OPEN
 from webhook.hardware_drift import NEWS
 from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse
@@ -15,7 +15,7 @@ PREFIX = "kubevirt_poolhouse_admission_"
 # The webhook's own timeout is 3 s; what matters lies between a few milliseconds and that.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5)
 
-STATES: dict[State, int] = {"closed": 0, "probing": 1, "open": 2}
+STATES: dict[CircuitState, int] = {"closed": 0, "probing": 1, "open": 2}
 
 
 class Metrics:
@@ -62,7 +62,7 @@ class Metrics:
             registry=registry,
         )
 
-    def breaker(self, state: Callable[[], State]) -> None:
+    def breaker(self, state: Callable[[], CircuitState]) -> None:
         gauge = Gauge(
             PREFIX + "defaulter_breaker_state",
             "Whether the defaulter is asked: 0 always (closed), 1 once, to see (probing), 2 not now (open).",

@@ -12,7 +12,9 @@ from apimachinery.unstructured import at
 from kinds.policy import POLICY
 from kinds.policy_checks import contender, rivals, ties
 from kinds.precedence import Contender
-from runtime.api import Api, ApiError, Resource
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import Resource
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 POLICIES = Resource(POLICY.group, POLICY.versions[0], POLICY.plural, POLICY.kind, POLICY.namespaced)

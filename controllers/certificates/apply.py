@@ -14,7 +14,7 @@ from controllers.certificates.plan import Accompany, AddAuthority, CountAsPublis
 from controllers.certificates.state import State, Terms
 from kinds import meta
 from runtime.api import Api
-from runtime.certificates import Pair, Trusted, new_authority, new_server
+from service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ class Apply:
         """Raises Conflict or AlreadyExists when somebody else was faster."""
         match step:
             case AddAuthority(keep, reason):
-                pair = new_authority("poolhouse", now, self._terms.authority_life)
-                await self._write_authorities([*keep, Trusted(pair)], state)
+                pair = new_ca("poolhouse", now, self._terms.authority_life)
+                await self._write_authorities([*keep, PublishedCA(pair)], state)
                 log.info("certificates: a new authority, for %s", reason)
             case Publish(where, bundle):
                 await self._publish(where.plural, where.name, where.version, len(where.bundles), bundle)
@@ -41,13 +41,15 @@ class Apply:
                 published = [replace(trusted, published=trusted.published or now) for trusted in authorities]
                 await self._write_authorities(published, state)
             case Sign(authority, bundle, reason):
-                leaf = new_server(authority, self._terms.hosts[0], self._terms.hosts, now, self._terms.leaf_life)
+                leaf = new_server_certificate(
+                    authority, self._terms.hosts[0], self._terms.hosts, now, self._terms.leaf_life
+                )
                 await self._write_leaf(leaf, bundle, state)
                 log.info("certificates: a new one for %s: %s", ", ".join(self._terms.hosts), reason)
             case Accompany(leaf, bundle):
                 await self._write_leaf(leaf, bundle, state)
 
-    async def _write_authorities(self, authorities: Sequence[Trusted], state: State) -> None:
+    async def _write_authorities(self, authorities: Sequence[PublishedCA], state: State) -> None:
         data: dict[str, bytes] = {}
         for trusted in authorities:
             name = f"{trusted.pair.window.start.astimezone(UTC):%Y%m%dT%H%M%S}-{trusted.pair.serial}"
@@ -56,7 +58,7 @@ class Apply:
                 data[f"{name}.published"] = trusted.published.isoformat().encode()
         await self._write(meta.AUTHORITIES, "Opaque", data, state.authorities_version)
 
-    async def _write_leaf(self, leaf: Pair, bundle: bytes, state: State) -> None:
+    async def _write_leaf(self, leaf: KeyPair, bundle: bytes, state: State) -> None:
         data = {observe.CERTIFICATE: leaf.certificate, observe.KEY: leaf.key, observe.BUNDLE: bundle}
         await self._write(meta.SERVING, "kubernetes.io/tls", data, state.leaf_version)
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from controllers.certificates.state import State, Trusting
 from kinds import meta, webhooks
-from runtime.api import Api, Resource
-from runtime.certificates import Pair, Trusted, split
+from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.resource import Resource
+from service.certificates import KeyPair, PublishedCA, split_pem
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,12 @@ async def observe(api: Api, namespace: str) -> State:
     authorities = await _secret(api, namespace, meta.AUTHORITIES)
     serving = await _secret(api, namespace, meta.SERVING)
     data = _data(serving)
-    leaf = Pair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
+    leaf = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     return State(
         authorities=_authorities(_data(authorities)),
         authorities_version=_version(authorities),
         leaf=leaf if leaf.whole else None,
-        leaf_bundle=split(data.get(BUNDLE, b"")),
+        leaf_bundle=split_pem(data.get(BUNDLE, b"")),
         leaf_version=_version(serving),
         trusting=tuple(found for found in trusting if found is not None),
     )
@@ -77,13 +78,13 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _authorities(data: Mapping[str, bytes]) -> tuple[Trusted, ...]:
+def _authorities(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
     """What somebody has garbled is left out, and so is replaced."""
     found = []
     for name in sorted(name.removesuffix(".crt") for name in data if name.endswith(".crt")):
-        pair = Pair(data[f"{name}.crt"], data.get(f"{name}.key", b""))
+        pair = KeyPair(data[f"{name}.crt"], data.get(f"{name}.key", b""))
         if pair.whole:
-            found.append(Trusted(pair, _moment(data.get(f"{name}.published", b""))))
+            found.append(PublishedCA(pair, _moment(data.get(f"{name}.published", b""))))
         else:
             log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.AUTHORITIES)
     return tuple(found)

@@ -11,14 +11,23 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.certificates.state import State, Terms, Trusting
-from runtime.certificates import Pair, Trusted, joined, signer, split, wants_authority, wants_leaf, window
+from service.certificates import (
+    KeyPair,
+    PublishedCA,
+    ca_renewal_due,
+    certificate_renewal_due,
+    join_pem,
+    read_validity,
+    signing_ca,
+    split_pem,
+)
 
 
 @dataclass(frozen=True)
 class AddAuthority:
     """A new one beside those that have not ended."""
 
-    keep: tuple[Trusted, ...]
+    keep: tuple[PublishedCA, ...]
     reason: str
 
 
@@ -34,14 +43,14 @@ class Publish:
 class CountAsPublished:
     """From now on: every API server is learning of all of them."""
 
-    authorities: tuple[Trusted, ...]
+    authorities: tuple[PublishedCA, ...]
 
 
 @dataclass(frozen=True)
 class Sign:
     """A new certificate for the servers."""
 
-    authority: Pair
+    authority: KeyPair
     bundle: bytes
     reason: str
 
@@ -50,7 +59,7 @@ class Sign:
 class Accompany:
     """The certificate stays; those who ask our servers must trust what API servers trust."""
 
-    leaf: Pair
+    leaf: KeyPair
     bundle: bytes
 
 
@@ -59,7 +68,7 @@ Step = AddAuthority | Publish | CountAsPublished | Sign | Accompany
 
 def plan(state: State, now: datetime, terms: Terms) -> Step | None:
     living = tuple(trusted for trusted in state.authorities if not trusted.pair.window.ended(now))
-    if wants_authority(living, now):
+    if ca_renewal_due(living, now):
         return AddAuthority(living, _no_authority(living, now))
     bundle = trusted_by_clients(state, living, now)
     for where in state.trusting:
@@ -70,39 +79,39 @@ def plan(state: State, now: datetime, terms: Terms) -> Step | None:
     return _leaf(state, living, bundle, now, terms)
 
 
-def trusted_by_clients(state: State, living: tuple[Trusted, ...], now: datetime) -> bytes:
+def trusted_by_clients(state: State, living: tuple[PublishedCA, ...], now: datetime) -> bytes:
     """Our authorities, and before them whoever else is trusted until now: servers may still show what they signed,
     even if both our Secrets were lost or somebody else kept the certificates until today."""
     ours = [trusted.pair.certificate for trusted in living]
-    published = [each for where in state.trusting for bundle in where.bundles for each in split(bundle)]
+    published = [each for where in state.trusting for bundle in where.bundles for each in split_pem(bundle)]
     known = dict.fromkeys([*state.leaf_bundle, *published])
-    others = [each for each in known if each not in ours and not window(each).ended(now)]
-    return joined([*others, *ours])
+    others = [each for each in known if each not in ours and not read_validity(each).ended(now)]
+    return join_pem([*others, *ours])
 
 
-def _leaf(state: State, living: tuple[Trusted, ...], bundle: bytes, now: datetime, terms: Terms) -> Step | None:
+def _leaf(state: State, living: tuple[PublishedCA, ...], bundle: bytes, now: datetime, terms: Terms) -> Step | None:
     leaf = state.leaf
-    settled = signer(living, now, terms.settle)
-    verifying = joined([each for each in split(bundle) if window(each).holds(now)])
+    settled = signing_ca(living, now, terms.settle)
+    verifying = join_pem([each for each in split_pem(bundle) if read_validity(each).holds(now)])
     if leaf is None or not leaf.window.holds(now) or not leaf.signed_by_one_of(verifying):
         # Nobody is answered now, so there is nothing to protect by waiting.
         newest = [trusted.pair for trusted in living if trusted.pair.window.holds(now)][-1]
         return Sign(settled or newest, bundle, _nothing_to_show(leaf, now))
-    if settled is not None and wants_leaf(leaf, settled, terms.hosts, now):
+    if settled is not None and certificate_renewal_due(leaf, settled, terms.hosts, now):
         return Sign(settled, bundle, _better(leaf, settled, now))
-    if state.leaf_bundle != split(bundle):
+    if state.leaf_bundle != split_pem(bundle):
         return Accompany(leaf, bundle)
     return None
 
 
-def _no_authority(living: tuple[Trusted, ...], now: datetime) -> str:
+def _no_authority(living: tuple[PublishedCA, ...], now: datetime) -> str:
     if not living:
         return "there is none"
     begun = any(trusted.pair.window.holds(now) for trusted in living)
     return "the newest is due" if begun else "none has begun: a clock was ahead, or this one is behind"
 
 
-def _nothing_to_show(leaf: Pair | None, now: datetime) -> str:
+def _nothing_to_show(leaf: KeyPair | None, now: datetime) -> str:
     if leaf is None:
         return "there is none that can be shown"
     if leaf.window.holds(now):
@@ -110,7 +119,7 @@ def _nothing_to_show(leaf: Pair | None, now: datetime) -> str:
     return "it has ended" if leaf.window.ended(now) else "it has not begun: a clock was ahead, or this one is behind"
 
 
-def _better(leaf: Pair, authority: Pair, now: datetime) -> str:
+def _better(leaf: KeyPair, authority: KeyPair, now: datetime) -> str:
     if leaf.issuer != authority.name:
         return "there is a newer authority"
     return "it is due" if leaf.window.due(now) else "it does not name every host"

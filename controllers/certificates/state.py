@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from runtime.certificates import Pair, Trusted
+from service.certificates import KeyPair, PublishedCA
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Terms:
 class State:
     """What was read. Each resourceVersion is that of the object a step would write."""
 
-    authorities: tuple[Trusted, ...] = ()
+    authorities: tuple[PublishedCA, ...] = ()
     """the oldest first"""
     authorities_version: str | None = None
     """None: there is no such Secret"""
-    leaf: Pair | None = None
+    leaf: KeyPair | None = None
     """None: there is none, or what is there is none"""
     leaf_bundle: tuple[bytes, ...] = ()
     """certificates that whoever asks our servers has trusted until now"""

@@ -49,8 +49,8 @@ from kinds.warmpool import Health as HealthTerms
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.backoff import Backoff
-from runtime.errors import UNSURE, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
-from runtime.events import Events, about
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
+from runtime.events import EventRecorder, view_reference
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ REFUSALS = Backoff(base_seconds=1, cap_seconds=30)
 @dataclass
 class ClaimWriter:
     api: Api
-    events: Events
+    events: EventRecorder
     machines: Callable[[WarmPool | None], Backend]
     """who holds the machines of a pool"""
     stores: Stores
@@ -258,7 +258,7 @@ class ClaimWriter:
         except (Conflict, NotFound):
             memory.stale = True
             return
-        except UNSURE:
+        except OUTCOME_UNKNOWN:
             memory.stale, memory.certain = True, False
             raise
         written = read_claim(answer)
@@ -385,4 +385,4 @@ class ClaimWriter:
         self.floor.shelves.put_back(uid, self.stores.queues.get(key))
 
     def _emit(self, c: Claim, news: ClaimEvent) -> None:
-        self.events.emit(about(CLAIMS, c), news.type, news.reason, news.note, action="Claim")
+        self.events.emit(view_reference(CLAIMS, c), news.type, news.reason, news.note, action="Claim")

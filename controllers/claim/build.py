@@ -25,7 +25,7 @@ from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.controller import Controller
 from runtime.errors import ApiError
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.informer import Informer
 from runtime.resource import Key
@@ -44,7 +44,7 @@ class ClaimControllers:
     def __init__(
         self,
         api: Api,
-        events: Events,
+        events: EventRecorder,
         metrics: ClaimMetrics,
         *,
         pools: Store[WarmPool | InvalidWarmPool],

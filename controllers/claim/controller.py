@@ -20,7 +20,7 @@ from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
 from runtime.resource import Key
 
@@ -98,7 +98,7 @@ class ClaimController:
             if now is None or now.uid != shown.uid:  # its event has put it, or its successor, in the queue
                 return None
             shown = now
-        raise Unfinished(f"still not at rest after {MOST_STEPS} steps; the last was {type(step).__name__}")
+        raise RetryWithBackoff(f"still not at rest after {MOST_STEPS} steps; the last was {type(step).__name__}")
 
     async def _take_step(self, state: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
         """A machine that is asked over the network may never answer. Whoever waits for that keeps nobody from going

@@ -11,7 +11,7 @@ from controllers.warmpool.backends import Backend, OutcomeUnknown
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
 from runtime.api import Api
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
 from runtime.resource import Key
 from runtime.store import Store
@@ -47,9 +47,9 @@ class GarbageCollector:
                 return LATE_SECONDS  # the store will show it, or what was read was late
             done = await holder.terminate(live, "its claim is gone")
         except OutcomeUnknown as error:
-            raise Unfinished(str(error)) from error
+            raise RetryWithBackoff(str(error)) from error
         if not done:
-            raise Unfinished("it changed while it was being deleted")
+            raise RetryWithBackoff("it changed while it was being deleted")
         return None
 
     async def _lives(self, m: WarmVM) -> bool:

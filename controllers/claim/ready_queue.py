@@ -14,7 +14,7 @@ from itertools import groupby
 
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM, why_not_in_standby
 from kinds.warm import Warm
-from runtime.backoff import fraction
+from runtime.backoff import hash_fraction
 from runtime.resource import Key
 
 
@@ -62,7 +62,7 @@ class ReadyQueue:
         self._numbers[kin] += 1
         if (kin, m.uid) not in self._heaped:
             self._heaped.add((kin, m.uid))
-            heapq.heappush(self._heaps.setdefault(kin, []), (fraction(m.uid), m.uid))
+            heapq.heappush(self._heaps.setdefault(kin, []), (hash_fraction(m.uid), m.uid))
 
     def withdraw(self, uid: str) -> None:
         if uid not in self._offered:

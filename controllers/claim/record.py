@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from controllers.claim.snapshot import Claim, Failure, Timeline
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import WarmVM
-from runtime.feed import older
+from runtime.reflector import is_older
 from runtime.resource import Key
 
 SHOWN_SECONDS = 15.0
@@ -54,7 +54,7 @@ class ClaimRecord:
     def latest(self, shown: Claim) -> Claim:
         """The claim as the store shows it, or as we know it to be since."""
         known = self.claim
-        if known is not None and known.uid == shown.uid and older(shown.resource_version, known.resource_version):
+        if known is not None and known.uid == shown.uid and is_older(shown.resource_version, known.resource_version):
             return known
         self.claim = None
         return shown
@@ -72,7 +72,7 @@ class ClaimRecord:
         merged = {m.uid: m for m in shown}
         for uid, (m, at) in list(self.machines.items()):
             other = merged.get(uid)
-            if other is not None and not older(other.resource_version, m.resource_version):
+            if other is not None and not is_older(other.resource_version, m.resource_version):
                 # What we have deleted stays deleted, also while its last version is shown.
                 if not m.deleting or other.deleting or other.resource_version != m.resource_version:
                     del self.machines[uid]

@@ -14,7 +14,7 @@ from controllers.warmpool.backends import OutcomeUnknown, WriteConflict
 from controllers.warmpool.vm_backend import VMIS, VMS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from runtime.api import Api
-from runtime.errors import UNSURE, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import OUTCOME_UNKNOWN, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ class Wishes:
                 refused += [why] if why is not None else []
         except Conflict as error:
             raise WriteConflict(str(error)) from error
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
         return m, tuple(refused)
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from controllers.completion.observe import MACHINES
 from defaulter.contract import DefaultingResponse, ForbiddenChange, InvalidDocument, undefaulted_fields
 from kinds.meta import UNDEFAULTED
-from runtime.api import Api, Invalid
-from runtime.events import Events, reference
+from runtime.api import Api
+from runtime.errors import Invalid
+from runtime.events import EventRecorder, EventType, object_reference
 from runtime.resource import Key
-from runtime.series import Type
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ class Completes(Protocol):
 class Apply:
     """The only code of this package that writes."""
 
-    def __init__(self, api: Api, defaulter: Completes, events: Events, *, seed: str) -> None:
+    def __init__(self, api: Api, defaulter: Completes, events: EventRecorder, *, seed: str) -> None:
         self._api = api
         self._defaulter = defaulter
         self._events = events
@@ -65,8 +65,8 @@ class Apply:
     def _undecided(self, document: Json, note: str) -> None:
         self._say(document, "Warning", "HardwareUndecided", note)
 
-    def _say(self, document: Json, type: Type, reason: str, note: str) -> None:
-        self._events.emit(reference(document), type, reason, note, action="CompleteHardware")
+    def _say(self, document: Json, type: EventType, reason: str, note: str) -> None:
+        self._events.emit(object_reference(document), type, reason, note, action="CompleteHardware")
 
 
 def without_note(document: Json) -> Json:

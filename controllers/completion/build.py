@@ -9,9 +9,11 @@ from controllers.completion.controller import Completion
 from controllers.shared.component import Component
 from defaulter.contract import Defaulter, MACPolicy
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 
 
-def build(api: Api, events: Events, defaulter: Defaulter, seed: str, macs: MACPolicy = "deterministic") -> Component:
+def build(
+    api: Api, events: EventRecorder, defaulter: Defaulter, seed: str, macs: MACPolicy = "deterministic"
+) -> Component:
     completion = Completion(api, Apply(api, defaulter, events, seed=seed), now=monotonic, macs=macs)
     return Component("completion", completion.informers, completion.controller.run)

@@ -29,8 +29,8 @@ from defaulter.contract import DefaulterUnavailable, MACPolicy
 from kinds.started import may_have_run, with_identity
 from kinds.webhooks import DEFAULTING
 from runtime.api import Api
-from runtime.backoff import fraction
-from runtime.breaker import Breaker
+from runtime.backoff import hash_fraction
+from runtime.circuit_breaker import CircuitBreaker
 from runtime.controller import Controller
 from runtime.errors import NotFound
 from runtime.informer import Informer
@@ -64,7 +64,7 @@ class Completion:
         self.controller: Controller[Key] = Controller(
             "completion", self.reconcile, workers=workers, metrics=api.metrics
         )
-        self.breaker = Breaker()
+        self.breaker = CircuitBreaker()
         self._api = api
         self._apply = apply
         self._now = now
@@ -121,7 +121,7 @@ class Completion:
         found, instance, document = observed
         match plan(self._state(found, instance, where)):
             case Wait(seconds):
-                return seconds and seconds * (0.5 + fraction("/".join(key)))
+                return seconds and seconds * (0.5 + hash_fraction("/".join(key)))
             case DropNote():
                 await self._apply.drop_note(document)
                 return None
@@ -159,7 +159,7 @@ class Completion:
 
     def _pause(self, key: Key) -> float:
         wait = self.breaker.wait_seconds(self._now())
-        return wait + SPREAD_SECONDS * fraction("/".join(key)) if wait else 0.0
+        return wait + SPREAD_SECONDS * hash_fraction("/".join(key)) if wait else 0.0
 
 
 def _pending(m: Machine) -> Iterator[Hashable]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from apimachinery.unstructured import at
 from defaulter.contract import MACPolicy, undefaulted_fields
 from kinds.meta import UNDEFAULTED
-from runtime.api import Api, NotFound
+from runtime.api import Api
+from runtime.errors import NotFound
 from runtime.resource import Key, Resource
 
 Json = dict[str, Any]

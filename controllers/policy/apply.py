@@ -13,12 +13,11 @@ from kinds import meta
 from kinds.upstream import API_VERSION
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, NotFound
-from runtime.events import Events
-from runtime.series import Type
+from runtime.events import EventRecorder, EventType
 
 
 class Apply:
-    def __init__(self, api: Api, events: Events) -> None:
+    def __init__(self, api: Api, events: EventRecorder) -> None:
         self._api = api
         self._events = events
 
@@ -50,7 +49,7 @@ class Apply:
         with suppress(NotFound):
             await self._api.patch(POLICIES, None, policy.name, {"status": status}, subresource="status")
 
-    def say(self, policy: Policy, type: Type, reason: str, note: str) -> None:
+    def say(self, policy: Policy, type: EventType, reason: str, note: str) -> None:
         regarding = {
             "apiVersion": POLICIES.api_version,
             "kind": POLICIES.kind,

@@ -13,11 +13,13 @@ from controllers.policy.metrics import PolicyMetrics
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import LOOK_SECONDS, OptionalInformer
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.informer import Informer
 
 
-def build(api: Api, events: Events, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS) -> Component:
+def build(
+    api: Api, events: EventRecorder, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS
+) -> Component:
     policies = Informer(api, observe.POLICIES, state.policy)
     namespaces = Informer(api, observe.NAMESPACES, state.namespace)
     instances = Informer(api, observe.INSTANCES, state.instance)

@@ -9,8 +9,8 @@ from controllers.policy.board import Board
 from controllers.policy.state import Enforcer, Instance, Namespace, Policy, State
 from controllers.shared.crd_presence import OptionalInformer
 from kinds.effective import configuration
-from runtime.informer import Store
 from runtime.resource import Resource
+from runtime.store import Store
 
 POLICIES = Resource("kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")

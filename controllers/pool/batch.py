@@ -13,9 +13,9 @@ from controllers.pool.actions import Action, Create, Delete, Heal, Restart, Upda
 from controllers.pool.events import PoolEvents
 from controllers.pool.naming import has_revision
 from controllers.pool.snapshot import Failure, Pool
-from runtime.errors import UNSURE, AlreadyExists, Conflict, NotFound, Throttled, Unreachable
+from runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Conflict, NotFound, Throttled, Unreachable
 from runtime.expectations import Expectations
-from runtime.writes import MOST, NotSent, Trace, Writes
 
 A = TypeVar("A", bound=Action)
 
@@ -42,7 +42,7 @@ knows more."""
 class Batches:
     def __init__(self, news: PoolEvents, expectations: Expectations[str], clock: Callable[[], float]) -> None:
         self._news = news
-        self._writes = Writes(expectations, clock, trace)
+        self._writes = BatchWriter(expectations, clock, trace)
 
     async def make(
         self,
@@ -50,7 +50,7 @@ class Batches:
         actions: Sequence[A],
         call: Callable[[A], Awaitable[None]],
         *,
-        most: int = MOST,
+        most: int = MAX_BATCH_SIZE,
         quiet: bool = False,
     ) -> Outcome:
         """Makes the calls, says what was done unless that is of no interest, and remembers what is still to be seen in
@@ -63,7 +63,7 @@ class Batches:
             for action, error in made:
                 if error is None:
                     self._news.done(pool, action)
-        undone = tuple(action for action, error in failed if not isinstance(error, UNSURE))
+        undone = tuple(action for action, error in failed if not isinstance(error, OUTCOME_UNKNOWN))
         refusals = [each for each in failed if not isinstance(each[1], PASSING)]
         if refusals and pool is not None:
             return replace(self.refused(pool, *refusals[0]), undone=undone)
@@ -90,14 +90,14 @@ class Batches:
         self._writes.forget(uid)
 
 
-def trace(action: Action) -> Trace:
+def trace(action: Action) -> ExpectedEvents:
     match action:
         case Create():
-            return Trace(appears=(action.name,))
+            return ExpectedEvents(creates=(action.name,))
         case Update():
-            return Trace(appears=(has_revision(action.name, action.revision),))
+            return ExpectedEvents(creates=(has_revision(action.name, action.revision),))
         case Delete() | Heal():
-            return Trace(goes=(action.uid,))
+            return ExpectedEvents(deletes=(action.uid,))
         case Restart():
-            return Trace(goes=(action.guest,))
-    return Trace()
+            return ExpectedEvents(deletes=(action.guest,))
+    return ExpectedEvents()

@@ -28,7 +28,7 @@ from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Defaulter
 from runtime.api import Api
 from runtime.controller import Controller
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
@@ -38,7 +38,7 @@ from an old store could do after that; a call that got no answer must not idle a
 
 
 def build(
-    api: Api, events: Events, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
+    api: Api, events: EventRecorder, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
 ) -> Component:
     pools, machines, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     guests, kept = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)

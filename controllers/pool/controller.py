@@ -24,7 +24,7 @@ from controllers.pool.snapshot import Failure, InvalidSpec, Pool, PoolSnapshot
 from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.stores import Stores
 from kinds.pool import Healing, PoolStatus
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
@@ -164,7 +164,7 @@ class PoolController:
     @staticmethod
     def _finished(outcome: Outcome) -> None:
         if outcome.again:
-            raise Unfinished(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
+            raise RetryWithBackoff(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
 
     # What changed, and whose business it is
 
@@ -192,8 +192,8 @@ class PoolController:
         waited = self._waiting(owners)
         if new is not None and new.owner_name:
             self._leftovers.came(new.owner, new.name)
-            self.expectations.saw_create(new.owner, new.name)
-            self.expectations.saw_create(new.owner, has_revision(new.name, new.revision))
+            self.expectations.creation_observed(new.owner, new.name)
+            self.expectations.creation_observed(new.owner, has_revision(new.name, new.revision))
         if new is None and old is not None:
             self.stores.forget(old.key)
         if new is None and old is not None and old.owner_name:
@@ -204,7 +204,7 @@ class PoolController:
                     self._moved.setdefault(m.owner, {})[m.name] = here, self.clock()
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None and leaving.owner_name:
-            self.expectations.saw_delete(leaving.owner, leaving.uid)
+            self.expectations.deletion_observed(leaving.owner, leaving.uid)
         # The last that was waited for is worth a look at once: the next burst begins with it.
         pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
         for key in {key for m in (old, new) if m is not None for key in _concerned(m)}:
@@ -229,7 +229,7 @@ class PoolController:
         if machine is None or not machine.owner_name:
             return
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
-            self.expectations.saw_delete(machine.owner, old.uid)
+            self.expectations.deletion_observed(machine.owner, old.uid)
         pool = machine.namespace, machine.owner_name
         self.metrics.guest(pool, old, new)
         enqueue(pool, GATHER_SECONDS)

@@ -15,8 +15,9 @@ from typing import Any
 from controllers.pool.actions import Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk
 from controllers.pool.stores import DATA_VOLUMES, PVCS, VMS
 from kinds import meta
-from runtime.api import Api, Resource
+from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.resource import Resource
 
 Json = dict[str, Any]
 

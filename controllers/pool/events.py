@@ -10,12 +10,12 @@ from controllers.pool.machine import VM
 from controllers.pool.snapshot import InvalidSpec, Pool
 from controllers.pool.stores import POOLS
 from kinds import meta
-from runtime.events import Events, about
+from runtime.events import EventRecorder, view_reference
 
 
 @dataclass
 class PoolEvents:
-    events: Events
+    events: EventRecorder
 
     def done(self, pool: Pool, action: Action) -> None:
         kept = ", its disks are kept" if isinstance(action, Delete) and action.keep_disks else ""
@@ -45,4 +45,4 @@ class PoolEvents:
     def _say(
         self, pool: Pool | InvalidSpec, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
-        self.events.emit(about(POOLS, pool), kind, reason, note, action=action)
+        self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from controllers.pool.stores import DISK_SOURCE, POOL_SOURCE, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Source, Stores
 from runtime.api import Api
-from runtime.resource import key_of
+from runtime.resource import object_key
 from runtime.store import Store
 
 V = TypeVar("V")
@@ -20,7 +20,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         store = source.store()
         async for items, _ in api.pages(source.resource, namespace, label_selector=source.label_selector):
             for document in items:
-                store.put(key_of(document), source.view(document))
+                store.put(object_key(document), source.view(document))
         return store
 
     async with asyncio.TaskGroup() as group:

@@ -17,9 +17,9 @@ from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import InvalidDocument
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
+from runtime.batch_writer import BatchWriter, ExpectedEvents, NotSent
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
-from runtime.events import Events, about
-from runtime.writes import NotSent, Trace, Writes
+from runtime.events import EventRecorder, view_reference
 
 Json = dict[str, Any]
 A = TypeVar("A", bound=Action)
@@ -44,8 +44,8 @@ knows more."""
 @dataclass
 class ReplicaSetWriter:
     api: Api
-    events: Events
-    writes: Writes
+    events: EventRecorder
+    writes: BatchWriter
     prepare: DefaultingCreator
 
     async def __call__(self, state: ReplicaSetSnapshot, plan: Plan) -> dict[type[Action], Outcome]:
@@ -166,13 +166,13 @@ class ReplicaSetWriter:
     def _say(
         self, found: ReplicaSet | InvalidSpec, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None:
-        self.events.emit(about(REPLICA_SETS, found), kind, reason, note, action=action)
+        self.events.emit(view_reference(REPLICA_SETS, found), kind, reason, note, action=action)
 
 
-def trace(action: Action) -> Trace:
+def trace(action: Action) -> ExpectedEvents:
     """An instance that was let go counts as gone: the store shows it as the set's no longer."""
     match action:
         case Create() | Adopt():
-            return Trace(appears=(action.name,))
+            return ExpectedEvents(creates=(action.name,))
         case Delete() | Release():
-            return Trace(goes=(action.uid,))
+            return ExpectedEvents(deletes=(action.uid,))

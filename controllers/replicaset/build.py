@@ -20,11 +20,11 @@ from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Defaulter
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api
+from runtime.batch_writer import BatchWriter
 from runtime.controller import Controller
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.resource import Key
-from runtime.writes import Writes
 
 EXPECTATIONS_SECONDS = 30.0
 """How long a set waits to see what it wrote. Names that follow from the set and deletes with a UID bound what a plan
@@ -33,7 +33,7 @@ from an old store could do after that; a call that got no answer must not idle a
 
 def build(
     api: Api,
-    events: Events,
+    events: EventRecorder,
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
     burst: int,
@@ -53,7 +53,7 @@ def build(
             apply=ReplicaSetWriter(
                 api,
                 events,
-                Writes(expectations, monotonic, trace),
+                BatchWriter(expectations, monotonic, trace),
                 DefaultingCreator(api, VMIS, defaulter, seed, monotonic),
             ),
             expectations=expectations,

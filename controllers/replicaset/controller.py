@@ -16,7 +16,7 @@ from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSet, Re
 from controllers.replicaset.status import invalid_spec_status, replica_set_status
 from controllers.replicaset.stores import Stores
 from kinds.replicaset import ReplicaSetStatus
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
@@ -103,7 +103,7 @@ class ReplicaSetController:
     def _finished(self, uid: str, outcomes: dict[type[Action], Outcome]) -> None:
         if any(outcome.again for outcome in outcomes.values()):
             failure = self._failure(uid)
-            raise Unfinished(failure.message if failure else "the cluster has changed meanwhile")
+            raise RetryWithBackoff(failure.message if failure else "the cluster has changed meanwhile")
 
     # What changed, and whose business it is
 
@@ -123,11 +123,11 @@ class ReplicaSetController:
         owners = {i.owner for i in (old, new) if i is not None and i.owner_name}
         waited = self._waiting(owners)
         if new is not None and new.owner_name:
-            self.expectations.saw_create(new.owner, new.name)
+            self.expectations.creation_observed(new.owner, new.name)
             if new.deleting:
-                self.expectations.saw_delete(new.owner, new.uid)
+                self.expectations.deletion_observed(new.owner, new.uid)
         if old is not None and (new is None or (new.uid, new.owner) != (old.uid, old.owner)):
-            self.expectations.saw_delete(old.owner, old.uid)
+            self.expectations.deletion_observed(old.owner, old.uid)
         # The last that was waited for is worth a look at once: the next burst begins with it.
         pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
         for key in {(i.namespace, i.owner_name) for i in (old, new) if i is not None and i.owner_name}:

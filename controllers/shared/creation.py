@@ -16,8 +16,9 @@ from typing import Any
 from defaulter.contract import Defaulter, DefaulterUnavailable, InvalidDocument, undefaulted_fields
 from kinds import meta
 from kinds.meta import UNDEFAULTED
-from runtime.api import Api, Resource
+from runtime.api import Api
 from runtime.errors import ApiError, Conflict
+from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
 

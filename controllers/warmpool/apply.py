@@ -39,10 +39,10 @@ from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
+from runtime.batch_writer import BatchWriter, ExpectedEvents, NotSent
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
-from runtime.events import Events, about
+from runtime.events import EventRecorder, view_reference
 from runtime.expectations import Expectations
-from runtime.writes import NotSent, Trace, Writes
 
 log = logging.getLogger(__name__)
 
@@ -83,14 +83,14 @@ class Outcome:
 @dataclass
 class WarmPoolWriter:
     api: Api
-    events: Events
+    events: EventRecorder
     expectations: Expectations[str]
     """by UID of the pool"""
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._writes = Writes(self.expectations, self.clock, trace, unsure=(OutcomeUnknown,))
+        self._writes = BatchWriter(self.expectations, self.clock, trace, unsure=(OutcomeUnknown,))
 
     async def __call__(self, state: WarmPoolSnapshot, plan: Plan, machines: Backend) -> Outcome:
         pool = state.pool
@@ -172,7 +172,7 @@ class WarmPoolWriter:
                 self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
                 said = f"{m.name} is left to itself: {action.reason}"
                 # Where there is no pool any more, the machine itself is where people look.
-                regarding = about(WARM_POOLS, pool) if pool is not None else about(VMS, m)
+                regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
                 self.events.emit(regarding, "Warning", "Orphaned", said, action="Orphan")
             case SetStandby():
                 said = f"{m.name} is asked to be {action.mode.lower()}"
@@ -272,7 +272,7 @@ class WarmPoolWriter:
     def say(
         self, pool: WarmPool | InvalidWarmPool, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str
     ) -> None:
-        self.events.emit(about(WARM_POOLS, pool), kind, reason, said, action=action)
+        self.events.emit(view_reference(WARM_POOLS, pool), kind, reason, said, action=action)
 
     def _again(self, error: Exception, what: str, pool: WarmPool | None, m: WarmVM | None = None) -> None:
         """Who lost a race is not news; a server that is away is."""
@@ -290,8 +290,12 @@ class WarmPoolWriter:
             self.say(pool, "Warning", "InvariantViolated", said, "Check")
 
 
-def trace(action: CreateVM | DeleteVM) -> Trace:
-    return Trace(appears=(action.name,)) if isinstance(action, CreateVM) else Trace(goes=(action.machine.uid,))
+def trace(action: CreateVM | DeleteVM) -> ExpectedEvents:
+    return (
+        ExpectedEvents(creates=(action.name,))
+        if isinstance(action, CreateVM)
+        else ExpectedEvents(deletes=(action.machine.uid,))
+    )
 
 
 QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})

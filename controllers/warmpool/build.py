@@ -20,7 +20,7 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.controller import Controller
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.resource import Key
 from runtime.store import Store
@@ -36,7 +36,7 @@ class WarmPools:
     def __init__(
         self,
         api: Api,
-        events: Events,
+        events: EventRecorder,
         metrics: WarmPoolMetrics,
         *,
         pools: Store[WarmPool | InvalidWarmPool],

@@ -26,7 +26,7 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm import Warm
 from kinds.warmpool import WarmPoolStatus
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.errors import Throttled
 from runtime.expectations import Expectations
 from runtime.resource import Key
@@ -113,7 +113,7 @@ class WarmPoolController:
             # A server that says when to come back is obeyed.
             if isinstance(outcome.hindrance, Throttled):
                 raise outcome.hindrance
-            raise Unfinished(_said(outcome.hindrance) or "the cluster has changed meanwhile")
+            raise RetryWithBackoff(_said(outcome.hindrance) or "the cluster has changed meanwhile")
         waits = (
             wait,
             decided.again_seconds,
@@ -201,7 +201,7 @@ class WarmPoolController:
         gone = [m for m in self.virtual.named(key) if self.stores.of(m.pool_uid) is None]
         orphans = [each for m in gone for each in orphan_leftovers([m], m.pool_uid)]
         if orphans and not await self.apply.orphan(orphans, self.virtual.machines):
-            raise Unfinished("not all machines of a pool that is gone are labelled")
+            raise RetryWithBackoff("not all machines of a pool that is gone are labelled")
 
     async def ask(self, enqueue: Enqueue, key: Key) -> float | None:
         """Checks the machines that have to be asked; when to come back."""
@@ -244,11 +244,11 @@ class WarmPoolController:
         uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
         waited = self._waiting(uids)
         if new is not None:
-            self.expectations.saw_create(new.pool_uid, new.name)
+            self.expectations.creation_observed(new.pool_uid, new.name)
             self._refilled(old, new)
         leaving = old if new is None else new if new.deleting else None
         if leaving is not None:
-            self.expectations.saw_delete(leaving.pool_uid, leaving.uid)
+            self.expectations.deletion_observed(leaving.pool_uid, leaving.uid)
         if old is not None and (new is None or new.uid != old.uid):
             self.checks.forget(old.uid)
             self._vacated(old)

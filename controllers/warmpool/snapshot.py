@@ -13,7 +13,7 @@ from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from kinds.warm import DEPTH, Warm
-from runtime.backoff import fraction
+from runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "it was not checked yet")
 SCHEDULING_REASONS = frozenset({"Unschedulable", "SchedulingGated"})
@@ -184,7 +184,7 @@ def max_age(pool: WarmPool, m: WarmVM) -> float | None:
     """Seconds that it may live. Up to a tenth less, or all that were made together would go together."""
     if pool.spec.expiry is None or not pool.spec.expiry.max_age_seconds:
         return None
-    return pool.spec.expiry.max_age_seconds * (1 - 0.1 * fraction(m.uid))
+    return pool.spec.expiry.max_age_seconds * (1 - 0.1 * hash_fraction(m.uid))
 
 
 def scaled_value(limit: int | str, replicas: int, *, up: bool = False) -> int:

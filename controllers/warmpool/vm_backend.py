@@ -24,7 +24,7 @@ from controllers.warmpool.warm_vm import parse_warm_vm as view
 from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import UNSURE, AlreadyExists, ApiError, Conflict, NotFound
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound
 from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class VMBackend:
             if found is not None and _is_of(found, order):
                 return found
             raise
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
     async def _create_secret(self, m: WarmVM) -> None:
@@ -75,7 +75,7 @@ class VMBackend:
             # One that is there is of a call whose answer was lost; before anything is put into it, it is looked at.
             with suppress(AlreadyExists):
                 await self._api.create(ssh_keys.SECRETS, ssh_keys.secret(m))
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
         except ApiError:
             with suppress(ApiError):  # it would wait for its Secret for ever
@@ -97,7 +97,7 @@ class VMBackend:
             return view(await self._api.patch(VMS, machine.namespace, machine.name, patch))
         except (Conflict, NotFound) as error:
             raise WriteConflict(str(error)) from error
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
     async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
@@ -132,7 +132,7 @@ class VMBackend:
             return True
         except Conflict:
             return False
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
         log_event(log, "MachineDeleting", f"deleted {machine.name}: {reason}", machine=machine, reason=reason)
         return True
@@ -145,7 +145,7 @@ class VMBackend:
                 await self._api.request("PUT", resource.path(m.namespace, m.name, verb), body={})
         except NotFound as error:
             raise WriteConflict(str(error)) from error
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
     async def _get(self, namespace: str, name: str) -> WarmVM | None:
@@ -153,7 +153,7 @@ class VMBackend:
             return view(await self._api.get(VMS, namespace, name))
         except NotFound:
             return None
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
 

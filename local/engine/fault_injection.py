@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from local.engine.quantity import bytes_of
-from runtime.backoff import fraction
+from runtime.backoff import hash_fraction
 
 FAULTS = ("ErrImagePull", "CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Stuck")
 
@@ -37,13 +37,13 @@ class Faults:
         if self.fail_times is not None and failures >= self.fail_times:
             return None
         rate = self.fail_rate if self.fail_rate is not None else (1.0 if self.fail else 0.0)
-        if fraction(f"{self.seed}/{identity}/{failures}/fails") >= rate:
+        if hash_fraction(f"{self.seed}/{identity}/{failures}/fails") >= rate:
             return None
         return self.fail or "CrashLoopBackOff"
 
     def start_after(self, identity: str) -> float:
         """Seconds that a start takes: what was asked for and up to a quarter more, so that not all come at once."""
-        return self.start_seconds * (1 + 0.25 * fraction(f"{self.seed}/{identity}/start"))
+        return self.start_seconds * (1 + 0.25 * hash_fraction(f"{self.seed}/{identity}/start"))
 
 
 def _seconds(text: str) -> float:

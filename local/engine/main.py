@@ -28,7 +28,7 @@ from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
 from local.engine.vmi.controller import VMIController
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.metrics import Metrics
 from service import logs, settings
 from service import server as http
@@ -92,7 +92,7 @@ class Backing:
 async def serve(settings: Settings) -> None:
     registry = CollectorRegistry()
     async with await Api.connect(user_agent="poolhouse-engine", metrics=Metrics(registry)) as api:
-        informers, events = Informers(api), Events(api, "poolhouse.dev/engine")
+        informers, events = Informers(api), EventRecorder(api, "poolhouse.dev/engine")
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
             for informer in informers.all:
@@ -129,7 +129,7 @@ def simulated(api: Api, informers: Informers) -> tuple[Backing, NodeController]:
 
 
 async def real(
-    settings: Settings, api: Api, informers: Informers, events: Events, group: asyncio.TaskGroup
+    settings: Settings, api: Api, informers: Informers, events: EventRecorder, group: asyncio.TaskGroup
 ) -> tuple[Backing, NodeController]:
     # Imported here: simulated guests need neither libvirt nor lxml.
     from local.engine.datavolume.importer import QemuImgImporter

@@ -27,7 +27,9 @@ from local.engine.vm.subresources import (
     plan_request,
     vm_patch,
 )
-from runtime.api import Api, ApiError, Conflict, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, Conflict, NotFound
+from runtime.resource import Resource
 from service.server import health
 
 Json = dict[str, Any]

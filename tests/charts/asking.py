@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from runtime.api import Api, ApiError
+from runtime.api import Api
+from runtime.errors import ApiError
 from tests.charts.helm import CHART
 from tests.cluster.pooling import POOLS
 from tests.waiting import eventually

@@ -15,8 +15,8 @@ from typing import Any
 
 from controllers.certificates.observe import SECRETS, resource
 from runtime.api import Api
-from runtime.certificates import Pair, new_authority, new_server
 from runtime.errors import NotFound
+from service.certificates import KeyPair, new_ca, new_server_certificate
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ class CertManager:
         self._certificates = {e["metadata"]["name"]: e for e in documents if e["kind"] == "Certificate"}
         self._issuers = {e["metadata"]["name"]: e["spec"] for e in documents if e["kind"] == "Issuer"}
         self._configurations = [e for e in documents if e["kind"].endswith("WebhookConfiguration")]
-        self._authorities: dict[str, Pair] = {}
+        self._authorities: dict[str, KeyPair] = {}
 
     async def issue(self, name: str) -> None:
         """This Certificate's Secret, anew."""
@@ -38,15 +38,17 @@ class CertManager:
         now, life = datetime.now(UTC), timedelta(hours=int(spec["duration"].removesuffix("h")))
         if spec.get("isCA"):
             assert self._issuers[spec["issuerRef"]["name"]] == {"selfSigned": {}}
-            self._authorities[spec["secretName"]] = pair = new_authority(spec["commonName"], now, life)
+            self._authorities[spec["secretName"]] = pair = new_ca(spec["commonName"], now, life)
             authority = pair
         else:
             authority = self._authorities[self._issuers[spec["issuerRef"]["name"]]["ca"]["secretName"]]
             assert not any(_address(name) for name in spec["dnsNames"])
-            pair = new_server(authority, "poolhouse", [*spec["dnsNames"], *spec.get("ipAddresses", ())], now, life)
+            pair = new_server_certificate(
+                authority, "poolhouse", [*spec["dnsNames"], *spec.get("ipAddresses", ())], now, life
+            )
         await self._write(certificate["metadata"]["namespace"], spec["secretName"], pair, authority)
 
-    async def _write(self, namespace: str, name: str, pair: Pair, authority: Pair) -> None:
+    async def _write(self, namespace: str, name: str, pair: KeyPair, authority: KeyPair) -> None:
         await keep(self._api, namespace, name, pair, authority.certificate)
 
     async def inject(self) -> None:
@@ -61,7 +63,7 @@ class CertManager:
             await self._api.patch(resource(plural), None, configuration["metadata"]["name"], patch, kind="json")
 
 
-async def keep(api: Api, namespace: str, name: str, pair: Pair, bundle: bytes) -> None:
+async def keep(api: Api, namespace: str, name: str, pair: KeyPair, bundle: bytes) -> None:
     """A kubernetes.io/tls Secret, made or replaced as a whole."""
     data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": bundle}
     secret = {

@@ -30,8 +30,9 @@ from typing import Any
 
 import aiohttp
 
-from runtime.api import Api, ApiError, NotFound, Resource
-from runtime.errors import AlreadyExists
+from runtime.api import Api
+from runtime.errors import AlreadyExists, ApiError, NotFound
+from runtime.resource import Resource
 from tests.charts.container import CREDENTIALS, Image, credentials, tell_to_end
 from tests.charts.recorder import Recorder
 from tests.ports import free_port

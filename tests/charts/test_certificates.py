@@ -20,8 +20,9 @@ import yaml
 from controllers.certificates.observe import resource
 from local.install import RESOURCES, apply
 from local.paths import StackPaths
-from runtime.api import Api, NotFound
-from runtime.certificates import new_authority, new_server
+from runtime.api import Api
+from runtime.errors import NotFound
+from service.certificates import new_ca, new_server_certificate
 from tests.charts.asking import Asked, asking
 from tests.charts.cert_manager import CertManager, keep
 from tests.charts.helm import CHART, RELEASE, run
@@ -153,11 +154,17 @@ async def test_a_secret_of_yours_gets_another_authority_and_nobody_is_refused(
     control_plane: StackPaths, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
-    old, new = (new_authority(name, now, DAY) for name in ("old", "new"))
+    old, new = (new_ca(name, now, DAY) for name in ("old", "new"))
     secret = {"name": "mine", "caBundle": old.certificate.decode()}
 
     async def kept(found: Installed, authority: Any, bundle: bytes) -> None:
-        await keep(found.api, found.namespace, "mine", new_server(authority, "web", ["127.0.0.1"], now, DAY), bundle)
+        await keep(
+            found.api,
+            found.namespace,
+            "mine",
+            new_server_certificate(authority, "web", ["127.0.0.1"], now, DAY),
+            bundle,
+        )
 
     async with installed(
         control_plane,

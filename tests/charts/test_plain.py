@@ -18,7 +18,8 @@ import yaml
 
 from kinds import meta
 from local.helm.plain import HELMS, main
-from runtime.api import Api, Resource
+from runtime.api import Api
+from runtime.resource import Resource
 from tests.charts.helm import template
 from tests.waiting import until
 

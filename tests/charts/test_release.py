@@ -26,9 +26,10 @@ from controllers.certificates.observe import SECRETS, observe
 from kinds import guard, meta, rbac, webhooks
 from local.install import RESOURCES, SUBRESOURCES
 from local.paths import StackPaths
-from runtime.api import Api, ApiError, NotFound, Resource
-from runtime.certificates import Pair, joined
-from runtime.errors import Forbidden
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, NotFound
+from runtime.resource import Resource
+from service.certificates import KeyPair, join_pem
 from tests.charts.asking import EXAMPLE, Asked, asking
 from tests.charts.helm import NAMESPACE, template
 from tests.charts.kubelet import DEPLOYMENTS, Kubelet
@@ -315,7 +316,7 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
 
     async def another() -> bool:
         state = await observe(api, NAMESPACE)
-        bundles = [joined(state.leaf_bundle), *(bundle for where in state.trusting for bundle in where.bundles)]
+        bundles = [join_pem(state.leaf_bundle), *(bundle for where in state.trusting for bundle in where.bundles)]
         assert not any(certificate in bundle for certificate in gone for bundle in bundles), "it comes back"
         return state.leaf is not None and all(state.leaf.signed_by_one_of(bundle) for bundle in bundles)
 
@@ -324,13 +325,13 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
         pods = [pod for name in ("webhook", "controllers") for pod in cluster.kubelet.pods(f"poolhouse-{name}")]
         if len(pods) < 4 or not all(pod.ready for pod in pods) or webhooks_before & set(pods):
             return False
-        trusted = joined((await observe(api, NAMESPACE)).leaf_bundle)
+        trusted = join_pem((await observe(api, NAMESPACE)).leaf_bundle)
         addresses = [("127.0.0.1", pod.port) for pod in pods]
         try:
             leaves = [await asyncio.to_thread(ssl.get_server_certificate, address) for address in addresses]
         except OSError:
             return False
-        return all(Pair(leaf.encode(), b"").signed_by_one_of(trusted) for leaf in leaves)
+        return all(KeyPair(leaf.encode(), b"").signed_by_one_of(trusted) for leaf in leaves)
 
     assert gone
     await until(another, True)

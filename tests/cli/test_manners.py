@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from cli.cluster import Cluster
 from cli.main import COMMANDS, Entry, called, main, poolhouse
 from cli.output import Failed
-from runtime.api import Api, Forbidden
+from runtime.api import Api
+from runtime.errors import Forbidden
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}

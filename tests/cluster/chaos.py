@@ -14,7 +14,9 @@ from controllers.pool.guest import parse_vmi
 from controllers.pool.machine import parse_vm
 from controllers.pool.stores import DATA_VOLUMES, PVCS, VMIS, VMS
 from kinds import meta
-from runtime.api import Api, ApiError, Expired, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, Expired, NotFound
+from runtime.resource import Resource
 from tests.cluster.budget import Budget
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, template
 

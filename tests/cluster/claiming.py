@@ -11,7 +11,8 @@ from typing import Any
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.vm_backend import VMS
 from kinds import meta
-from runtime.api import Api, NotFound
+from runtime.api import Api
+from runtime.errors import NotFound
 from runtime.metrics import PREFIX
 from tests.cluster import warming
 from tests.cluster.pooling import PATIENCE_SECONDS, until

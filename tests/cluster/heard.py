@@ -7,7 +7,9 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import uuid4
 
-from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 from tests.waiting import eventually
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")

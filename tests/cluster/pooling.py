@@ -19,9 +19,11 @@ from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMIS, VMS
 from kinds import POOL, kubevirt
 from kinds.crd import crd
 from kinds.kind import Kind
-from runtime.api import Api, NotFound, Resource, Throttled
-from runtime.events import Events
+from runtime.api import Api
+from runtime.errors import NotFound, Throttled
+from runtime.events import EventRecorder
 from runtime.metrics import PREFIX, Metrics
+from runtime.resource import Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
@@ -88,7 +90,7 @@ async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = Non
     async with await Api.connect(
         kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
     ) as api:
-        events = Events(api, "poolhouse.dev/controllers")
+        events = EventRecorder(api, "poolhouse.dev/controllers")
         part = build(api, events, defaulter, registry, burst, "")
         tasks = [asyncio.create_task(each.run()) for each in part.informers]
         tasks.append(asyncio.create_task(events.run()))

@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.build import build
 from controllers.replicaset.stores import REPLICA_SETS, VMIS
-from runtime.api import Api, NotFound, Resource
-from runtime.events import EVENTS, Events
+from runtime.api import Api
+from runtime.errors import NotFound
+from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import Metrics
+from runtime.resource import Resource
 from tests.cluster.pooling import Running
 
 Json = dict[str, Any]
@@ -35,7 +37,7 @@ async def controller(
     async with await Api.connect(
         kubeconfig, user_agent="test-set", max_connections=32, metrics=Metrics(registry)
     ) as api:
-        events = Events(api, "poolhouse.dev/controllers")
+        events = EventRecorder(api, "poolhouse.dev/controllers")
         part = build(api, events, defaulter, registry, burst, "", look_seconds=look_seconds)
         tasks = [asyncio.create_task(events.run()), asyncio.create_task(part.work())]
         try:

@@ -33,9 +33,12 @@ from controllers.completion.controller import Completion
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds import webhooks
 from kinds.meta import DEFAULTING, UNDEFAULTED
-from runtime import access, certificates
-from runtime.api import Api, ApiError, Invalid, NotFound, Resource
-from runtime.events import EVENTS, Events
+from runtime import access_review
+from runtime.api import Api
+from runtime.errors import ApiError, Invalid, NotFound
+from runtime.events import EVENTS, EventRecorder
+from runtime.resource import Resource
+from service import certificates
 from service.server import serve
 from tests.cluster.heard import heard
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
@@ -155,8 +158,8 @@ class Admission:
 
 def certified(directory: Path) -> Path:
     now = datetime.now(UTC)
-    authority = certificates.new_authority("test", now, timedelta(days=1))
-    server = certificates.new_server(authority, "webhook", ["127.0.0.1"], now, timedelta(days=1))
+    authority = certificates.new_ca("test", now, timedelta(days=1))
+    server = certificates.new_server_certificate(authority, "webhook", ["127.0.0.1"], now, timedelta(days=1))
     for name, content in (("ca.crt", authority.certificate), ("tls.crt", server.certificate), ("tls.key", server.key)):
         (directory / name).write_bytes(content)
     return directory
@@ -344,7 +347,7 @@ async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission,
 @contextlib.asynccontextmanager
 async def completing(admission: Admission) -> AsyncIterator[Completion]:
     defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", BUDGET_SECONDS)
-    events = Events(admission.api, "poolhouse.dev/test")
+    events = EventRecorder(admission.api, "poolhouse.dev/test")
     completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
     tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
     for informer in completion.informers:
@@ -611,9 +614,13 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
     found = str((await api.request("POST", path, body=request))["status"]["token"])
 
     async def granted(plural: str) -> bool:
-        review = access.of_bearer("create", Resource("kubevirt.io", "v1", plural, ""), namespace)
+        review = access_review.self_subject_access_review(
+            "create", Resource("kubevirt.io", "v1", plural, ""), namespace
+        )
         try:
-            return access.granted(await api.request("POST", access.SELF_PATH, body=review, token=found))
+            return access_review.is_allowed(
+                await api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=found)
+            )
         except ApiError as error:
             if error.status != 401:  # the account itself is not known yet
                 raise

@@ -12,7 +12,9 @@ from apimachinery.unstructured import at
 from kinds.claim import CLAIM
 from kinds.meta import IMAGE_ID, REQUESTER
 from kinds.warmpool import WARM_POOL
-from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Invalid
+from runtime.resource import Resource
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool

@@ -19,9 +19,9 @@ from controllers.certificates.state import State, Terms
 from kinds import meta, webhooks
 from local.install import apply
 from local.paths import StackPaths
-from runtime.api import ApiError, NotFound
-from runtime.certificates import new_authority, new_server
-from runtime.secret import Files
+from runtime.errors import ApiError, NotFound
+from runtime.secret_files import SecretFiles
+from service.certificates import new_ca, new_server_certificate
 from service.server import Certificate, serve
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, Place, namespace, template
@@ -178,7 +178,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     clock = Clock()
     keepers = [Certificates(place.api, place.namespace, TERMS, clock) for _ in range(2)]
-    files = Files(place.api, place.namespace, meta.SERVING, directory)
+    files = SecretFiles(place.api, place.namespace, meta.SERVING, directory)
 
     async def again(look: Callable[[], Any]) -> None:
         while True:
@@ -220,8 +220,8 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
 
 def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    authority = new_authority("test", now, timedelta(days=1))
-    pairs = [new_server(authority, "a", ["127.0.0.1"], now, timedelta(days=1)) for _ in range(2)]
+    authority = new_ca("test", now, timedelta(days=1))
+    pairs = [new_server_certificate(authority, "a", ["127.0.0.1"], now, timedelta(days=1)) for _ in range(2)]
     (tmp_path / "tls.crt").write_bytes(pairs[0].certificate)
     (tmp_path / "tls.key").write_bytes(pairs[0].key)
     served = Certificate(tmp_path)

@@ -28,8 +28,10 @@ from controllers.warmpool.vm_backend import NODES, VMIS, VMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from local.paths import StackPaths
-from runtime.api import Api, Invalid, Resource
+from runtime.api import Api
+from runtime.errors import Invalid
 from runtime.metrics import PREFIX
+from runtime.resource import Resource
 from tests.cluster.claiming import OVER, Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until

@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS, VMIS, VMS
 from local.paths import StackPaths
-from runtime.api import Api, ApiError, NotFound, Throttled, Unavailable
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound, Throttled, Unavailable
 from tests.cluster.resting import rests
 from tests.conftest import stack
 from tests.waiting import eventually

@@ -19,7 +19,9 @@ from kinds import KINDS, POOL, Kind, guard, kubevirt, meta, rbac, webhooks
 from kinds.crd import crd, object_schema
 from kinds.replicaset import REPLICA_SET
 from kinds.shape import misfits
-from runtime.api import Api, ApiError, Forbidden, Invalid, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Invalid
+from runtime.resource import Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_hostile import paths

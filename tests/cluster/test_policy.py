@@ -20,9 +20,11 @@ from kinds import kubevirt
 from kinds.kind import Kind
 from kinds.meta import MIGRATION_POLICY
 from kinds.policy import POLICY
-from runtime.api import Api, Invalid, NotFound, Resource
-from runtime.events import Events
+from runtime.api import Api
+from runtime.errors import Invalid, NotFound
+from runtime.events import EventRecorder
 from runtime.metrics import Metrics
+from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, serve
 from tests.kinds.policies import policy, upstream
 from tests.kinds.test_precedence import DOCUMENT, VMI
@@ -132,7 +134,7 @@ def enforcing(name: str, **settings: Any) -> Json:
 @asynccontextmanager
 async def controlling(api: Api, **settings: Any) -> AsyncIterator[None]:
     """The controller, as `main` runs it."""
-    events = Events(api, "poolhouse.dev/tests")
+    events = EventRecorder(api, "poolhouse.dev/tests")
     part = build(api, events, CollectorRegistry(), **settings)
 
     async def work() -> None:

@@ -10,7 +10,8 @@ import pytest
 from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMS
 from kinds import POOL, meta
 from kinds.crd import crd
-from runtime.api import Forbidden, Invalid, NotFound, Resource
+from runtime.errors import Forbidden, Invalid, NotFound
+from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter

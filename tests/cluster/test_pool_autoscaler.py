@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api, Resource
-from runtime.certificates import new_authority, new_server
+from runtime.api import Api
+from runtime.resource import Resource
+from service.certificates import new_ca, new_server_certificate
 from service.server import serve
 from tests.cluster.pooling import Place, controller, engine, until
 
@@ -62,7 +63,7 @@ class Gauge:
 async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> AsyncIterator[None]:
     """As the metrics API of the cluster, until the block ends."""
     now = datetime.now(UTC)
-    pair = new_server(new_authority("tests", now, HOUR), "metrics", ["localhost"], now, HOUR)
+    pair = new_server_certificate(new_ca("tests", now, HOUR), "metrics", ["localhost"], now, HOUR)
     (directory / "tls.crt").write_bytes(pair.certificate)
     (directory / "tls.key").write_bytes(pair.key)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()

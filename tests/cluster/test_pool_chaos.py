@@ -20,7 +20,8 @@ from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import DATA_VOLUMES, PVCS
-from runtime.api import NotFound, Resource
+from runtime.errors import NotFound
+from runtime.resource import Resource
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Place, Running, controller, engine

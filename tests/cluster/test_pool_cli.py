@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
 from controllers.pool.stores import VMS
-from runtime.api import Resource
+from runtime.resource import Resource
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]

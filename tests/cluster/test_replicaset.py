@@ -19,7 +19,8 @@ from kinds import meta
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
 from local.install import installable_kinds
-from runtime.api import ApiError, NotFound, Resource
+from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, Running, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests

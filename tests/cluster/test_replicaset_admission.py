@@ -8,7 +8,7 @@ import pytest
 
 from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from defaulter.contract import Problem
-from runtime.api import Forbidden, Invalid, NotFound
+from runtime.errors import Forbidden, Invalid, NotFound
 from tests.cluster.replicating import LABELS, the_set
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from controllers.replicaset.instance import parse_vmi
 from controllers.replicaset.stores import VMIS
-from runtime.api import ApiError, NotFound
+from runtime.errors import ApiError, NotFound
 from tests.cluster.chaos import seed, watched
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Running, until

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runtime.api import AlreadyExists, Api, ApiError, Conflict, Expired, Invalid, NotFound, Resource
-from runtime.events import Events
+from runtime.api import Api
+from runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
+from runtime.events import EventRecorder
 from runtime.informer import Informer
-from runtime.lease import Lease, LeaseLost
+from runtime.leader_election import LeaderElector, LeaseLost
+from runtime.resource import Resource
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
 from tests.waiting import PATIENCE_SECONDS, eventually, until
@@ -240,7 +242,7 @@ async def test_a_cut_off_leader_has_stopped_before_another_begins(
 
     def leading(api: Api, name: str) -> asyncio.Task[None]:
         short: Any = {"duration_seconds": 12, "renew_deadline_seconds": 8, "retry_seconds": 0.5}
-        return asyncio.create_task(Lease(api, namespace, "leader", name, **short).hold(work(name)))
+        return asyncio.create_task(LeaderElector(api, namespace, "leader", name, **short).run(work(name)))
 
     async with Cable(api.host) as cable:
         through = cable.kubeconfig(control_plane.kubeconfig, tmp_path / "kubeconfig")
@@ -273,7 +275,7 @@ async def test_events_are_taken_and_counted(api: Api, namespace: str) -> None:
         "name": "pool",
         "uid": made["metadata"]["uid"],
     }
-    events = Events(api, "poolhouse.dev/test")
+    events = EventRecorder(api, "poolhouse.dev/test")
     task = asyncio.create_task(events.run())
     for _ in range(3):
         events.emit(regarding, "Normal", "ScaledOut", "made pool-1", action="ScaleOut")

@@ -19,7 +19,9 @@ import pytest
 
 from local.paths import StackPaths
 from local.processes import find_processes
-from runtime.api import Api, ApiError, Resource
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import Resource
 from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
 

@@ -25,7 +25,7 @@ from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta
 from local.paths import StackPaths
-from runtime.api import ApiError
+from runtime.errors import ApiError
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter, counter
 from tests.cluster.faulty import Faulty

@@ -17,7 +17,7 @@ from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from kinds.virtual_kubelet import Terms as Wish
 from kinds.virtual_kubelet import imported
-from runtime.api import NotFound
+from runtime.errors import NotFound
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until

@@ -26,7 +26,9 @@ from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
 from kinds import meta
 from kinds.warm import Warm
 from local.paths import StackPaths
-from runtime.api import AlreadyExists, Api, ApiError, Resource
+from runtime.api import Api
+from runtime.errors import AlreadyExists, ApiError
+from runtime.resource import Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests

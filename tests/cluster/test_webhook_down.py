@@ -9,7 +9,9 @@ import pytest
 from kinds import webhooks
 from kinds.claim import CLAIM
 from kinds.meta import INSTANCE_TYPE
-from runtime.api import Api, ApiError, NotFound, Resource
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 from tests.cluster.test_admission import (
     ACCOUNTS,
     CONFIGURATIONS,

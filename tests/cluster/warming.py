@@ -19,9 +19,10 @@ from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from controllers.warmpool_and_claim import build
 from kinds import meta
-from runtime.api import Api, NotFound
-from runtime.clock import ApiClock
-from runtime.events import EVENTS, Events
+from runtime.api import Api
+from runtime.clock import ApiServerClock
+from runtime.errors import NotFound
+from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import PREFIX, Metrics
 from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS, until
 
@@ -75,11 +76,11 @@ async def controllers(
     of everybody else's."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    clock = ApiClock(metrics, lambda: time.time() + fast_seconds)
+    clock = ApiServerClock(metrics, lambda: time.time() + fast_seconds)
     async with await Api.connect(
         kubeconfig, user_agent="test-warm", max_connections=32, metrics=metrics, clock=clock
     ) as api:
-        events = Events(api, "poolhouse.dev/controllers")
+        events = EventRecorder(api, "poolhouse.dev/controllers")
         part = build(api, events, None, registry, "", ec2)
         loop = asyncio.get_running_loop()
         began = loop.time()

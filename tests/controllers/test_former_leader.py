@@ -18,7 +18,7 @@ from controllers.warmpool_and_claim import build as warm
 from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.metrics import Metrics
 
 
@@ -50,7 +50,7 @@ class Silent:
         yield
 
 
-Build = Callable[[Api, Events, CollectorRegistry], Component]
+Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ Build = Callable[[Api, Events, CollectorRegistry], Component]
 )
 async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:
     registry = CollectorRegistry()
-    part = build(cast(Api, Silent()), cast(Events, None), registry)
+    part = build(cast(Api, Silent()), cast(EventRecorder, None), registry)
     gauges = [each for each in _gauges(registry) if each._name.startswith(f"kubevirt_poolhouse_{prefix}")]
     assert gauges
     work = asyncio.create_task(part.work())

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 
 from local.certificates import CertificateManager, load_pair, prepare_cluster_certificates
-from runtime.certificates import Pair
+from service.certificates import KeyPair
 from tests.waiting import PATIENCE_SECONDS
 
 LIFE = timedelta(hours=1)
@@ -38,7 +38,7 @@ class Published:
     def seen(self) -> bytes:
         return [bundle for since, bundle in self.history if since <= self.now][-1]
 
-    def trusts(self, leaf: Pair) -> bool:
+    def trusts(self, leaf: KeyPair) -> bool:
         certificate = x509.load_pem_x509_certificate(leaf.certificate)
         if not leaf.window.start <= self.now < leaf.window.end:
             return False

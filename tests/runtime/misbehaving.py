@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from runtime.api import Api, Resource
+from runtime.api import Api
+from runtime.resource import Resource
 
 THINGS = Resource("test.dev", "v1", "things", "Thing")
 

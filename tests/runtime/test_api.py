@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
-from runtime.api import Api, ApiError, Expired, Forbidden, NotFound, Resource, Unreachable
+from runtime.api import Api
+from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from runtime.metrics import Metrics
-from runtime.resource import plural_of
+from runtime.resource import Resource, resource_of_path
 from tests.ports import free_port
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
@@ -141,7 +142,7 @@ def test_paths(resource: Resource, where: tuple[str | None, str | None], path: s
     ],
 )
 def test_a_path_is_counted_by_what_it_is_about_and_never_by_a_name(path: str, plural: str) -> None:
-    assert plural_of(path) == plural
+    assert resource_of_path(path) == plural
 
 
 @pytest.mark.parametrize("where", [(None, "a"), ("", "a"), ("n", "")])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.backoff import Backoff, fraction
+from runtime.backoff import Backoff, hash_fraction
 
 WAIT = Backoff(base_seconds=0.5, cap_seconds=30)
 
@@ -29,4 +29,4 @@ def test_those_who_failed_together_come_back_apart() -> None:
 
 @pytest.mark.parametrize("identity", ["", "a", "a" * 10_000, "\U0001f600"])
 def test_a_fraction_is_one(identity: str) -> None:
-    assert 0 <= fraction(identity) < 1
+    assert 0 <= hash_fraction(identity) < 1

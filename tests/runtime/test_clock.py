@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from runtime.api import Api
-from runtime.clock import ENOUGH, WINDOW, ApiClock, Span, agreed, dated
+from runtime.clock import ENOUGH, WINDOW, ApiServerClock, Span, agreed, dated
 from runtime.errors import Unavailable
 from runtime.metrics import PREFIX, Metrics
 from tests.runtime.misbehaving import THINGS, Request, Server, thing
@@ -58,7 +58,7 @@ class Clocks:
     def __init__(self, ahead: float = 0.0) -> None:
         self.ahead, self.passed, self.jumped = ahead, 0.0, 0.0
         self.registry = CollectorRegistry()
-        self.clock = ApiClock(Metrics(self.registry), self.wall, lambda: self.passed)
+        self.clock = ApiServerClock(Metrics(self.registry), self.wall, lambda: self.passed)
 
     def wall(self) -> float:
         return START + self.passed + self.jumped

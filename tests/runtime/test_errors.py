@@ -37,7 +37,7 @@ def test_each_answer_is_the_error_that_says_how_to_react(
     code: int, reason: str, retry_after: str | None, expected: type[errors.ApiError]
 ) -> None:
     body = json.dumps(status(code, reason)).encode()
-    error = errors.of_answer(code, body, retry_after=retry_after, now=NOW)
+    error = errors.error_from_response(code, body, retry_after=retry_after, now=NOW)
     assert type(error) is expected
     assert (error.status, error.reason) == (code, reason)
 
@@ -54,9 +54,9 @@ def test_each_answer_is_the_error_that_says_how_to_react(
 )
 def test_a_full_quota_is_told_from_other_refusals(message: str, expected: bool) -> None:
     body = json.dumps({**status(403, "Forbidden"), "message": message}).encode()
-    error = errors.of_answer(403, body, now=NOW)
+    error = errors.error_from_response(403, body, now=NOW)
     assert isinstance(error, errors.Forbidden)
-    assert isinstance(error, errors.OverQuota) is expected
+    assert isinstance(error, errors.QuotaExceeded) is expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_full_quota_is_told_from_other_refusals(message: str, expected: bool) 
 )
 def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any], seconds: float | None) -> None:
     body = json.dumps(status(429, "TooManyRequests", **details)).encode()
-    assert errors.of_answer(429, body, retry_after=header, now=NOW).retry_after_seconds == seconds
+    assert errors.error_from_response(429, body, retry_after=header, now=NOW).retry_after_seconds == seconds
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any
     ],
 )
 def test_answers_that_are_no_status_keep_their_text(body: bytes, message: str) -> None:
-    error = errors.of_answer(502, body, now=NOW)
+    error = errors.error_from_response(502, body, now=NOW)
     assert isinstance(error, errors.Unavailable)
     assert error.message == message
     assert error.causes == [] or error.causes == [{}]
@@ -105,6 +105,6 @@ def test_every_cause_is_in_the_sentence_once() -> None:
         {"message": "said"},
     ]
     body = json.dumps(status(422, "Invalid", "it is wrong: said", causes=causes)).encode()
-    assert errors.of_answer(422, body, now=NOW).message == (
+    assert errors.error_from_response(422, body, now=NOW).message == (
         "it is wrong: said; spec.a: Required value; spec.b: Invalid value"
     )

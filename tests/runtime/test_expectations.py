@@ -14,11 +14,11 @@ def test_an_owner_of_whom_nothing_is_expected_is_free() -> None:
 def test_it_waits_until_everything_was_seen() -> None:
     e = expectations()
     e.expect("pool", creates=["a", "b"], deletes=["u"], now=0)
-    e.saw_create("pool", "a")
-    e.saw_delete("pool", "u")
+    e.creation_observed("pool", "a")
+    e.deletion_observed("pool", "u")
     assert not e.satisfied("pool", now=1)
     assert e.open("pool") == ({"b"}, set())
-    e.saw_create("pool", "b")
+    e.creation_observed("pool", "b")
     assert e.satisfied("pool", now=1)
     assert e.wait_seconds("pool", now=1) is None
 
@@ -27,14 +27,14 @@ def test_an_event_that_comes_before_the_answer_counts() -> None:
     """Why it is expected before the call: seen first, expected after, it would be waited for until the timeout."""
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
-    e.saw_create("pool", "a")
+    e.creation_observed("pool", "a")
     assert e.satisfied("pool", now=0)
 
 
 def test_what_was_refused_is_not_waited_for() -> None:
     e = expectations()
     e.expect("pool", creates=["a", "b"], deletes=["u"], now=0)
-    e.gave_up("pool", creates=["a", "b"], deletes=["u"])
+    e.write_failed("pool", creates=["a", "b"], deletes=["u"])
     assert e.satisfied("pool", now=0)
 
 
@@ -50,9 +50,9 @@ def test_what_never_comes_is_waited_for_until_the_timeout() -> None:
 def test_owners_and_strangers_do_not_mix() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
-    e.saw_create("other", "a")
-    e.saw_create("pool", "z")
-    e.saw_delete("pool", "a")
+    e.creation_observed("other", "a")
+    e.creation_observed("pool", "z")
+    e.deletion_observed("pool", "a")
     assert e.satisfied("other", now=0)
     assert not e.satisfied("pool", now=0)
 
@@ -61,7 +61,7 @@ def test_new_ones_are_added_to_old_ones_and_the_timeout_begins_anew() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
     e.expect("pool", creates=["b"], now=200)
-    e.saw_create("pool", "b")
+    e.creation_observed("pool", "b")
     assert not e.satisfied("pool", now=450)
     assert e.satisfied("pool", now=500)
 

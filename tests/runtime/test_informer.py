@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from runtime.api import Api
-from runtime.feed import older
-from runtime.informer import Informer, shared
+from runtime.informer import Informer, shared_reflectors
+from runtime.reflector import is_older
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 
@@ -550,7 +550,7 @@ async def test_events_twice_and_in_the_wrong_order_end_in_the_truth(
     [("9", "10", True), ("10", "9", False), ("10", "10", False), ("abc", "10", False), ("9", "x1", False)],
 )
 def test_only_numbers_are_compared(number: str, than: str, expected: bool) -> None:
-    assert older(number, than) is expected
+    assert is_older(number, than) is expected
 
 
 async def test_one_object_that_cannot_be_read_hides_no_other(server: Server, api: Api) -> None:
@@ -598,7 +598,7 @@ async def test_one_who_subscribes_late_is_told_what_there_is(server: Server, api
 
 @asynccontextmanager
 async def together(*informers: Informer[Any]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(feed.run()) for feed in shared(informers)]
+    tasks = [asyncio.create_task(feed.run()) for feed in shared_reflectors(informers)]
     try:
         yield
         assert not any(task.done() for task in tasks)
@@ -709,7 +709,7 @@ async def test_documents_are_let_go(server: Server, api: Api) -> None:
     held = [Document(labelled("a", 1, warm="yes"))]
     end = weakref.ref(held[0])
     every, warm = informer_of(api), informer_of(api, label_selector="warm")
-    shared([every, warm])
+    shared_reflectors([every, warm])
     for informer in (every, warm):
         informer.change(("n", "a"), held[0])
     held.clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.logs import Json, Text, printable
+from service.logs import JsonFormatter, TextFormatter, printable
 
 
 def record(message: str, *args: Any, error: bool = False, **facts: Any) -> logging.LogRecord:
@@ -23,7 +23,7 @@ def record(message: str, *args: Any, error: bool = False, **facts: Any) -> loggi
 
 
 def test_a_json_line_has_the_facts_beside_the_sentence() -> None:
-    line = json.loads(Json("controllers").format(record("grew by %d", 3, pool="n/p", error=True)))
+    line = json.loads(JsonFormatter("controllers").format(record("grew by %d", 3, pool="n/p", error=True)))
     assert line["message"] == "grew by 3"
     assert (line["service"], line["level"], line["logger"], line["pool"]) == (
         "controllers",
@@ -35,19 +35,19 @@ def test_a_json_line_has_the_facts_beside_the_sentence() -> None:
 
 
 def test_a_fact_cannot_take_the_place_of_a_field() -> None:
-    assert json.loads(Json("s").format(record("m", level="critical")))["level"] == "info"
+    assert json.loads(JsonFormatter("s").format(record("m", level="critical")))["level"] == "info"
 
 
 @pytest.mark.parametrize("name", ["a\nINFO forged", "a\r\nb", "\x1b[2Jb", "a\u202eb", "a\u2028b", "a\x00b", "\x9b2J"])
 def test_a_name_cannot_write_a_line_of_its_own(name: str) -> None:
-    for formatter in (Text("s"), Json("s")):
+    for formatter in (TextFormatter("s"), JsonFormatter("s")):
         text = formatter.format(record("%s is here", name, vm=name))
         assert text.isprintable(), repr(text)
         assert len(text.splitlines()) == 1
 
 
 def test_a_traceback_keeps_its_lines_but_only_those() -> None:
-    lines = Text("s").format(record("failed", error=True)).splitlines()
+    lines = TextFormatter("s").format(record("failed", error=True)).splitlines()
     assert lines[0].endswith("failed")
     assert all(line.startswith("    ") for line in lines[1:])
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from runtime.certificates import Window, window
 from runtime.metrics import Metrics
+from service.certificates import Validity, read_validity
 from service.server import Certificate, bind, health, health_app, serve
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
@@ -160,11 +160,11 @@ def test_a_certificate_is_shown_when_its_time_has_come(
 
 def test_it_says_of_each_certificate_that_it_shows_how_long_it_is_valid(tmp_path: Path) -> None:
     write_pair(tmp_path, "old", ends=DAY)
-    seen: list[Window] = []
+    seen: list[Validity] = []
     certificate = Certificate(tmp_path, shown=seen.append)
     write_pair(tmp_path, "new", ends=2 * DAY)
     certificate.renew()
-    assert seen[-1] == window((tmp_path / "tls.crt").read_bytes())
+    assert seen[-1] == read_validity((tmp_path / "tls.crt").read_bytes())
     assert seen[-1].end - seen[0].end >= 0.9 * DAY
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.breaker import Breaker
+from runtime.circuit_breaker import CircuitBreaker
 from service.server import serve
 from tests.runtime.misbehaving import Server
 from tests.waiting import PATIENCE_SECONDS
@@ -55,7 +55,9 @@ class Running:
 async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
     defaulter = FakeDefaulter()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
-        ask = DefaultingHandler(defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=Breaker())
+        ask = DefaultingHandler(
+            defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
+        )
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: ask.breaker.state)
         service = WebhookParts(

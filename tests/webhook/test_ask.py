@@ -13,7 +13,7 @@ from apimachinery.unstructured import at
 from defaulter.contract import Problem, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from kinds.started import with_identity
-from runtime.breaker import Breaker
+from runtime.circuit_breaker import CircuitBreaker
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook import defaulting
@@ -32,7 +32,11 @@ class Clock:
 
 def ask(defaulter: FakeDefaulter, clock: Clock | None = None, budget_seconds: float = 2.0) -> DefaultingHandler:
     return DefaultingHandler(
-        defaulter, seed="s", budget_seconds=budget_seconds, now=clock or Clock(), breaker=Breaker(failures_to_open=3)
+        defaulter,
+        seed="s",
+        budget_seconds=budget_seconds,
+        now=clock or Clock(),
+        breaker=CircuitBreaker(failures_to_open=3),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from apimachinery.problem import Problem as Told
 from defaulter.contract import Problem
-from runtime.api import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import disk, vm
 from tests.webhook.conftest import Running

@@ -28,7 +28,7 @@ from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm import Warm
 from kinds.warmpool import Readiness
-from runtime.errors import UNSURE, AlreadyExists, Invalid, NotFound
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class EC2Backend:
         }
         try:
             made = self._shown.made(await self._cloud.run(wanted))
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
         if made is None or made.deleting:
             raise AlreadyExists(f"{order.name} was made before, and is gone")
@@ -97,7 +97,7 @@ class EC2Backend:
                 await self._cloud.tag(machine.uid, fresh)
             except NotFound as error:
                 raise WriteConflict(str(error)) from error
-            except UNSURE as error:
+            except OUTCOME_UNKNOWN as error:
                 raise OutcomeUnknown(str(error)) from error
             changed = self._shown.wrote(instance, fresh)
             assert changed is not None
@@ -143,7 +143,7 @@ class EC2Backend:
                 if self._shown.recent(machine.uid) is None:
                     return True
                 raise OutcomeUnknown(f"EC2 does not know {machine.uid} yet: {error}") from error
-            except UNSURE as error:
+            except OUTCOME_UNKNOWN as error:
                 raise OutcomeUnknown(str(error)) from error
             self._shown.ended(instance)
         log_event(log, "MachineDeleting", f"terminated {machine.name}: {reason}", machine=machine, reason=reason)
@@ -167,7 +167,7 @@ class EC2Backend:
     async def _described(self, filters: dict[str, list[str]]) -> list[Json]:
         try:
             return await self._cloud.describe(filters)
-        except UNSURE as error:
+        except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
     @asynccontextmanager

@@ -12,8 +12,10 @@ from local.engine.documents import merge_patch, pvc_for
 from local.engine.informers import Informers, now
 from local.engine.objects import PVC, DataVolume, Pairs
 from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS
-from runtime.api import AlreadyExists, Api, Key, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
+from runtime.errors import AlreadyExists, NotFound
+from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 

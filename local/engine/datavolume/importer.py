@@ -27,7 +27,7 @@ from local.engine.quantity import bytes_of
 from local.engine.resources import BUILT_IN_GUEST, DATA_VOLUMES
 from local.engine.user import as_user
 from runtime.backoff import Backoff
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,9 @@ class Importer(Protocol):
 
 
 class QemuImgImporter:
-    def __init__(self, directory: Path, events: Events, pvc: Callable[[Key], PVC | None], uid: int | None) -> None:
+    def __init__(
+        self, directory: Path, events: EventRecorder, pvc: Callable[[Key], PVC | None], uid: int | None
+    ) -> None:
         self._directory = directory
         self._events = events
         self._pvc = pvc

@@ -34,10 +34,11 @@ from local.engine.node.capacity import NodeCapacity
 from local.engine.node.scheduler import schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node
 from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, VMIS
-from runtime.api import Api, ApiError, Conflict, Invalid, Key, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
-from runtime.events import Events
-from runtime.series import Type
+from runtime.errors import ApiError, Conflict, Invalid, NotFound
+from runtime.events import EventRecorder, EventType
+from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class FinishedMigration:
 
 class MigrationController:
     def __init__(
-        self, api: Api, informers: Informers, hypervisor: Hypervisor, events: Events, room: NodeCapacity
+        self, api: Api, informers: Informers, hypervisor: Hypervisor, events: EventRecorder, room: NodeCapacity
     ) -> None:
         self._api = api
         self._informers = informers
@@ -305,7 +306,7 @@ class MigrationController:
         with contextlib.suppress(NotFound):
             await self._api.patch(MIGRATIONS, *migration.key, {"status": patch}, subresource="status")
 
-    def _tell(self, vmi: VMI, kind: Type, reason: str, note: str) -> None:
+    def _tell(self, vmi: VMI, kind: EventType, reason: str, note: str) -> None:
         self._events.emit(vmi.reference(VMIS), kind, reason, note, action="Migrate")
 
 

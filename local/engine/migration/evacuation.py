@@ -10,8 +10,9 @@ from local.engine.informers import Informers, now
 from local.engine.migration.plan import draining_nodes, evacuation, is_evacuation_obsolete, vmis_to_evacuate
 from local.engine.objects import VMI, Migration, Node
 from local.engine.resources import MIGRATIONS
-from runtime.api import Api, Conflict, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
+from runtime.errors import Conflict, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from local.engine.documents import merge_patch
 from local.engine.informers import Informers, now
 from local.engine.objects import Node
 from local.engine.resources import NODES, SCHEDULABLE_LABEL
-from runtime.api import AlreadyExists, Api, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
+from runtime.errors import AlreadyExists, NotFound
 
 log = logging.getLogger(__name__)
 

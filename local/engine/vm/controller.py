@@ -23,9 +23,11 @@ from local.engine.vm.plan import (
     VMPlan,
     plan_vm,
 )
-from runtime.api import AlreadyExists, Api, ApiError, Conflict, Forbidden, Invalid, Key, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from runtime.expectations import Expectations
+from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +57,9 @@ class VMController:
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         vmi = new or old
         assert vmi is not None
-        self._expected.saw_create(vmi.key, vmi.uid)
+        self._expected.creation_observed(vmi.key, vmi.uid)
         if new is None or new.deleted is not None:
-            self._expected.saw_delete(vmi.key, vmi.uid)
+            self._expected.deletion_observed(vmi.key, vmi.uid)
         self.controller.enqueue(vmi.key)
 
     def _disk_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
@@ -141,9 +143,9 @@ class VMController:
             await self._api.delete(VMIS, *vm.key, uid=uid)
         except (NotFound, Conflict):
             # Gone, or another one already: what was wanted.
-            self._expected.saw_delete(vm.key, uid)
+            self._expected.deletion_observed(vm.key, uid)
         except ApiError:
-            self._expected.saw_delete(vm.key, uid)
+            self._expected.deletion_observed(vm.key, uid)
             raise
 
     async def _create_disk(self, document: Json, name: str) -> None:

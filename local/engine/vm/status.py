@@ -9,7 +9,7 @@ from typing import Any
 from local.engine import times
 from local.engine.conditions import condition, find_condition, has_condition, merge_conditions
 from local.engine.objects import VM, VMI, DataVolume
-from runtime.backoff import fraction
+from runtime.backoff import hash_fraction
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float)
 def start_backoff(count: int, identity: str, retry_seconds: float = 10.0) -> float:
     """KubeVirt's: grows with the square of the count and ends at five minutes, up to half of it spread."""
     pause = retry_seconds * count * count
-    return min(CAP_SECONDS, pause * (1 + 0.5 * fraction(identity)))
+    return min(CAP_SECONDS, pause * (1 + 0.5 * hash_fraction(identity)))
 
 
 def _requests(vm: VM, vmi: VMI | None) -> list[Json] | None:

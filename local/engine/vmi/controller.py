@@ -26,9 +26,11 @@ from local.engine.vmi.phases import (
     plan_vmi,
     wanted_finalizers,
 )
-from runtime.api import Api, Key, NotFound
+from runtime.api import Api
 from runtime.controller import Controller
-from runtime.events import Events
+from runtime.errors import NotFound
+from runtime.events import EventRecorder
+from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class VMIController:
         api: Api,
         informers: Informers,
         hypervisor: Hypervisor,
-        events: Events,
+        events: EventRecorder,
         pace: Delays,
         room: NodeCapacity,
         *,

@@ -10,32 +10,32 @@ import pytest
 from controllers.certificates.build import terms
 from controllers.certificates.plan import Accompany, AddAuthority, CountAsPublished, Publish, Sign, Step, plan
 from controllers.certificates.state import State, Terms, Trusting
-from runtime.certificates import Pair, Trusted, joined, new_authority, new_server, split
+from service.certificates import KeyPair, PublishedCA, join_pem, new_ca, new_server_certificate, split_pem
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 TERMS = Terms(("webhook.svc",), leaf_life=7 * DAY, authority_life=100 * DAY)
-OLD = new_authority("old", NOW, TERMS.authority_life)
-NEW = new_authority("new", NOW + 60 * DAY, TERMS.authority_life)
-LEAF = new_server(OLD, "webhook", TERMS.hosts, NOW, TERMS.leaf_life)
+OLD = new_ca("old", NOW, TERMS.authority_life)
+NEW = new_ca("new", NOW + 60 * DAY, TERMS.authority_life)
+LEAF = new_server_certificate(OLD, "webhook", TERMS.hosts, NOW, TERMS.leaf_life)
 AHEAD = NOW + 3 * DAY
-EARLY = new_authority("made by a clock that was ahead", AHEAD, TERMS.authority_life)
+EARLY = new_ca("made by a clock that was ahead", AHEAD, TERMS.authority_life)
 NOT_BEGUN = "it has not begun: a clock was ahead, or this one is behind"
 
 
-def leaf(authority: Pair, now: datetime) -> Pair:
-    return new_server(authority, "webhook", TERMS.hosts, now, TERMS.leaf_life)
+def leaf(authority: KeyPair, now: datetime) -> KeyPair:
+    return new_server_certificate(authority, "webhook", TERMS.hosts, now, TERMS.leaf_life)
 
 
-def asked(*bundles: Pair) -> Trusting:
-    return Trusting("mutatingwebhookconfigurations", "ours", "1", (joined([pair.certificate for pair in bundles]),))
+def asked(*bundles: KeyPair) -> Trusting:
+    return Trusting("mutatingwebhookconfigurations", "ours", "1", (join_pem([pair.certificate for pair in bundles]),))
 
 
-def known(*pairs: Pair) -> tuple[bytes, ...]:
+def known(*pairs: KeyPair) -> tuple[bytes, ...]:
     return tuple(pair.certificate for pair in pairs)
 
 
-RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
+RESTING = State((PublishedCA(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,13 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
             replace(RESTING, trusting=(asked(),)), NOW, Publish(asked(), OLD.certificate), id="overwritten by somebody"
         ),
         pytest.param(
-            State((Trusted(OLD),), "1"), NOW, CountAsPublished((Trusted(OLD),)), id="nobody left who does not trust it"
+            State((PublishedCA(OLD),), "1"),
+            NOW,
+            CountAsPublished((PublishedCA(OLD),)),
+            id="nobody left who does not trust it",
         ),
         pytest.param(
-            State((Trusted(OLD, NOW),), "1", None, (), None, (asked(OLD),)),
+            State((PublishedCA(OLD, NOW),), "1", None, (), None, (asked(OLD),)),
             NOW,
             Sign(OLD, OLD.certificate, "there is none that can be shown"),
             id="with nothing to show, nobody is waited for",
@@ -60,7 +63,7 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
         ),
         pytest.param(RESTING, NOW + 8 * DAY, Sign(OLD, OLD.certificate, "it has ended"), id="one that has ended"),
         pytest.param(
-            RESTING, NOW + 61 * DAY, AddAuthority((Trusted(OLD, NOW),), "the newest is due"), id="a due authority"
+            RESTING, NOW + 61 * DAY, AddAuthority((PublishedCA(OLD, NOW),), "the newest is due"), id="a due authority"
         ),
         pytest.param(
             replace(RESTING, leaf_bundle=()), NOW, Accompany(LEAF, OLD.certificate), id="a bundle lost beside the leaf"
@@ -72,13 +75,13 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
             id="the authorities' Secret was deleted",
         ),
         pytest.param(
-            State((Trusted(NEW),), "2", LEAF, known(OLD), "1", (asked(OLD),)),
+            State((PublishedCA(NEW),), "2", LEAF, known(OLD), "1", (asked(OLD),)),
             NOW + 60 * DAY,
-            Publish(asked(OLD), joined(known(OLD, NEW))),
+            Publish(asked(OLD), join_pem(known(OLD, NEW))),
             id="after that, the lost authority stays trusted",
         ),
         pytest.param(
-            replace(RESTING, leaf=new_server(NEW, "webhook", TERMS.hosts, NOW, DAY)),
+            replace(RESTING, leaf=new_server_certificate(NEW, "webhook", TERMS.hosts, NOW, DAY)),
             NOW,
             Sign(OLD, OLD.certificate, "nobody trusts the one there is"),
             id="a leaf of an unknown authority",
@@ -94,20 +97,27 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
             id="a certificate that has not begun, by a clock that was days ahead",
         ),
         pytest.param(
-            State((Trusted(EARLY, AHEAD),), "1", leaf(EARLY, AHEAD), known(EARLY), "1", (asked(EARLY),)),
+            State((PublishedCA(EARLY, AHEAD),), "1", leaf(EARLY, AHEAD), known(EARLY), "1", (asked(EARLY),)),
             NOW,
-            AddAuthority((Trusted(EARLY, AHEAD),), "none has begun: a clock was ahead, or this one is behind"),
+            AddAuthority((PublishedCA(EARLY, AHEAD),), "none has begun: a clock was ahead, or this one is behind"),
             id="an authority that has not begun is none",
         ),
         pytest.param(
-            State((Trusted(OLD, NOW), Trusted(EARLY, AHEAD)), "1", LEAF, known(OLD, EARLY), "1", (asked(OLD, EARLY),)),
+            State(
+                (PublishedCA(OLD, NOW), PublishedCA(EARLY, AHEAD)),
+                "1",
+                LEAF,
+                known(OLD, EARLY),
+                "1",
+                (asked(OLD, EARLY),),
+            ),
             NOW + 2 * DAY,
             None,
             id="beside one that holds, it only waits for its time",
         ),
         pytest.param(
             State(
-                (Trusted(OLD, NOW), Trusted(EARLY, NOW)),
+                (PublishedCA(OLD, NOW), PublishedCA(EARLY, NOW)),
                 "1",
                 leaf(EARLY, NOW),
                 known(OLD, EARLY),
@@ -115,7 +125,7 @@ RESTING = State((Trusted(OLD, NOW),), "1", LEAF, known(OLD), "1", (asked(OLD),))
                 (asked(OLD, EARLY),),
             ),
             NOW,
-            Sign(OLD, joined(known(OLD, EARLY)), "nobody trusts the one there is"),
+            Sign(OLD, join_pem(known(OLD, EARLY)), "nobody trusts the one there is"),
             id="nobody believes what it has signed until then",
         ),
         pytest.param(
@@ -169,17 +179,17 @@ def test_whoever_leads_with_another_clock_there_is_always_a_certificate_by_the_o
 def taken(step: Step, state: State, now: datetime) -> State:
     match step:
         case AddAuthority(keep, _):
-            both = (*keep, Trusted(new_authority("a", now, TERMS.authority_life)))
+            both = (*keep, PublishedCA(new_ca("a", now, TERMS.authority_life)))
             return replace(state, authorities=tuple(sorted(both, key=lambda t: t.pair.window.start)))
         case Publish(where, bundle):
             return replace(state, trusting=(replace(where, bundles=(bundle,)),))
         case CountAsPublished(authorities):
             return replace(state, authorities=tuple(replace(t, published=t.published or now) for t in authorities))
         case Sign(authority, bundle, _):
-            leaf = new_server(authority, "webhook", TERMS.hosts, now, TERMS.leaf_life)
-            return replace(state, leaf=leaf, leaf_bundle=split(bundle))
+            leaf = new_server_certificate(authority, "webhook", TERMS.hosts, now, TERMS.leaf_life)
+            return replace(state, leaf=leaf, leaf_bundle=split_pem(bundle))
         case Accompany(leaf, bundle):
-            return replace(state, leaf=leaf, leaf_bundle=split(bundle))
+            return replace(state, leaf=leaf, leaf_bundle=split_pem(bundle))
 
 
 def test_the_terms_are_read() -> None:

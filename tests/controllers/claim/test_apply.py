@@ -20,7 +20,7 @@ from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound, state, taken
 from tests.controllers.warmpool.builders import NOW, a_pool, machine
@@ -83,7 +83,7 @@ class Desk:
         self.floor.shelves.reset(self.machines)
         self.apply = ClaimWriter(
             cast(Api, None),
-            cast(Events, Quiet()),
+            cast(EventRecorder, Quiet()),
             lambda pool: cast(Any, self.holder),
             Stores(Store(), Store(), WarmVMCache(store, Store(), Store())),
             self.floor,

@@ -12,7 +12,7 @@ from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
 from kinds.started import with_identity
 from runtime.api import Api
-from runtime.events import Events
+from runtime.events import EventRecorder
 from tests.webhook.builders import disk, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 
@@ -60,6 +60,6 @@ async def test_what_is_to_be_written(
     defaulter: FakeDefaulter, stored: Json, asked: Json, written: Json | None, said: list[str]
 ) -> None:
     heard = Heard()
-    apply = Apply(cast(Api, None), defaulter, cast(Events, heard), seed="s")
+    apply = Apply(cast(Api, None), defaulter, cast(EventRecorder, heard), seed="s")
     assert await apply.ask(stored, asked) == written
     assert heard.reasons == said

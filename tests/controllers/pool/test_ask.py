@@ -10,8 +10,8 @@ import pytest
 from controllers.pool.ask import Ask
 from controllers.pool.machine import VM
 from controllers.pool.stores import Stores
-from runtime.api import Api, ApiError
-from runtime.errors import Forbidden, Unreachable
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Unreachable
 from tests.controllers.pool.builders import NOW, a_pool, document, machine
 
 Json = dict[str, Any]

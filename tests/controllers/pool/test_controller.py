@@ -20,7 +20,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.stores import Stores
 from kinds.pool import PoolStatus
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
 from tests.controllers.pool.builders import NOW, a_pool, machine
 
@@ -91,7 +91,7 @@ async def test_that_a_vm_left_or_came_back_is_told_once(
         controller.machine_changed(lambda key, pause: None, old, new)
     now = seconds
     for _ in range(2):
-        with contextlib.suppress(Unfinished):
+        with contextlib.suppress(RetryWithBackoff):
             await controller.reconcile(("default", "web"))
     assert telling.told == told
 
@@ -105,7 +105,7 @@ async def reconciled(outcome: Callable[[Plan], Outcome]) -> tuple[Carrying, Any]
     registry = CollectorRegistry()
     apply = Carrying(outcome)
     controller = controlled(apply, registry)
-    with contextlib.suppress(Unfinished):
+    with contextlib.suppress(RetryWithBackoff):
         await controller.reconcile(("default", "web"))
     labels = {"namespace": "default", "vmpool": "web"}
     return apply, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)

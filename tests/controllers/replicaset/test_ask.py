@@ -9,8 +9,8 @@ import pytest
 from controllers.replicaset.ask import Ask
 from controllers.replicaset.instance import VMI
 from controllers.replicaset.stores import Stores
-from runtime.api import Api, ApiError
-from runtime.errors import Forbidden, Unreachable
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Unreachable
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
 
 Json = dict[str, Any]

@@ -40,7 +40,7 @@ from kinds.warm import Warm
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import UID, a_pool, machine, state
 
@@ -124,7 +124,7 @@ class Carrying:
         metrics = WarmPoolMetrics(self.registry)
         self.api = Finalizers()
         self.apply = WarmPoolWriter(
-            cast(Api, self.api), cast(Events, self.said), self.expectations, metrics, lambda: 0.0
+            cast(Api, self.api), cast(EventRecorder, self.said), self.expectations, metrics, lambda: 0.0
         )
 
     async def out(self, *actions: Action) -> Outcome:

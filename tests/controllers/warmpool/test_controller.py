@@ -33,9 +33,9 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespa
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm import Warm
 from runtime.api import Api
-from runtime.controller import Unfinished
+from runtime.controller import RetryWithBackoff
 from runtime.errors import Invalid, Throttled
-from runtime.events import Events
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.store import Store
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_guest, a_pool, machine
@@ -93,7 +93,7 @@ class World:
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
         fleet = BackendView(self.shelf, self.queues.all, self.queues.named, (self.sight,))
         self.said = Said()
-        apply = WarmPoolWriter(cast(Api, self.api), cast(Events, self.said), expectations, metrics, self.clock)
+        apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.said), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
             stores=WarmPoolStores(self.pools, Demand()),
             queues=self.queues,
@@ -304,7 +304,7 @@ async def test_a_write_that_was_lost_is_tried_again() -> None:
     world = World(a_pool(1))
     world.holds(machine("a", Warm.PROVISIONING))
     world.shelf.raises["web-a"] = WriteConflict("somebody was first")
-    with pytest.raises(Unfinished):
+    with pytest.raises(RetryWithBackoff):
         await world.look()
     del world.shelf.raises["web-a"]
     await world.look()

@@ -17,14 +17,14 @@ from local.engine.datavolume.importer import QemuImgImporter
 from local.engine.datavolume.phases import ImportProgress
 from local.engine.fault_injection import Faults
 from local.engine.objects import PVC, DataVolume
-from runtime.events import Events
+from runtime.events import EventRecorder
 from tests.local.engine.builders import NOW, disk, pvc
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="needs qemu-img")
 
 
-class Said(Events):
+class Said(EventRecorder):
     def __init__(self) -> None:
         self.notes: list[tuple[str, str]] = []
 

@@ -29,7 +29,7 @@ _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n
 
 
 @dataclass(frozen=True)
-class Window:
+class Validity:
     """When a certificate is valid."""
 
     start: datetime
@@ -48,15 +48,15 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, in PEM."""
 
     certificate: bytes
     key: bytes
 
     @property
-    def window(self) -> Window:
-        return window(self.certificate)
+    def window(self) -> Validity:
+        return read_validity(self.certificate)
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Pair:
     def signed_by_one_of(self, bundle: bytes) -> bool:
         """Whether a client that trusts this bundle trusts it."""
         leaf = x509.load_pem_x509_certificate(self.certificate)
-        return any(_signed(leaf, x509.load_pem_x509_certificate(authority)) for authority in split(bundle))
+        return any(_signed(leaf, x509.load_pem_x509_certificate(authority)) for authority in split_pem(bundle))
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -94,20 +94,20 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Trusted:
+class PublishedCA:
     """An authority, and since when every client has it in its bundle."""
 
-    pair: Pair
+    pair: KeyPair
     published: datetime | None = None
 
 
-def wants_authority(authorities: Sequence[Trusted], now: datetime) -> bool:
+def ca_renewal_due(authorities: Sequence[PublishedCA], now: datetime) -> bool:
     """Whether it is time for a new authority; the newest is the last. One that has not begun replaces none."""
     holding = [trusted.pair.window for trusted in authorities if trusted.pair.window.holds(now)]
     return not holding or holding[-1].due(now)
 
 
-def signer(authorities: Sequence[Trusted], now: datetime, settle: timedelta) -> Pair | None:
+def signing_ca(authorities: Sequence[PublishedCA], now: datetime, settle: timedelta) -> KeyPair | None:
     """The newest authority that every client has had for a while. None: all of them were published just now."""
     settled = [
         trusted.pair
@@ -117,21 +117,21 @@ def signer(authorities: Sequence[Trusted], now: datetime, settle: timedelta) -> 
     return settled[-1] if settled else None
 
 
-def wants_leaf(leaf: Pair | None, authority: Pair, hosts: Sequence[str], now: datetime) -> bool:
+def certificate_renewal_due(leaf: KeyPair | None, authority: KeyPair, hosts: Sequence[str], now: datetime) -> bool:
     """Whether this certificate is due, is not by this authority, or doesn't name every host."""
     return leaf is None or leaf.window.due(now) or leaf.issuer != authority.name or not set(hosts) <= leaf.hosts
 
 
-def bundle(authorities: Sequence[Pair], now: datetime) -> bytes:
+def ca_bundle(authorities: Sequence[KeyPair], now: datetime) -> bytes:
     """What clients are given: every authority that has not ended."""
-    return joined([pair.certificate for pair in authorities if not pair.window.ended(now)])
+    return join_pem([pair.certificate for pair in authorities if not pair.window.ended(now)])
 
 
-def joined(certificates: Sequence[bytes]) -> bytes:
+def join_pem(certificates: Sequence[bytes]) -> bytes:
     return b"".join(certificates)
 
 
-def split(bundle: bytes) -> tuple[bytes, ...]:
+def split_pem(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a bundle, in their own plain form; what is none is left out."""
     found = []
     for block in _BLOCK.findall(bundle):
@@ -140,9 +140,9 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def window(certificate: bytes) -> Window:
+def read_validity(certificate: bytes) -> Validity:
     parsed = x509.load_pem_x509_certificate(certificate)
-    return Window(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
+    return Validity(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
 
 
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -153,7 +153,7 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
-def new_authority(name: str, now: datetime, life: timedelta) -> Pair:
+def new_ca(name: str, now: datetime, life: timedelta) -> KeyPair:
     """An authority. Its name says when it was made: two of one name would be taken for each other."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"{name} {now.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
@@ -163,25 +163,27 @@ def new_authority(name: str, now: datetime, life: timedelta) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def new_server(authority: Pair, name: str, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
+def new_server_certificate(
+    authority: KeyPair, name: str, hosts: Sequence[str], now: datetime, life: timedelta
+) -> KeyPair:
     """A certificate for a server that is reached under these names and addresses."""
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, now, life, names)
 
 
-def new_client(authority: Pair, name: str, now: datetime, life: timedelta) -> Pair:
+def new_client_certificate(authority: KeyPair, name: str, now: datetime, life: timedelta) -> KeyPair:
     """A certificate for a client of that name."""
     return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.CLIENT_AUTH, now, life, None)
 
 
 def _new_leaf(
-    authority: Pair,
+    authority: KeyPair,
     subject: x509.Name,
     purpose: x509.ObjectIdentifier,
     now: datetime,
     life: timedelta,
     names: x509.SubjectAlternativeName | None,
-) -> Pair:
+) -> KeyPair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signing = serialization.load_pem_private_key(authority.key, None)
     assert isinstance(signing, ec.EllipticCurvePrivateKey)
@@ -238,8 +240,8 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    return KeyPair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )

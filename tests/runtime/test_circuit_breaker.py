@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.breaker import Breaker
+from runtime.circuit_breaker import CircuitBreaker
 
-NEW = Breaker(failures_to_open=3, first_pause_seconds=1, longest_pause_seconds=4, probe_seconds=2)
+NEW = CircuitBreaker(failures_to_open=3, first_pause_seconds=1, longest_pause_seconds=4, probe_seconds=2)
 
 
-def failed(times: int, now: float = 0.0) -> Breaker:
+def failed(times: int, now: float = 0.0) -> CircuitBreaker:
     breaker = NEW
     for _ in range(times):
         breaker = breaker.failed(now)

@@ -2,17 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
 
-from runtime.errors import Conflict, Forbidden, Invalid, OverQuota, Unreachable
+from runtime.batch_writer import MAX_REFUSED, BatchWriter, ExpectedEvents, NotSent, slow_start_batch
+from runtime.errors import Conflict, Forbidden, Invalid, QuotaExceeded, Unreachable
 from runtime.expectations import Expectations
-from runtime.writes import REMEMBERED, NotSent, Trace, Writes
 
 
-def trace(action: str) -> Trace:
-    return Trace(goes=(action,)) if action.startswith("-") else Trace(appears=(action,))
+class Calls:
+    def __init__(self, count: int, failing: set[int] | None = None) -> None:
+        self.batches: list[int] = []
+        self.under_way = 0
+        self.list = [lambda number=number: self.call(number) for number in range(count)]
+        self.failing = failing or set()
+
+    async def call(self, number: int) -> int:
+        self.under_way += 1
+        await asyncio.sleep(1)
+        if self.under_way:
+            self.batches.append(self.under_way)
+            self.under_way = 0
+        if number in self.failing:
+            raise RuntimeError(number)
+        return number
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "most", "batches"),
+    [
+        (0, 1, 250, []),
+        (1, 1, 250, [1]),
+        (10, 1, 250, [1, 2, 4, 3]),
+        (10, 1, 2, [1, 2, 2, 2, 2, 1]),
+        (10, 4, 250, [4, 6]),
+        (10, 9, 3, [3, 3, 3, 1]),
+    ],
+)
+async def test_batches_double_up_to_the_most(count: int, first: int, most: int, batches: list[int]) -> None:
+    calls = Calls(count)
+    assert await slow_start_batch(calls.list, first=first, most=most) == list(range(count))
+    assert calls.batches == batches
+
+
+async def test_the_first_failing_batch_is_the_last_and_says_what_came_of_each() -> None:
+    calls = Calls(100, failing={4})
+    results = await slow_start_batch(calls.list)
+    assert len(results) == 7, "1 + 2 + 4"
+    assert [result for result in results if not isinstance(result, Exception)] == [0, 1, 2, 3, 5, 6]
+    assert isinstance(results[4], RuntimeError)
+
+
+async def test_what_is_always_refused_costs_one_call() -> None:
+    assert len(await slow_start_batch(Calls(1000, failing={0}).list)) == 1
+
+
+async def test_cancelling_cancels_the_calls() -> None:
+    ended = 0
+
+    async def call() -> None:
+        nonlocal ended
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
+
+    task = asyncio.create_task(slow_start_batch([call] * 10, first=10))
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert ended == 10
+
+
+def trace(action: str) -> ExpectedEvents:
+    return ExpectedEvents(deletes=(action,)) if action.startswith("-") else ExpectedEvents(creates=(action,))
 
 
 REFUSED, UNANSWERED = Conflict("no", status=409), Unreachable("nothing", call="create")
@@ -43,11 +109,11 @@ def server(expectations: Expectations[str]) -> Server:
 
 
 @pytest.fixture
-def writes(expectations: Expectations[str]) -> Writes:
-    return Writes(expectations, lambda: 0.0, trace)
+def writes(expectations: Expectations[str]) -> BatchWriter:
+    return BatchWriter(expectations, lambda: 0.0, trace)
 
 
-async def test_all_are_expected_before_the_first_is_made(writes: Writes, server: Server) -> None:
+async def test_all_are_expected_before_the_first_is_made(writes: BatchWriter, server: Server) -> None:
     made = await writes.make("owner", "Create", ["a", "b", "-c"], server)
     assert made == [("a", None), ("b", None), ("-c", None)]
     assert server.asked[0] == ("a", 3)
@@ -63,7 +129,7 @@ async def test_all_are_expected_before_the_first_is_made(writes: Writes, server:
     ],
 )
 async def test_what_was_certainly_not_done_is_given_up(
-    writes: Writes, server: Server, answers: dict[str, Exception], became: list[type | None], left: set[str]
+    writes: BatchWriter, server: Server, answers: dict[str, Exception], became: list[type | None], left: set[str]
 ) -> None:
     server.answers = answers
     made = await writes.make("owner", "Create", ["a", "b", "c"], server)
@@ -72,13 +138,13 @@ async def test_what_was_certainly_not_done_is_given_up(
 
 
 async def test_what_leaves_it_open_is_the_callers_to_say(expectations: Expectations[str], server: Server) -> None:
-    writes = Writes(expectations, lambda: 0.0, trace, unsure=(Conflict,))
+    writes = BatchWriter(expectations, lambda: 0.0, trace, unsure=(Conflict,))
     server.answers = {"a": REFUSED, "b": UNANSWERED}
     await writes.make("owner", "Create", ["a", "b"], server, careful=False)
     assert expectations.open("owner")[0] == {"a"}
 
 
-async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: Writes, server: Server) -> None:
+async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: BatchWriter, server: Server) -> None:
     async def sent(verb: str = "Create", *, careful: bool = True) -> int:
         """How many, when the first of them is refused."""
         server.asked, server.answers = [], {"x": REFUSED}
@@ -101,12 +167,12 @@ async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: Writes
     [
         pytest.param(Forbidden("not a", status=403), ["a", "bcda", "a"], id="somebody's policy"),
         pytest.param(Invalid("not a", status=422), ["a", "bcda", "a"], id="it can't be so"),
-        pytest.param(OverQuota("full", status=403), ["a", "a", "a"], id="the next would be refused as well"),
+        pytest.param(QuotaExceeded("full", status=403), ["a", "a", "a"], id="the next would be refused as well"),
         pytest.param(Conflict("changed", status=409), ["a", "a", "a"], id="it lost a race"),
     ],
 )
 async def test_one_that_is_refused_holds_up_no_others(
-    writes: Writes, server: Server, error: Exception, rounds: list[str]
+    writes: BatchWriter, server: Server, error: Exception, rounds: list[str]
 ) -> None:
     server.answers, left = {"a": error}, ["a", "b", "c", "d"]
     for asked in rounds:
@@ -116,7 +182,7 @@ async def test_one_that_is_refused_holds_up_no_others(
         left = sorted(action for action, failed in made if failed)
 
 
-async def test_what_was_refused_is_known_until_it_is_accepted(writes: Writes, server: Server) -> None:
+async def test_what_was_refused_is_known_until_it_is_accepted(writes: BatchWriter, server: Server) -> None:
     server.answers = {each: Forbidden("no", status=403) for each in ("a", "-b")}
     for each in ("a", "-b"):
         await writes.make("owner", "Any", [each], server)
@@ -130,7 +196,7 @@ async def test_what_was_refused_is_known_until_it_is_accepted(writes: Writes, se
     assert writes.refused("another") == {"a"}
 
 
-async def test_what_would_be_refused_comes_last_as_well(writes: Writes, server: Server) -> None:
+async def test_what_would_be_refused_comes_last_as_well(writes: BatchWriter, server: Server) -> None:
     writes.expect("owner", ["a", "b"])
     writes.not_begun("owner", ["a", "b"], Forbidden("not a", status=403))
     assert not any(server.expectations.open("owner"))
@@ -138,20 +204,20 @@ async def test_what_would_be_refused_comes_last_as_well(writes: Writes, server: 
     assert [action for action, _ in server.asked] == ["b", "a"]
 
 
-async def test_not_more_than_so_many_refusals_are_remembered(writes: Writes) -> None:
+async def test_not_more_than_so_many_refusals_are_remembered(writes: BatchWriter) -> None:
     async def refuse(action: str) -> None:
         raise Forbidden("no", status=403)
 
-    names = [f"n{number}" for number in range(REMEMBERED + 1)]
+    names = [f"n{number}" for number in range(MAX_REFUSED + 1)]
     await writes.make("owner", "Create", names, refuse, most=len(names), careful=False)
     assert writes.refused("owner") == set(names[1:])
 
 
-async def test_nothing_is_no_write(writes: Writes, server: Server) -> None:
+async def test_nothing_is_no_write(writes: BatchWriter, server: Server) -> None:
     assert await writes.make("owner", "Create", [], server) == []
     assert server.expectations.satisfied("owner", 0.0)
 
 
-async def test_without_an_owner_nothing_is_expected(writes: Writes, server: Server) -> None:
+async def test_without_an_owner_nothing_is_expected(writes: BatchWriter, server: Server) -> None:
     assert await writes.make("", "Release", ["a"], server) == [("a", None)]
     assert server.expectations.satisfied("", 0.0)

@@ -16,15 +16,50 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from runtime.clock import ApiClock
-from runtime.errors import Unreachable, of_answer
-from runtime.lines import Lines, TooLong
+from runtime.clock import ApiServerClock
+from runtime.errors import Unreachable, error_from_response
 from runtime.metrics import Metrics
+
+LIMIT_BYTES = 32 * 1024 * 1024
+
+
+class LineTooLong(ValueError):
+    """A line that has no end: not an object of Kubernetes, which ends at a few megabytes."""
+
+
+class LineSplitter:
+    """Splits a stream. A line is joined once, when its end arrives: a buffer that grows by `+=` and is searched from
+    its beginning costs the square of an object's size, and `StreamReader.readline` ends at 64 KB."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit = limit_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their ends; empty ones are left out."""
+        *ended, rest = chunk.split(b"\n")
+        lines = []
+        for end in ended:
+            lines.append(b"".join([*self._parts, end]) if self._parts else end)
+            self._parts, self._size = [], 0
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+            if self._size > self._limit:
+                raise LineTooLong(f"a line longer than {self._limit} bytes")
+        return [line for line in lines if line.strip()]
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last line end. A stream that was cut leaves half an object here."""
+        return b"".join(self._parts)
+
 
 Document = dict[str, Any]
 
 
-class Reach(Protocol):
+class RestConfig(Protocol):
     """Where the server is, and as whom we go there."""
 
     host: str
@@ -41,7 +76,7 @@ class Reach(Protocol):
 
 
 @dataclass(frozen=True)
-class Call:
+class Request:
     verb: str
     """with `what`, how it is counted: both from small sets"""
     what: str
@@ -60,16 +95,16 @@ class Call:
         return f"{self.method} {self.path}"
 
 
-class Wire:
+class Transport:
     def __init__(
         self,
-        reach: Reach,
+        reach: RestConfig,
         session: aiohttp.ClientSession,
         *,
         seconds: float,
         turns: asyncio.Semaphore | None,
         metrics: Metrics,
-        clock: ApiClock,
+        clock: ApiServerClock,
     ) -> None:
         """`turns` bounds how many calls are under way at once. Time begins to count when a call has its turn."""
         self.reach = reach
@@ -80,25 +115,27 @@ class Wire:
         self._turns = turns
 
     @property
-    def urgent(self) -> Wire:
-        return Wire(self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics, clock=self.clock)
+    def urgent(self) -> Transport:
+        return Transport(
+            self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics, clock=self.clock
+        )
 
-    async def exchange(self, call: Call) -> Document:
-        return document(await self.body(call), str(call))
+    async def exchange(self, call: Request) -> Document:
+        return parse_object(await self.body(call), str(call))
 
-    async def body(self, call: Call) -> bytes:
+    async def body(self, call: Request) -> bytes:
         """The answer as it came."""
         if self._turns is None:
             return await self._answer(call)
         async with self._turns:
             return await self._answer(call)
 
-    async def lines(self, call: Call, *, seconds: float, quiet_seconds: float) -> AsyncGenerator[bytes]:
+    async def lines(self, call: Request, *, seconds: float, quiet_seconds: float) -> AsyncGenerator[bytes]:
         """The lines of an answer that goes on, until the server ends it, nothing came for `quiet_seconds` or `seconds`
         are over. A cut stream raises."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        lines = Lines()
+        lines = LineSplitter()
         # No deadline may be around a `yield`: it would cancel what its caller does with the line.
         async with _answers(call), self._open(call) as answer:
             while True:
@@ -114,7 +151,7 @@ class Wire:
         if lines.rest:
             raise Unreachable("the stream was cut inside a line", call=str(call))
 
-    async def _answer(self, call: Call) -> bytes:
+    async def _answer(self, call: Request) -> bytes:
         began = time.perf_counter()
         try:
             async with _answers(call), asyncio.timeout(call.seconds or self._seconds), self._open(call) as answer:
@@ -123,7 +160,7 @@ class Wire:
             self.metrics.request_seconds.labels(call.verb).observe(time.perf_counter() - began)
 
     @asynccontextmanager
-    async def _open(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, call: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer of 2xx, its head had within the deadline; any other is raised as the error it is."""
         code = 0
         try:
@@ -134,18 +171,18 @@ class Wire:
                 if code < 300:  # an error may be the word of a proxy on the way
                     self.clock.heard(answer.headers, asked_at)
                 if call.warnings is not None:
-                    call.warnings.extend(sentences(answer.headers.getall("Warning", ())))
+                    call.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
                 if code >= 300:
                     async with answer:
                         raw = await answer.read()
                     later = answer.headers.get("Retry-After")
-                    raise of_answer(code, raw, retry_after=later, now=self.clock.now(), call=str(call))
+                    raise error_from_response(code, raw, retry_after=later, now=self.clock.now(), call=str(call))
             async with answer:
                 yield answer
         finally:
             self.metrics.requests.labels(call.verb, call.what, str(code)).inc()
 
-    async def _send(self, call: Call) -> aiohttp.ClientResponse:
+    async def _send(self, call: Request) -> aiohttp.ClientResponse:
         """Sends it once. Only what certainly did nothing, because it never got past TLS or a 401, is sent again, and
         only when there are new credentials to send it with."""
         try:
@@ -161,7 +198,7 @@ class Wire:
                 return await self._send_once(call)
         return answer
 
-    async def _send_once(self, call: Call) -> aiohttp.ClientResponse:
+    async def _send_once(self, call: Request) -> aiohttp.ClientResponse:
         reach = self.reach
         headers: dict[str, str] = {}
         data = None
@@ -188,7 +225,7 @@ class Wire:
         )
 
 
-def session(user_agent: str) -> aiohttp.ClientSession:
+def new_session(user_agent: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         # The number of connections is bounded by turns, so that a watch never takes the place of a call.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
@@ -200,13 +237,13 @@ def session(user_agent: str) -> aiohttp.ClientSession:
 
 
 @asynccontextmanager
-async def _answers(call: Call) -> AsyncIterator[None]:
+async def _answers(call: Request) -> AsyncIterator[None]:
     """Turns what a connection can die of into `Unreachable`."""
     try:
         yield
     except TimeoutError as error:
         raise Unreachable("no answer before the deadline", reason="Timeout", call=str(call)) from error
-    except TooLong as error:
+    except LineTooLong as error:
         raise Unreachable(str(error), call=str(call)) from error
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(_said(error), reason=type(error).__name__, call=str(call)) from error
@@ -228,7 +265,7 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def document(raw: bytes, call: str) -> Document:
+def parse_object(raw: bytes, call: str) -> Document:
     try:
         parsed = json.loads(raw)
     except ValueError as error:
@@ -238,7 +275,7 @@ def document(raw: bytes, call: str) -> Document:
     return parsed
 
 
-def sentences(headers: Iterable[str]) -> list[str]:
+def warning_texts(headers: Iterable[str]) -> list[str]:
     """Those of `Warning: 299 - "..."`, as RFC 7234 quotes them."""
     quoted = (header.split(" ", 2)[-1].strip() for header in headers)
     return [re.sub(r"\\(.)", r"\1", text[1:-1]) for text in quoted if text[:1] == text[-1:] == '"']

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 
 
-class Trust:
+class CABundle:
     """`context` trusts what `bundle` holds, once it is there; until then, what everybody trusts."""
 
     def __init__(self, bundle: Path) -> None:

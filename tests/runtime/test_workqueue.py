@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from runtime.backoff import Backoff
 from runtime.metrics import Metrics
-from runtime.queue import WorkQueue
+from runtime.workqueue import WorkQueue
 
 
 async def ready(queue: WorkQueue[str]) -> str | None:

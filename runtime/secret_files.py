@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from runtime.api import Api, Resource
+from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
+from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ FIRST_SECONDS = 1.0
 PAUSES = Backoff(base_seconds=1, cap_seconds=30)
 
 
-class Files:
+class SecretFiles:
     """The data of a Secret in a directory. One that is deleted leaves the files as they were."""
 
     def __init__(self, api: Api, namespace: str, name: str, directory: Path) -> None:

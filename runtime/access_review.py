@@ -8,24 +8,24 @@ from runtime.resource import Resource
 
 Json = dict[str, Any]
 
-SUBJECT_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-SELF_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def of_user(user: Json, verb: str, resource: Resource, namespace: str) -> Json:
+def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str) -> Json:
     """May this user (an admission request's userInfo) do it? For `SUBJECT_PATH`, asked with our own rights."""
     who = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
     spec = {"user": user.get("username", ""), **who, "resourceAttributes": _attributes(verb, resource, namespace)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
-def of_bearer(verb: str, resource: Resource, namespace: str) -> Json:
+def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
     """May whoever asks do it? For `SELF_PATH`, asked with their token."""
     spec = {"resourceAttributes": _attributes(verb, resource, namespace)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
 
 
-def granted(review: Json) -> bool:
+def is_allowed(review: Json) -> bool:
     status = review.get("status")
     return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
 

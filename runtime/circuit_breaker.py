@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-State = Literal["closed", "open", "probing"]
+CircuitState = Literal["closed", "open", "probing"]
 
 
 @dataclass(frozen=True)
-class Breaker:
+class CircuitBreaker:
     failures_to_open: int = 5
     """in a row; one slow answer is no illness"""
     first_pause_seconds: float = 0.5
@@ -30,7 +30,7 @@ class Breaker:
     probing: bool = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> CircuitState:
         if self.again_at is None:
             return "closed"
         return "probing" if self.probing else "open"
@@ -39,7 +39,7 @@ class Breaker:
         """How long until a call may go; 0 when one may go now."""
         return 0.0 if self.again_at is None else max(0.0, self.again_at - now)
 
-    def asked(self, now: float) -> tuple[Breaker, bool]:
+    def asked(self, now: float) -> tuple[CircuitBreaker, bool]:
         """Whether a call may go now, and the breaker after that was decided."""
         if self.again_at is None:
             return self, True
@@ -47,7 +47,7 @@ class Breaker:
             return self, False
         return replace(self, probing=True, again_at=now + self.probe_seconds), True
 
-    def succeeded(self) -> Breaker:
+    def succeeded(self) -> CircuitBreaker:
         """Any answer at all closes it, a late one too."""
         return (
             self
@@ -55,7 +55,7 @@ class Breaker:
             else replace(self, failures=0, openings=0, again_at=None, probing=False)
         )
 
-    def failed(self, now: float) -> Breaker:
+    def failed(self, now: float) -> CircuitBreaker:
         # Calls that were under way when it opened fail after that, hundreds at once. They are no further news.
         if self.again_at is not None and not self.probing:
             return self

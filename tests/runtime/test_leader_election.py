@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runtime.api import Api
-from runtime.lease import Lease, LeaseLost
+from runtime.leader_election import LeaderElector, LeaseLost
 from tests.runtime.misbehaving import Hangup, Request, Server, status
 
 Fault = Callable[[Request, Callable[[], Awaitable[None]]], Awaitable[None]]
@@ -135,13 +135,13 @@ async def apis(server: Server, tmp_path: Path) -> AsyncIterator[Callable[[str], 
         await each.close()
 
 
-async def lease_of(apis: Any, name: str, **options: Any) -> Lease:
-    return Lease(await apis(name), "n", "leader", name, **options)
+async def lease_of(apis: Any, name: str, **options: Any) -> LeaderElector:
+    return LeaderElector(await apis(name), "n", "leader", name, **options)
 
 
 @asynccontextmanager
-async def holding(lease: Lease, work: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(lease.hold(work))
+async def holding(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(lease.run(work))
     try:
         yield task
     finally:
@@ -189,7 +189,7 @@ async def test_no_weather_makes_two_leaders(leases: Leases, apis: Any, seed: int
         lease = await lease_of(apis, name)
         while True:
             with suppress(LeaseLost):
-                await lease.hold(Work(name, diary, ending=weather.uniform(0, 3)))
+                await lease.run(Work(name, diary, ending=weather.uniform(0, 3)))
 
     async def blow() -> None:
         while True:
@@ -240,7 +240,7 @@ async def test_work_ends_and_the_lease_is_free_at_once(leases: Leases, apis: Any
     async def work() -> None:
         await asyncio.sleep(30)
 
-    await (await lease_of(apis, "a")).hold(work)
+    await (await lease_of(apis, "a")).run(work)
     assert leases.holder == ""
     diary: list[tuple[float, str, str]] = []
     now = asyncio.get_running_loop().time()
@@ -254,7 +254,7 @@ async def test_what_the_work_raises_is_raised_and_the_lease_is_given_back(leases
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        await (await lease_of(apis, "a")).hold(work)
+        await (await lease_of(apis, "a")).run(work)
     assert leases.holder == ""
 
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Any, NoReturn, Protocol
 
-from runtime.api import Api, Resource
-from runtime.backoff import Backoff, fraction
+from runtime.api import Api
+from runtime.backoff import Backoff, hash_fraction
 from runtime.errors import ApiError, Expired, Unreachable
-from runtime.resource import Key, key_of
+from runtime.resource import Key, Resource, object_key
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ PAGE = 200
 Document = dict[str, Any]
 
 
-class Reader(Protocol):
+class ReflectorConsumer(Protocol):
     """Keeps what it wants of each object. The document is let go when the call returns, so that is all it keeps."""
 
     def gather(self, key: Key, document: Document, gathered: dict[Key, Any], *, known: bool) -> None:
@@ -55,12 +55,12 @@ class Reader(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class Feed:
+class Reflector:
     def __init__(
         self,
         api: Api,
         resource: Resource,
-        readers: Sequence[Reader],
+        readers: Sequence[ReflectorConsumer],
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
@@ -181,10 +181,10 @@ class Feed:
 
     def _gather(self, document: Document, versions: dict[Key, str], gathered: list[dict[Key, Any]]) -> None:
         try:
-            key = key_of(document)
+            key = object_key(document)
             number = str(document["metadata"].get("resourceVersion") or "")
         except Exception:
-            unreadable(self.resource, document)
+            log_unreadable(self.resource, document)
             return
         # The same version is the same object: what is kept of it serves, and nobody needs to hear of it.
         known = bool(number) and self._versions.get(key) == number
@@ -193,7 +193,7 @@ class Feed:
             reader.gather(key, document, found, known=known)
 
     def _relist_seconds(self) -> float:
-        return RELIST_SECONDS * (1 + 0.2 * fraction(f"{self._identity}:relist"))
+        return RELIST_SECONDS * (1 + 0.2 * hash_fraction(f"{self._identity}:relist"))
 
     # Watch
 
@@ -202,7 +202,7 @@ class Feed:
         assert self._version is not None
         self._watches += 1
         # Ends are spread, or all the watches that began together would all be renewed together.
-        seconds = WATCH_SECONDS * (1 - 0.3 * fraction(f"{self._identity}#{self._watches}"))
+        seconds = WATCH_SECONDS * (1 - 0.3 * hash_fraction(f"{self._identity}#{self._watches}"))
         seen = 0
         events = self._api.watch(
             self.resource,
@@ -230,18 +230,18 @@ class Feed:
             self._deleted.clear()
         else:
             self._change(kind, number, document)
-        if self._version is None or not older(number, self._version):
+        if self._version is None or not is_older(number, self._version):
             self._version = number
         self._seen()
 
     def _change(self, kind: str, number: str, document: Document) -> None:
         try:
-            key = key_of(document)
+            key = object_key(document)
         except Exception:
-            unreadable(self.resource, document)
+            log_unreadable(self.resource, document)
             return
         last = self._versions.get(key) or self._deleted.get(key)
-        if last is not None and older(number, last):
+        if last is not None and is_older(number, last):
             return
         if kind == "DELETED":
             self._versions.pop(key, None)
@@ -260,14 +260,14 @@ class Feed:
         self._contact.labels(self.resource.plural).set(time.time())
 
 
-def unreadable(resource: Resource, document: Document) -> None:
+def log_unreadable(resource: Resource, document: Document) -> None:
     """One object that nothing can be made of must not blind us to all the others."""
     metadata = document.get("metadata")
     name = {k: metadata.get(k) for k in ("namespace", "name")} if isinstance(metadata, dict) else repr(document)[:200]
     log.exception("%s: cannot read %s", resource.plural, name)
 
 
-def older(number: str, than: str) -> bool:
+def is_older(number: str, than: str) -> bool:
     """Whether a resourceVersion is certainly the older one. Those of the API server are numbers that grow; what an
     aggregated server makes of them is its own affair and is taken as it comes."""
     return number.isdecimal() and than.isdecimal() and int(number) < int(than)

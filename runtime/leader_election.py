@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from runtime.api import Api, Resource
-from runtime.backoff import Backoff, fraction
+from runtime.api import Api
+from runtime.backoff import Backoff, hash_fraction
 from runtime.errors import ApiError, Conflict, NotFound
+from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def _die() -> NoReturn:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedLease:
     """A lease as it was when it last changed, and when that was by our clock."""
 
     version: str
@@ -52,7 +53,7 @@ class Seen:
         return not self.holder or now >= self.at + self.duration_seconds
 
 
-class Lease:
+class LeaderElector:
     """`identity` must be no other living process's. One that comes back with the same identity after a crash has the
     lease at once; with a new one it waits until the old one's time is over."""
 
@@ -83,7 +84,7 @@ class Lease:
         self._attempt_seconds = renew_deadline_seconds / 3
         self._last_resort = last_resort
         self._document: dict[str, Any] = {}
-        self._seen: Seen | None = None
+        self._seen: ObservedLease | None = None
         self._renewed_at = 0.0
         self._leading = api.metrics.leading.labels(name)
 
@@ -92,7 +93,7 @@ class Lease:
         """Who held it when it was last looked at."""
         return self._seen.holder if self._seen else ""
 
-    async def hold(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Waits until the lease is ours, works while it is, and gives it back.
 
         Returns when the work returns; raises what it raises, and LeaseLost when the lease was lost. In every case the
@@ -178,11 +179,11 @@ class Lease:
         self._ours(await self._api.replace(LEASES, self._record(document)), began)
         return True
 
-    def _look(self, document: dict[str, Any]) -> Seen:
+    def _look(self, document: dict[str, Any]) -> ObservedLease:
         version, spec = document["metadata"]["resourceVersion"], document.get("spec") or {}
         if self._seen is None or self._seen.version != version:
             holder, seconds = spec.get("holderIdentity") or "", float(spec.get("leaseDurationSeconds") or 0)
-            self._seen = Seen(version, holder, seconds, asyncio.get_running_loop().time())
+            self._seen = ObservedLease(version, holder, seconds, asyncio.get_running_loop().time())
         return self._seen
 
     # Keeping
@@ -255,4 +256,4 @@ class Lease:
         return document | {"spec": spec}
 
     def _pause(self) -> float:
-        return self._retry_seconds * (0.8 + 0.2 * fraction(f"{self._identity}#{self._renewed_at}"))
+        return self._retry_seconds * (0.8 + 0.2 * hash_fraction(f"{self._identity}#{self._renewed_at}"))

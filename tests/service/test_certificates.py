@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from service.certificates import (
+    KeyPair,
+    PublishedCA,
+    Validity,
+    ca_bundle,
+    ca_renewal_due,
+    certificate_renewal_due,
+    new_ca,
+    new_client_certificate,
+    new_server_certificate,
+    signing_ca,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+SETTLE = timedelta(seconds=30)
+
+
+def authority(born: datetime = NOW, life: timedelta = 10 * DAY) -> KeyPair:
+    return new_ca("test", born, life)
+
+
+OLD, NEW = authority(NOW), authority(NOW + 6 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("share", "due"),
+    [
+        pytest.param(0.0, False, id="new"),
+        pytest.param(0.59, False, id="there is time"),
+        pytest.param(0.6, True, id="at six tenths, while there is time to notice a failure"),
+        pytest.param(1.5, True, id="over"),
+    ],
+)
+def test_when_a_certificate_is_due(share: float, due: bool) -> None:
+    assert Validity(NOW, NOW + 10 * DAY).due(NOW + 10 * DAY * share) is due
+
+
+@pytest.mark.parametrize(
+    ("authorities", "now", "expected"),
+    [
+        pytest.param([PublishedCA(OLD, NOW)], NOW + HOUR, OLD, id="the only one"),
+        pytest.param([PublishedCA(OLD, NOW)], NOW, None, id="not before clients have it"),
+        pytest.param([PublishedCA(OLD, NOW), PublishedCA(NEW)], NOW + 7 * DAY, OLD, id="unpublished, it signs nothing"),
+        pytest.param(
+            [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW + 6 * DAY)],
+            NOW + 6 * DAY + SETTLE / 2,
+            OLD,
+            id="one that was just published signs nothing yet",
+        ),
+        pytest.param(
+            [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW + 6 * DAY)],
+            NOW + 6 * DAY + SETTLE,
+            NEW,
+            id="the newest that settled",
+        ),
+        pytest.param([PublishedCA(OLD, NOW)], NOW + 11 * DAY, None, id="an ended one signs nothing"),
+        pytest.param(
+            [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW)], NOW + DAY, OLD, id="one that has not begun signs nothing"
+        ),
+    ],
+)
+def test_who_signs(authorities: list[PublishedCA], now: datetime, expected: KeyPair | None) -> None:
+    assert signing_ca(authorities, now, SETTLE) == expected
+
+
+def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
+    assert ca_renewal_due([], NOW)
+    assert not ca_renewal_due([PublishedCA(OLD, NOW)], NOW + HOUR)
+    assert ca_renewal_due([PublishedCA(OLD, NOW)], NOW + 7 * DAY)
+    assert not ca_renewal_due([PublishedCA(OLD, NOW), PublishedCA(NEW, NOW)], NOW + 7 * DAY)
+    assert ca_renewal_due([PublishedCA(NEW, NOW)], NOW), "one that has not begun is none yet"
+
+
+@pytest.mark.parametrize(
+    ("life", "skew"),
+    [
+        pytest.param(365 * DAY, HOUR, id="an authority"),
+        pytest.param(7 * DAY, HOUR, id="a certificate"),
+        pytest.param(HOUR, HOUR / 10, id="a short one"),
+    ],
+)
+def test_what_is_made_holds_by_clocks_that_are_behind(life: timedelta, skew: timedelta) -> None:
+    made = authority(NOW, life)
+    for window in (made.window, new_server_certificate(made, "webhook", ["localhost"], NOW, life).window):
+        assert window.holds(NOW - skew)
+        assert not window.holds(NOW - skew - timedelta(seconds=1))
+        assert not window.holds(NOW + life)
+
+
+def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_of_a_name() -> None:
+    leaf = new_server_certificate(OLD, "webhook", ["localhost", "127.0.0.1"], NOW, DAY)
+    assert not certificate_renewal_due(leaf, OLD, ["127.0.0.1"], NOW + HOUR)
+    assert certificate_renewal_due(None, OLD, [], NOW)
+    assert certificate_renewal_due(leaf, OLD, ["127.0.0.1"], NOW + 23 * HOUR)
+    assert certificate_renewal_due(leaf, NEW, ["127.0.0.1"], NOW + HOUR)
+    assert certificate_renewal_due(leaf, OLD, ["webhook.svc"], NOW + HOUR)
+
+
+def test_a_bundle_has_every_authority_until_it_ends() -> None:
+    assert ca_bundle([OLD, NEW], NOW + DAY) == OLD.certificate + NEW.certificate
+    assert ca_bundle([OLD, NEW], NOW + 11 * DAY) == NEW.certificate
+
+
+def test_two_authorities_never_have_one_name() -> None:
+    assert authority(NOW).name != authority(NOW + timedelta(microseconds=1)).name
+
+
+def test_what_was_made_is_read_back() -> None:
+    leaf = new_server_certificate(OLD, "webhook", ["localhost", "127.0.0.1", "::1"], NOW, DAY)
+    assert leaf.hosts == {"localhost", "127.0.0.1", "::1"}
+    assert leaf.issuer == OLD.name
+    assert leaf.window.end == NOW + DAY
+    assert leaf.window.start < NOW
+    assert new_client_certificate(OLD, "proxy", NOW, DAY).name == "CN=proxy"

@@ -11,20 +11,20 @@ from controllers.policy.apply import Apply
 from controllers.policy.controller import PolicyController
 from controllers.policy.metrics import PolicyMetrics
 from controllers.shared.component import Component
-from controllers.shared.crd_presence import LOOK_SECONDS, OptionalInformer
+from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 
 
 def build(
-    api: Api, events: EventRecorder, registry: CollectorRegistry, *, look_seconds: float = LOOK_SECONDS
+    api: Api, events: EventRecorder, registry: CollectorRegistry, *, look_seconds: float = POLL_SECONDS
 ) -> Component:
     policies = Informer(api, observe.POLICIES, state.policy)
     namespaces = Informer(api, observe.NAMESPACES, state.namespace)
     instances = Informer(api, observe.INSTANCES, state.instance)
-    upstream = OptionalInformer(api, observe.UPSTREAM, state.enforcer, look_seconds=look_seconds)
-    kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.kubevirt, look_seconds=look_seconds)
+    upstream = OptionalInformer(api, observe.UPSTREAM, state.enforcer, poll_seconds=look_seconds)
+    kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.kubevirt, poll_seconds=look_seconds)
     controller = PolicyController(
         observe.Stores(policies.store, namespaces.store, instances.store, upstream, kubevirts),
         Apply(api, events),

@@ -12,7 +12,7 @@ from controllers.pool.observe import observe
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot, parse_pool
 from controllers.pool.stores import POOL_SOURCE, VMS, Stores
-from controllers.shared.authorization import authorize_list, problem_body
+from controllers.shared.plan_endpoint import authorize_list, problem_body
 from runtime.api import Api
 
 Json = dict[str, Any]

@@ -4,5 +4,5 @@ Begin with `plan`. An instance belongs to a set by its controller owner referenc
 taken in and who is let go: an instance without a controller that the selector matches is adopted, one of the set's
 whose labels were changed is released and left to whoever changed them.
 
-Where KubeVirt has installed its own resource of this name, nothing here runs: see `aside`.
+Where KubeVirt has installed its own resource of this name, the controller does nothing: see `build`.
 """

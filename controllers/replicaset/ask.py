@@ -13,7 +13,7 @@ from controllers.replicaset.observe import observe
 from controllers.replicaset.simulate import simulate
 from controllers.replicaset.snapshot import InvalidSpec, ReplicaSetSnapshot, parse_replica_set
 from controllers.replicaset.stores import REPLICA_SETS, VMIS, Stores
-from controllers.shared.authorization import authorize_list, problem_body
+from controllers.shared.plan_endpoint import authorize_list, problem_body
 from runtime.api import Api
 
 Json = dict[str, Any]

@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from controllers.replicaset import ask
 from controllers.replicaset.apply import ReplicaSetWriter, trace
-from controllers.replicaset.aside import LOOK_SECONDS, Aside
 from controllers.replicaset.ask import Ask
 from controllers.replicaset.controller import ReplicaSetController
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.stores import VMIS, Stores, instance_informer, set_informer
 from controllers.shared.component import Component
+from controllers.shared.crd_presence import POLL_SECONDS, OwnCRD, run_while_present
 from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import Defaulter
 from kinds.replicaset import REPLICA_SET
@@ -39,7 +39,7 @@ def build(
     burst: int,
     seed: str,
     *,
-    look_seconds: float = LOOK_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
 ) -> Component:
     metrics = ReplicaSetMetrics(registry)
     asking = Ask(api, burst, api.now)
@@ -78,5 +78,7 @@ def build(
             metrics.clear()
 
     # Its informers are not among those that every replica runs: where the resource is KubeVirt's, none of it is read.
-    aside = Aside(api, REPLICA_SET, work, look_seconds=look_seconds)
-    return Component("replicaset", (), aside.run, answers={ask.PATH: asking})
+    async def run() -> None:
+        await run_while_present(OwnCRD(api, REPLICA_SET).check, work, poll_seconds=poll_seconds)
+
+    return Component("replicaset", (), run, answers={ask.PATH: asking})

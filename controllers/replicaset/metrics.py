@@ -49,6 +49,6 @@ class ReplicaSetMetrics:
                 each.remove(*key)
 
     def clear(self) -> None:
-        """We don't lead any more, or stand aside: whoever is at work measures."""
+        """This replica does not lead any more, or the CRD is KubeVirt's."""
         for each in self._all:
             each.clear()

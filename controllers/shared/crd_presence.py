@@ -1,12 +1,18 @@
-"""A kind that this cluster may not have: looked for until it is there, and followed until it is gone."""
+"""Work that depends on a CRD: it runs while the CRD is there, and begins again when the CRD comes back.
+
+KubeVirt may be installed after Poolhouse, with resources that Poolhouse reads or that it would otherwise own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
+from apimachinery.unstructured import Json
+from kinds.crd import is_ours
+from kinds.kind import Kind
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.informer import Informer
@@ -16,32 +22,82 @@ log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
-LOOK_SECONDS = 30.0
-"""between two looks: KubeVirt may be installed after us"""
+POLL_SECONDS = 30.0
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
+
+Owner = Literal["ours", "foreign", "absent"]
+MESSAGES: dict[Owner, str] = {
+    "ours": "the CRD %s is Poolhouse's: the controller works",
+    "foreign": "the CRD %s is not Poolhouse's: the controller does nothing",
+    "absent": "the CRD %s is not installed: the controller waits for it",
+}
+
+Check = Callable[[], Awaitable[bool | None]]
+"""Whether the CRD is there; None if the API server did not answer, which changes nothing."""
+
+
+async def run_while_present(
+    check: Check,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    poll_seconds: float,
+    on_absent: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Starts `work` whenever the CRD appears, and cancels it when the CRD is gone."""
+    while True:
+        present = await check()
+        if present:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(work(), name="crd-work")
+                while present is not False:
+                    await asyncio.sleep(poll_seconds)
+                    present = await check()
+                task.cancel()
+        if present is False:
+            on_absent()
+        await asyncio.sleep(poll_seconds)
+
+
+class OwnCRD:
+    """Tells whether the CRD of a kind is Poolhouse's. Two controllers of one object would both create its VMs."""
+
+    def __init__(self, api: Api, kind: Kind) -> None:
+        self._api, self._name = api, kind.crd_name
+        self._known: Owner | None = None
+
+    async def check(self) -> bool | None:
+        try:
+            owner: Owner = "ours" if is_ours(await self._api.get(CRDS, None, self._name)) else "foreign"
+        except NotFound:
+            owner = "absent"
+        except ApiError as error:
+            log.warning("cannot read the CRD %s: %s", self._name, error)
+            return None
+        if owner != self._known:
+            self._known = owner
+            log.info(MESSAGES[owner], self._name)
+        return owner == "ours"
 
 
 class OptionalInformer(Generic[V]):
-    """Asking for what is not there would end in an informer that never syncs, and in a warning every half minute."""
+    """An informer of a resource that the cluster may not serve.
+
+    A plain informer of such a resource would never sync, and would log a warning every half minute."""
 
     def __init__(
-        self,
-        api: Api,
-        resource: Resource,
-        view: Callable[[dict[str, Any]], V],
-        *,
-        look_seconds: float = LOOK_SECONDS,
+        self, api: Api, resource: Resource, view: Callable[[Json], V], *, poll_seconds: float = POLL_SECONDS
     ) -> None:
         self.known = False
-        """whether it is known what there is: that the kind is missing, or all of its objects"""
-        self._api = api
-        self._resource = resource
-        self._view = view
-        self._look_seconds = look_seconds
+        """It is known that the cluster does not serve the resource, or all objects are listed."""
+        self._api, self._resource, self._view, self._poll_seconds = api, resource, view, poll_seconds
+        self._following: Informer[V] | None = None
+        """the informer that runs, synced or not"""
         self._informer: Informer[V] | None = None
+        """the same once it is synced"""
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Calls `changed()` when an object changes, and when it comes to be known whether there can be any."""
+        """Calls `changed()` when an object changes, and when it becomes known whether there can be objects."""
         self._subscribers.append(changed)
 
     @property
@@ -57,49 +113,43 @@ class OptionalInformer(Generic[V]):
 
     async def run(self) -> NoReturn:
         try:
-            while True:
-                if served := await self._is_served():
-                    await self._follow()
-                elif served is not None and not self.known:
-                    self.known = True
-                    self._tell()
-                await asyncio.sleep(self._look_seconds)
+            await run_while_present(
+                self._is_served, self._follow, poll_seconds=self._poll_seconds, on_absent=self._absent
+            )
         finally:
-            # Whoever comes back to it must not take for true what was.
+            # A later run must not serve what this one has seen.
             self._informer, self.known = None, False
 
     async def _follow(self) -> None:
-        """Until the kind is gone."""
-        informer = Informer(self._api, self._resource, self._view)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in (informer.run(), self._begin(informer))]
-            gone = False
-            while not gone:
-                await asyncio.sleep(self._look_seconds)
-                # Nobody needs to be asked of what can be seen, and one that cannot be seen may be there all the same.
-                gone = informer.problem is not None and await self._is_served() is False
-            for task in tasks:
-                task.cancel()
-        self._informer, self.known = None, True
-        self._tell()
+        informer = self._following = Informer(self._api, self._resource, self._view)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(informer.run())
+                await informer.synced()
+                self._informer, self.known = informer, True
+                self._tell()
+                informer.subscribe(lambda old, new: self._tell())
+        finally:
+            self._following = None
 
-    async def _begin(self, informer: Informer[V]) -> None:
-        await informer.synced()
-        self._informer, self.known = informer, True
-        self._tell()
-        informer.subscribe(lambda old, new: self._tell())
+    def _absent(self) -> None:
+        if self._informer is not None or not self.known:
+            self._informer, self.known = None, True
+            self._tell()
 
     async def _is_served(self) -> bool | None:
-        """None where that could not be asked."""
-        r = self._resource
+        # An informer that works proves it without a request.
+        if self._following is not None and self._following.problem is None:
+            return True
+        resource = self._resource
         try:
-            found = await self._api.request("GET", f"/apis/{r.group}/{r.version}")
+            found = await self._api.request("GET", f"/apis/{resource.group}/{resource.version}")
         except NotFound:
             return False
         except ApiError as error:
-            log.warning("whether %s.%s is there could not be asked: %s", r.plural, r.group, error)
+            log.warning("cannot discover %s.%s: %s", resource.plural, resource.group, error)
             return None
-        return any(each.get("name") == r.plural for each in found.get("resources") or ())
+        return any(each.get("name") == resource.plural for each in found.get("resources") or ())
 
     def _tell(self) -> None:
         for changed in self._subscribers:

@@ -30,7 +30,7 @@ V1ALPHA2 = Resource("kubevirt.io", "v1alpha2", REPLICA_SETS.plural, REPLICA_SETS
 
 @asynccontextmanager
 async def controller(
-    kubeconfig: Path, *, burst: int = 250, defaulter: Any = None, look_seconds: float = 30.0
+    kubeconfig: Path, *, burst: int = 250, defaulter: Any = None, poll_seconds: float = 30.0
 ) -> AsyncIterator[Running]:
     """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
     registry = CollectorRegistry()
@@ -38,7 +38,7 @@ async def controller(
         kubeconfig, user_agent="test-set", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, burst, "", look_seconds=look_seconds)
+        part = build(api, events, defaulter, registry, burst, "", poll_seconds=poll_seconds)
         tasks = [asyncio.create_task(events.run()), asyncio.create_task(part.work())]
         try:
             yield Running(registry)

@@ -303,7 +303,7 @@ async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
     try:
         assert REPLICA_SET not in await installable_kinds(place.api)
         await place.make(1)
-        async with controller(control_plane.kubeconfig, look_seconds=0.2) as running:
+        async with controller(control_plane.kubeconfig, poll_seconds=0.2) as running:
             await looks(running, 3)
             assert await place.count() == 0
             await relabel(place, {meta.PART_OF: meta.POOLHOUSE, meta.MANAGED_BY: None})

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from controllers.shared.crd_presence import LOOK_SECONDS, OptionalInformer
+from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from runtime.api import Api
 from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, status, thing, things
 
 SERVED = {"resources": [{"name": "things"}]}
-A_WHILE = 20 * LOOK_SECONDS
+A_WHILE = 20 * POLL_SECONDS
 
 
 class Kind:

@@ -1,0 +1,65 @@
+"""Conditions of an object's status: how they are made, and when their transition times change."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from apimachinery.reasons import Reason
+from apimachinery.timestamps import format_time
+from kinds.condition import Condition
+
+MAX_NAMES = 5
+
+
+class HasConditions(Protocol):
+    @property
+    def conditions(self) -> tuple[Condition, ...]: ...
+
+
+def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
+    return Condition(type=type, status="True" if holds else "False", reason=str(reason), message=message)
+
+
+def set_times(
+    conditions: Iterable[Condition],
+    before: Sequence[Condition],
+    *,
+    generation: int,
+    now: datetime,
+    optional: Container[str] = (),
+) -> tuple[Condition, ...]:
+    """The conditions with their transition times and the generation that they are about.
+
+    A condition whose status did not change keeps its time, so that an unchanged status stays equal and is not written
+    again. Conditions of `optional` types are left out while they have never been True."""
+    return tuple(_set_times(conditions, before, generation, format_time(now), optional))
+
+
+def merge(
+    conditions: Iterable[Condition], before: Sequence[Condition], *, generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """As `set_times`, after the conditions of all other types, which stay as they are."""
+    fresh = set_times(conditions, before, generation=generation, now=now)
+    types = {each.type for each in fresh}
+    return (*(each for each in before if each.type not in types), *fresh)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """The first names for a message: `a, b, c, d, e and 3 more`."""
+    found = list(names)
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return ", ".join(found[:MAX_NAMES]) + more
+
+
+def _set_times(
+    conditions: Iterable[Condition], before: Sequence[Condition], generation: int, now: str, optional: Container[str]
+) -> Iterator[Condition]:
+    known = {each.type: each for each in before}
+    for each in conditions:
+        old = known.get(each.type)
+        if old is None and each.status == "False" and each.type in optional:
+            continue
+        since = (old.last_transition_time if old is not None and old.status == each.status else None) or now
+        yield each.model_copy(update={"last_transition_time": since, "observed_generation": generation})

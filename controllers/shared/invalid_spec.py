@@ -1,0 +1,50 @@
+"""Objects whose spec cannot be used: another release stored it, or it bypassed admission.
+
+A controller does nothing for such an object. It reports the problem in the object's status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from apimachinery.unstructured import Json
+from kinds.model import Model
+
+S = TypeVar("S", bound=Model)
+
+
+@dataclass(frozen=True)
+class InvalidSpec(Generic[S]):
+    """The view of an object with an invalid spec."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    status: S
+    problem: str
+    """The field, and what is wrong with it."""
+    created_at: str = ""
+    deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    resource_version: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+def describe(error: ValidationError) -> str:
+    """All problems of a spec with their paths."""
+    return "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+
+
+def parse_status(model: type[S], document: Json) -> S:
+    """The object's status. Only the controller writes it, so one that cannot be read is replaced by an empty one."""
+    try:
+        return model.model_validate(document.get("status") or {})
+    except ValidationError:
+        return model()

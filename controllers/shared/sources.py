@@ -1,0 +1,39 @@
+"""The resources that a controller reads: how each object is viewed, and by which indexes it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from apimachinery.unstructured import Json
+from runtime.api import Api
+from runtime.informer import Informer
+from runtime.resource import Resource, object_key
+from runtime.store import Store
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Source(Generic[V]):
+    resource: Resource
+    view: Callable[[Json], V]
+    indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] = field(default_factory=dict)
+    label_selector: str | None = None
+
+    def store(self) -> Store[V]:
+        """An empty store."""
+        return Store(self.indexes)
+
+    def informer(self, api: Api) -> Informer[V]:
+        """A store that list-and-watch keeps up to date."""
+        return Informer(api, self.resource, self.view, indexes=self.indexes, label_selector=self.label_selector)
+
+    async def list(self, api: Api, namespace: str) -> Store[V]:
+        """A store of what the namespace holds now. Raises the API server's refusal."""
+        store = self.store()
+        async for items, _ in api.pages(self.resource, namespace, label_selector=self.label_selector):
+            for document in items:
+                store.put(object_key(document), self.view(document))
+        return store

@@ -1,0 +1,163 @@
+"""The view of a VirtualMachineInstance that controllers keep instead of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from sys import intern
+
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
+from kinds import meta
+
+FINAL_PHASES = frozenset({"Succeeded", "Failed"})
+MAX_DIGITS = 9
+"""Longer numbers in annotations count as 0: no controller of ours writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class VMI:
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = field(default="", compare=False)
+    """Left out of comparisons, so that a heartbeat alone is not a change."""
+    owner_uid: str = ""
+    """UID of the controller in the owner references."""
+    owner_kind: str = ""
+    """Group and kind of the controller: `VirtualMachine.kubevirt.io`."""
+    owner_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_at: str = ""
+    deleted_at: str = ""
+    """deletionTimestamp; empty while the VMI is not being deleted."""
+    phase: str = ""
+    phase_times: tuple[tuple[str, str], ...] = ()
+    """Phases that the VMI has reached, with their times."""
+    reason: str = ""
+    """status.reason"""
+    conditions: frozenset[str] = frozenset()
+    """Types of the conditions that are True."""
+    ready: bool = False
+    """The Ready condition. Without that condition, a running VMI counts as ready."""
+    paused: str = ""
+    """Reason of the Paused condition while it is True."""
+    start_failure: str = ""
+    """Reason why the VMI cannot start: Unschedulable, ErrImagePull, ..."""
+    message: str = ""
+    """Message to `start_failure`."""
+    node: str = ""
+    addresses: tuple[str, ...] = ()
+    migrating: bool = False
+    ended_at: str = ""
+    """Time at which the VMI reached its final phase."""
+    attempt: int = 0
+    """Annotation poolhouse.dev/attempt: predecessors in a row that ended early."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self.deleted_at)
+
+    @property
+    def final(self) -> bool:
+        return self.phase in FINAL_PHASES
+
+    @property
+    def running(self) -> bool:
+        return self.phase == "Running" and not self.deleting
+
+    @property
+    def agent_connected(self) -> bool:
+        return "AgentConnected" in self.conditions
+
+    @property
+    def revision(self) -> str:
+        """Label of the template revision that the VMI was started from."""
+        return self.labels.get(meta.REVISION, "")
+
+    @property
+    def started_at(self) -> str:
+        """Time at which the VMI began to run; empty if it never ran."""
+        return next((time for phase, time in self.phase_times if phase == "Running"), "")
+
+
+def parse_vmi(document: Json) -> VMI:
+    """Fields that the document lacks keep their defaults."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    owner = controller_of(document) or {}
+    phase = intern(status.get("phase") or "")
+    conditions: dict[str, Json] = {c.get("type", ""): c for c in status.get("conditions") or ()}
+    true = _interned(frozenset(kind for kind, c in conditions.items() if c.get("status") == "True"))
+    times = tuple(
+        (intern(each.get("phase") or ""), each.get("phaseTransitionTimestamp") or "")
+        for each in status.get("phaseTransitionTimestamps") or ()
+    )
+    start_failure, message = _start_failure(conditions)
+    return VMI(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        owner_uid=owner.get("uid", ""),
+        owner_kind=group_kind(owner),
+        owner_name=owner.get("name", ""),
+        labels=metadata.get("labels") or {},
+        created_at=metadata.get("creationTimestamp") or "",
+        deleted_at=metadata.get("deletionTimestamp") or "",
+        phase=phase,
+        phase_times=times,
+        reason=status.get("reason") or "",
+        conditions=true,
+        ready="Ready" in true if "Ready" in conditions else phase == "Running",
+        paused=(conditions["Paused"].get("reason") or "Paused") if "Paused" in true else "",
+        start_failure=start_failure,
+        message=message,
+        node=status.get("nodeName") or "",
+        addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
+        migrating=_is_migrating(status.get("migrationState") or {}),
+        ended_at=_ended_at(phase, dict(times), conditions),
+        attempt=parse_count((metadata.get("annotations") or {}).get(meta.ATTEMPT)),
+    )
+
+
+def group_kind(reference: Json) -> str:
+    """`Kind.group` of an owner reference, as GroupKind prints it in Kubernetes; empty without a reference."""
+    if not reference:
+        return ""
+    group, slash, _ = str(reference.get("apiVersion", "")).partition("/")
+    return intern(f"{reference.get('kind', '')}.{group}" if slash else str(reference.get("kind", "")))
+
+
+def parse_count(text: object) -> int:
+    """A number from an annotation. Users may write anything there: other texts count as 0."""
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) <= MAX_DIGITS else 0
+
+
+@cache
+def _interned(conditions: frozenset[str]) -> frozenset[str]:
+    """One object for equal sets: thousands of VMIs have the same conditions."""
+    return conditions
+
+
+def _start_failure(conditions: Mapping[str, Json]) -> tuple[str, str]:
+    """PodScheduled reports a gated or unschedulable pod, Synchronized a missing image or disk."""
+    for kind in ("PodScheduled", "Synchronized"):
+        found = conditions.get(kind) or {}
+        if found.get("status") == "False" and found.get("reason"):
+            return found["reason"], found.get("message") or ""
+    return "", ""
+
+
+def _is_migrating(state: Json) -> bool:
+    return bool(state) and not (state.get("completed") or state.get("failed"))
+
+
+def _ended_at(phase: str, times: Mapping[str, str], conditions: Mapping[str, Json]) -> str:
+    if phase not in FINAL_PHASES:
+        return ""
+    return times.get(phase) or (conditions.get("Ready") or {}).get("lastTransitionTime") or ""

@@ -1,0 +1,140 @@
+"""Batches of writes for one owner: expected before they are sent, reported after, with one outcome for the status.
+
+The controller does not plan for the owner again until its stores show the expected writes. See `runtime.expectations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
+from runtime.expectations import Expectations
+
+MAX_MESSAGE = 1000
+
+PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
+"""Errors that need no report: another client was first, the object has changed, or the server is busy or away. The next
+plan takes the change into account."""
+
+
+class Action(Protocol):
+    @property
+    def verb(self) -> str: ...
+
+
+class Owner(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+
+A = TypeVar("A", bound=Action)
+O_contra = TypeVar("O_contra", bound=Owner, contravariant=True)
+O = TypeVar("O", bound=Owner)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A write that the API server refused."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    failure: Failure | None = None
+    """The first refusal, for the owner's status."""
+    retry: bool = False
+    """Some writes were not done, for whatever reason."""
+    done: tuple[Any, ...] = ()
+    """Actions that were done."""
+    not_done: tuple[Any, ...] = ()
+    """Actions that were certainly not done. An action without an answer is in neither list."""
+
+
+class Reporter(Protocol[O_contra]):
+    """Reports writes, as events."""
+
+    def succeeded(self, owner: O_contra, action: Any) -> None: ...
+
+    def failed(self, owner: O_contra, action: Any, error: Exception) -> Failure: ...
+
+
+@dataclass
+class WriteBatches(Generic[O]):
+    reporter: Reporter[O]
+    expectations: Expectations[str]
+    """By UID of the owner."""
+    clock: Callable[[], float]
+    expected_events: Callable[[Any], ExpectedEvents]
+    """What the stores will show once an action is done."""
+    _writes: BatchWriter = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._writes = BatchWriter(self.expectations, self.clock, self.expected_events)
+
+    async def send(
+        self,
+        owner: O | None,
+        actions: Sequence[A],
+        call: Callable[[A], Awaitable[None]],
+        *,
+        max_in_flight: int = MAX_BATCH_SIZE,
+        quiet: bool = False,
+    ) -> Outcome:
+        """Sends actions of one kind. `quiet` omits events about success. The owner is None where it is gone."""
+        if not actions:
+            return Outcome()
+        uid = owner.uid if owner is not None else ""
+        results = await self._writes.make(uid, actions[0].verb, actions, call, most=max_in_flight)
+        done = tuple(action for action, error in results if error is None)
+        if owner is not None and not quiet:
+            for action in done:
+                self.reporter.succeeded(owner, action)
+        failed = [(action, error) for action, error in results if error is not None]
+        not_done = tuple(action for action, error in failed if not isinstance(error, OUTCOME_UNKNOWN))
+        refused = next(((action, error) for action, error in failed if not isinstance(error, PASSING)), None)
+        failure = self.reporter.failed(owner, *refused) if refused and owner is not None else None
+        return Outcome(failure, bool(failed), done, not_done)
+
+    def expect(self, owner: O, actions: Sequence[Action]) -> None:
+        """Announces writes that `send` will make later, where other controllers must know of them before."""
+        self._writes.expect(owner.uid, actions)
+
+    def refuse(self, owner: O, actions: Sequence[Action], error: Exception) -> Outcome:
+        """The outcome of actions that were not sent, because the first would be refused with this error."""
+        self._writes.not_begun(owner.uid, actions, error)
+        return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
+
+    def refused(self, uid: str) -> frozenset[str]:
+        """Names and UIDs of the owner's objects whose last write the API server refused."""
+        return self._writes.refused(uid)
+
+    def forget(self, uid: str) -> None:
+        """The owner is gone."""
+        self.expectations.forget(uid)
+        self._writes.forget(uid)
+
+
+def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
+    """One outcome of several batches, with the first failure."""
+    found = list(outcomes)
+    return Outcome(
+        next((each.failure for each in found if each.failure), None),
+        any(each.retry for each in found),
+        tuple(action for each in found for action in each.done),
+        tuple(action for each in found for action in each.not_done),
+    )
+
+
+def failure(reason: str, message: str) -> Failure:
+    """A failure whose message fits into a condition."""
+    return Failure(reason, message[:MAX_MESSAGE])
+
+
+def error_message(error: Exception) -> str:
+    """The API server's own sentence, or what the error says of itself."""
+    return (error.message if isinstance(error, ApiError) else str(error)) or type(error).__name__

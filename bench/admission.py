@@ -92,16 +92,16 @@ def mutate() -> Any:
     from defaulter.contract import Defaulter
     from runtime.circuit_breaker import CircuitBreaker
     from webhook.admission import Admission
-    from webhook.app import WebhookParts, app
-    from webhook.ask import DefaultingHandler
+    from webhook.app import WebhookParts, create_app
+    from webhook.defaulting import DefaultingHandler
     from webhook.metrics import Metrics
 
     connector = aiohttp.TCPConnector(limit=64)
     defaulter = Defaulter(os.environ["DEFAULTER"], 2.0, aiohttp.ClientSession(connector=connector))
-    ask = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
+    defaulting = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
     metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
-    nobody: Any = None
-    return app(WebhookParts(Admission(ask=ask, judges=()), nobody, nobody, metrics))
+    unused: Any = None
+    return create_app(WebhookParts(Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
 class Canned(asyncio.Protocol):

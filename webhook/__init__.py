@@ -1,20 +1,16 @@
-"""Admission: what the API server, and a person before creating anything, may ask about an object.
+"""The admission webhook, and endpoints that tell people what admission would decide.
 
-Begin with `review` (a request and a verdict as values) and `app` (the routes). Deciding is apart from asking:
+Begin with `review` (requests and responses as values) and `admission` (which handler decides which kind).
 
-    body       bytes in, a document out, or a sentence that says why not
-    review     AdmissionReview in, Verdict, AdmissionReview out
-    scope      which updates are nobody's business
-    patch      the small guarded JSON patch between two documents
-    bounds     what a defaulter's answer may change
-    declared   the verdict on our own kinds (fails closed)
-    defaulting the verdict on VirtualMachines, with the defaulter's help (fails open)
-    template   a pool's template, tried as the VM it will become
-    rivals     policies with the same selectors, compared with what is there
-    elected    a second default among the warm pools of a namespace
-    claims     what is written into a claim: who made it, and its annotations as fields
-    dryrun     every step of admission, on demand and with the asker's own rights
-    explain    which migration policy a VM obeys and why, with the asker's own rights
+    app             routes
+    admission       dispatch by kind, checks that a kind declares, completion of claims
+    defaulting      VMs and VMIs, with the defaulter's help (fails open)
+    hardware_drift  what other webhooks change after defaulting
+    templates       rights of a pool's user, dry run of one VM of its template
+    conflicts       disk names, selectors of policies, the default warm pool
+    patch           the JSON patch between two documents
+    dryrun          all steps of admission on demand, with the caller's rights
+    explain         which migration policy a VM obeys and why, with the caller's rights
 
-It keeps nothing: any replica gives the same answer to the same request, and no request writes anything.
+The webhook stores nothing and writes nothing. Every replica gives the same response to the same request.
 """

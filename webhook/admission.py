@@ -1,79 +1,154 @@
-"""From a request to its verdict: who is asked, and who is not."""
+"""Decides admission requests: which handler answers which kind, and which requests need no check.
+
+Poolhouse's own kinds are checked before the API server validates their schema. One denial therefore carries every
+problem, wrong types included.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from apimachinery.unstructured import at
 from kinds import by_gvk
 from kinds.claim import CLAIM
+from kinds.claim_checks import told
 from kinds.kind import Kind
-from kinds.meta import DEFAULTING, DISABLED
-from webhook import claims, declared, defaulting
+from kinds.meta import DEFAULTING, DISABLED, REQUESTER
+from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift
-from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse
-from webhook.scope import skip_reason
+from webhook.patch import same
+from webhook.reasons import AdmissionReason
+from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
+
+Json = dict[str, Any]
+
+SKIPPED = AdmissionResponse(reason=AdmissionReason.SKIPPED)
+REQUESTER_WARNING = (
+    f"metadata.annotations[{REQUESTER}]: the API server's user name is kept; the annotation records who made the claim"
+)
 
 
 class AdmissionHandler(Protocol):
-    """Knows something about a request that takes asking others."""
+    """Decides one aspect of a request, with calls to other services."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse: ...
 
 
 class Admission:
-    """`judges` are for kinds of ours, and asked only about an object without a problem of its own. Without `late`,
-    where nobody decides hardware, nothing is said about it either."""
-
     def __init__(
-        self, *, ask: AdmissionHandler, judges: Sequence[AdmissionHandler], late: HardwareDrift | None = None
+        self, *, defaulting: AdmissionHandler, checks: Sequence[AdmissionHandler], drift: HardwareDrift | None = None
     ) -> None:
-        self._ask = ask
-        self._late = late
-        self._judges = judges
+        """`checks` are called for Poolhouse's kinds, if the object has no problem of its own. `drift` is None without a
+        defaulter."""
+        self._defaulting = defaulting
+        self._checks = checks
+        self._drift = drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        """The object as it should be stored."""
         if skip_reason(request):
-            return AdmissionResponse(reason=SKIPPED)
-        if (request.api_version, request.kind) in defaulting.KINDS:
-            # The API server's selectors see to it as well, unless somebody edited them.
+            return SKIPPED
+        if (request.api_version, request.kind) in DEFAULTED_KINDS:
+            # The configuration's objectSelector excludes these already, unless somebody edited it.
             opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
-            return AdmissionResponse(reason=SKIPPED) if opted_out else await self._hardware(request)
+            return SKIPPED if opted_out else await self._default(request)
         kind = by_gvk(request.api_version, request.kind)
-        return _unknown(request) if kind is None else await self._ours(request, kind)
+        return _unknown_kind(request) if kind is None else await self._check(request, kind)
 
     def validate(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Whether it may be stored, once every other webhook has changed what it wanted to."""
+        """Decides the object as all mutating webhooks have left it."""
         if skip_reason(request):
-            return AdmissionResponse(reason=SKIPPED)
-        if (request.api_version, request.kind) in defaulting.KINDS:
-            return self._late.check(request) if self._late is not None else AdmissionResponse(reason=SKIPPED)
+            return SKIPPED
+        if (request.api_version, request.kind) in DEFAULTED_KINDS:
+            return self._drift.check(request) if self._drift is not None else SKIPPED
         kind = by_gvk(request.api_version, request.kind)
-        return _unknown(request) if kind is None else replace(declared.validate_kind(request, kind), object=None)
+        return _unknown_kind(request) if kind is None else replace(validate_kind(request, kind), object=None)
 
-    async def _hardware(self, request: AdmissionRequest) -> AdmissionResponse:
-        verdict = await self._ask.handle(request)
-        if self._late is not None and verdict.object is not None:
-            self._late.remember(request, verdict.object)
-        return verdict
+    async def _default(self, request: AdmissionRequest) -> AdmissionResponse:
+        response = await self._defaulting.handle(request)
+        if self._drift is not None and response.object is not None:
+            self._drift.remember(request, response.object)
+        return response
 
-    async def _ours(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
-        verdict = declared.validate_kind(request, kind)
-        if verdict.problems:
-            return verdict
+    async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
+        response = validate_kind(request, kind)
+        if response.problems:
+            return response
         if kind is CLAIM:
-            verdict = claims.complete_claim(request, verdict)
-        for judge in self._judges:
-            further = await judge.handle(replace(request, object=verdict.object))
+            response = complete_claim(request, response)
+        for check in self._checks:
+            further = await check.handle(replace(request, object=response.object))
             if further.problems:
                 return further
-            verdict = replace(verdict, warnings=(*verdict.warnings, *further.warnings))
-        return verdict
+            response = replace(response, warnings=(*response.warnings, *further.warnings))
+        return response
 
 
-def _unknown(request: AdmissionRequest) -> AdmissionResponse:
-    """Rules in the cluster may be newer than this process. It has nothing to say about what it does not know."""
-    return AdmissionResponse(warnings=(f"poolhouse knows no {request.kind} of {request.api_version}",), reason=SKIPPED)
+def skip_reason(request: AdmissionRequest) -> str | None:
+    """Why the request needs no check; None when it needs one.
+
+    Status updates, deletions, and changes of labels or finalizers must succeed even if the spec is invalid today.
+    """
+    if request.operation not in ("CREATE", "UPDATE"):
+        return f"{request.operation} does not change the spec"
+    if request.subresource:
+        return f"the subresource {request.subresource} does not change the spec"
+    if at(request.object, "metadata", "deletionTimestamp"):
+        return "the object is being deleted"
+    if (
+        request.operation == "UPDATE"
+        and request.old is not None
+        and same(request.old.get("spec"), (request.object or {}).get("spec"))
+        and not _spec_annotations_changed(request)
+    ):
+        return "the spec does not change"
+    return None
+
+
+def _spec_annotations_changed(request: AdmissionRequest) -> bool:
+    kind = by_gvk(request.api_version, request.kind)
+    before, after = annotations_of(request.old), annotations_of(request.object)
+    return any(before.get(name) != after.get(name) for name in (kind.told_in_annotations if kind else ()))
+
+
+def _unknown_kind(request: AdmissionRequest) -> AdmissionResponse:
+    """Allows the object: the webhook configurations may be newer than this process."""
+    warning = f"this version of poolhouse does not know {request.kind} of {request.api_version}"
+    return AdmissionResponse(warnings=(warning,), reason=AdmissionReason.SKIPPED)
+
+
+def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
+    """The checks that the kind declares, and the normalized object."""
+    document = kind.normalize(request.object or {})
+    stored = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
+    response = denied_or_tolerated(kind.problems(document), stored)
+    forbidden_changes = kind.misdeeds(request.old, document)
+    if response.problems or forbidden_changes:
+        return AdmissionResponse(problems=(*response.problems, *forbidden_changes))
+    warnings = (*response.warnings, *kind.warnings(document))
+    return AdmissionResponse(object=document, warnings=warnings, reason=response.reason)
+
+
+def complete_claim(request: AdmissionRequest, response: AdmissionResponse) -> AdmissionResponse:
+    """Writes the user's name into a valid claim, for quotas per user, and at creation the fields that its annotations
+    stand for.
+
+    An update that changes the user's name is corrected, not denied: clients that replace a whole object do that without
+    intent.
+    """
+    document = response.object or request.object or {}
+    if request.old is None:
+        document = told(document)
+    given = annotations_of(document)
+    user = request.user.get("username") if request.old is None else annotations_of(request.old).get(REQUESTER)
+    wanted = {key: value for key, value in given.items() if key != REQUESTER}
+    if isinstance(user, str) and user:
+        wanted[REQUESTER] = user
+    response = replace(response, object=document)
+    if wanted == given:
+        return response
+    corrected = {**document, "metadata": {**document["metadata"], "annotations": wanted}}
+    overwritten = given.get(REQUESTER) not in (None, user)
+    warnings = (*response.warnings, REQUESTER_WARNING) if overwritten else response.warnings
+    return replace(response, object=corrected, warnings=warnings)

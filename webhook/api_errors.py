@@ -1,4 +1,4 @@
-"""What an API server's refusal says about the document: problems with paths, or nothing at all."""
+"""What an error of the API server says about the document that it refused."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import re
 from typing import Any
 
 from apimachinery.problem import Problem
-from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _DENIED = re.compile(r'^admission webhook "[^"]+" denied the request: ')
 
 
+def cause_of(error: ApiError | TimeoutError) -> str:
+    return error.message if isinstance(error, ApiError) else "no answer in time"
+
+
+def http_answer(error: ApiError) -> tuple[int, Problem, float | None]:
+    """The status, problem and Retry-After for a caller whose request needed the API server."""
+    if isinstance(error, Forbidden):
+        message = "the API server does not know this token" if error.status == 401 else error.message
+        return error.status, Problem("", message), None
+    wait = error.retry_after_seconds if isinstance(error, Throttled) else 1
+    return 503, Problem("", f"the API server gave no answer: {error.message}"), wait
+
+
 def problems_of(error: ApiError) -> tuple[Problem, ...]:
-    """Problems of the document for which it was refused. Empty: the API server could not or would not look at it."""
+    """Problems of the document; empty if the API server did not judge it."""
     match error:
         case AlreadyExists():
-            return (Problem("metadata.name", "is taken: an object of this name exists already"),)
+            return (Problem("metadata.name", "an object of this name exists already; choose another name"),)
         case Conflict():
             return (Problem("metadata.resourceVersion", error.message),)
         case NotFound() if error.details.get("kind") == "namespaces":
@@ -24,7 +37,7 @@ def problems_of(error: ApiError) -> tuple[Problem, ...]:
         case NotFound() if error.details.get("name"):
             return (Problem("metadata.name", error.message),)
         case NotFound():
-            return (Problem("kind", "this cluster does not serve it"),)
+            return (Problem("kind", "this cluster does not serve this kind"),)
         case Invalid() | Forbidden() if error.status != 401:
             return _causes(error) or _unknown_fields(error) or (Problem("", _DENIED.sub("", error.message)),)
         case _:
@@ -36,11 +49,11 @@ def _causes(error: ApiError) -> tuple[Problem, ...]:
 
 
 def _unknown_fields(error: ApiError) -> tuple[Problem, ...]:
-    """Strict decoding names fields in its sentence only."""
-    return tuple(Problem(path, "is not a field here") for path in _UNKNOWN_FIELD.findall(error.message))
+    """Strict decoding gives no causes; its message names the fields."""
+    return tuple(Problem(path, "unknown field") for path in _UNKNOWN_FIELD.findall(error.message))
 
 
 def _text(cause: dict[str, Any], key: str) -> str:
     value = cause.get(key)
-    # Causes about the whole object are filed under this word.
+    # The API server writes "<nil>" for a cause that concerns the whole object.
     return value if isinstance(value, str) and value != "<nil>" else ""

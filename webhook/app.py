@@ -62,7 +62,7 @@ class WebhookParts:
     """whoever makes up a token for each request is never the same caller: together they cost so much and no more"""
 
 
-def app(service: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
+def create_app(service: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
     api = FastAPI(title="Poolhouse admission", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     routes = Routes(service)
 

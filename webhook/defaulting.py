@@ -1,86 +1,176 @@
-"""The verdict on a VirtualMachine or VirtualMachineInstance, once the defaulter was asked.
+"""Defaults the hardware of VirtualMachines and VirtualMachineInstances at admission, with the defaulter's help.
 
-Who is away does not stop a VM from being created: it is stored as it came, and says so itself, for the controller that
-completes it before its first start. Who answers that the spec is wrong does stop it: libvirt would refuse the same spec
-on the node, later, where nobody is looking.
+An unavailable defaulter does not stop a VM from being created. The VM is admitted unchanged, with the annotation
+`poolhouse.dev/undefaulted`, and a controller defaults it before its first start. A defaulter that refuses the spec
+does deny the VM, because libvirt would refuse the same spec later on the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from apimachinery.unstructured import at
-from defaulter.contract import MACPolicy, preserve_stored_values, undefaulted_fields
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at, typed
+from defaulter.contract import (
+    DefaulterUnavailable,
+    DefaultingResponse,
+    ForbiddenChange,
+    InvalidDocument,
+    MACPolicy,
+    preserve_stored_values,
+    undefaulted_fields,
+)
 from kinds.meta import UNDEFAULTED
 from kinds.started import may_have_run, with_identity
-from webhook.review import AdmissionRequest, AdmissionResponse
-from webhook.scope import annotations_of, metadata_of
+from runtime.circuit_breaker import CircuitBreaker
+from webhook.reasons import AdmissionReason, FailOpenReason
+from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-AWAY = "DefaulterAway"
-RESTING = "DefaulterResting"
-OVERREACH = "AnswerNotTaken"
-
-FAIL_OPEN: Mapping[str, str] = {
-    AWAY: "the defaulter gave no answer",
-    RESTING: "the defaulter gave no answers just now and is not asked for a moment",
-    OVERREACH: "the defaulter's answer changed what it must not and was not taken",
-}
-"""reasons for letting a VM through: in annotations and metrics, and as sentences"""
-
-KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
+DEFAULTED_KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
-def waits_for_stop(request: AdmissionRequest, macs: MACPolicy) -> bool:
-    """A VM that runs undecided stays so until it stops: hardware that is written under it would only say that it must
-    be restarted."""
+class DefaulterClient(Protocol):
+    """As `defaulter.contract.Defaulter`: each call ends before its deadline, and the response changes allowed fields
+    only."""
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse: ...
+
+
+class NoDefaulter:
+    """Used without a configured defaulter: VMs are stored unchanged."""
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        return AdmissionResponse(reason=AdmissionReason.SKIPPED)
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse:
+        raise DefaulterUnavailable("no defaulter is configured")
+
+
+class DefaultingHandler:
+    def __init__(
+        self,
+        defaulter: DefaulterClient,
+        *,
+        seed: str,
+        budget_seconds: float,
+        now: Callable[[], float],
+        breaker: CircuitBreaker,
+        macs: MACPolicy = "deterministic",
+    ) -> None:
+        """`budget_seconds` limits all calls for one request, and is well below the webhook's timeout."""
+        self._defaulter = defaulter
+        self._seed = seed
+        self._budget_seconds = budget_seconds
+        self._now = now
+        self._macs = macs
+        self.breaker = breaker
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        if runs_undefaulted(request, self._macs) or defaulted_by_its_vm(request, self._macs):
+            return AdmissionResponse(reason=AdmissionReason.SKIPPED)
+        self.breaker, allowed = self.breaker.asked(self._now())
+        if not allowed:
+            return fail_open(request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
+        deadline = self._now() + self._budget_seconds
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                answer = await self._complete(request, with_stored_identity(request), request.old)
+        except ForbiddenChange as error:
+            self.breaker = self.breaker.succeeded()
+            log.error("ignored the defaulter's answer: %s", error.reason)
+            return fail_open(request, FailOpenReason.INVALID_DEFAULTER_RESPONSE, self._macs)
+        except (DefaulterUnavailable, TimeoutError) as error:
+            self.breaker = self.breaker.failed(self._now())
+            log.warning("the defaulter is unavailable: %s", error or f"no answer within {self._budget_seconds:g} s")
+            return fail_open(request, FailOpenReason.DEFAULTER_UNAVAILABLE, self._macs)
+        except InvalidDocument as refusal:
+            self.breaker = self.breaker.succeeded()
+            stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
+            return denied_or_tolerated(problems_in(refusal), stored)
+        self.breaker = self.breaker.succeeded()
+        # The annotation goes even if fields are undefaulted now: the defaulter's settings leave these so.
+        return AdmissionResponse(object=_annotated(answer.object, None), warnings=tuple(answer.warnings))
+
+    async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
+        """Problems of the stored object; none if the defaulter gives no answer in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._complete(request, request.old or {}, None)
+        except InvalidDocument as refusal:
+            return problems_in(refusal)
+        except (DefaulterUnavailable, TimeoutError):
+            return ()
+        return ()
+
+    async def _complete(self, request: AdmissionRequest, document: Json, old: Json | None) -> DefaultingResponse:
+        # An object with generateName has no name yet. The request's uid makes its MAC addresses differ from those of
+        # other objects with this prefix, and the same again when the request is repeated.
+        seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
+        return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
+
+
+def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
+    return tuple(Problem(problem.path, problem.message) for problem in refusal.problems)
+
+
+def runs_undefaulted(request: AdmissionRequest, macs: MACPolicy) -> bool:
+    """The VM runs with undefaulted hardware. Defaults wait until it stops: written now, they would only make KubeVirt
+    report that a restart is required."""
     runs = at(request.object, "status", "created") is True
     return runs and request.old is not None and bool(undefaulted_fields(request.old, macs=macs))
 
 
-def comes_decided(request: AdmissionRequest, macs: MACPolicy) -> bool:
-    """An instance that a VirtualMachine starts, as complete as that VM: it was judged when the VM was stored, and every
-    start of every VM would cost libvirt a second time."""
-    owners = at(request.object, "metadata", "ownerReferences")
+def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
+    """The request creates the VMI of a VM with complete hardware. Admission has checked it with the VM, and another
+    call for each start would cost libvirt's time twice."""
+    owners = typed(list, request.object, "metadata", "ownerReferences") or []
     started = request.kind == "VirtualMachineInstance" and any(
-        at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True
-        for owner in (owners if isinstance(owners, list) else ())
+        at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True for owner in owners
     )
     return started and request.operation == "CREATE" and not undefaulted_fields(request.object or {}, macs=macs)
 
 
-def known(request: AdmissionRequest) -> Json:
-    """The object to be completed. A VM that may have run undecided keeps the UUID that it had then: `virtctl start` of
-    one that is older than we are is a change of its spec."""
+def with_stored_identity(request: AdmissionRequest) -> Json:
+    """The object to default. A VM that may have run without defaults keeps the UUID that KubeVirt gave it then:
+    `virtctl start` of a VM older than Poolhouse changes the spec."""
     document, old = request.object or {}, request.old
-    identity = ("spec", "template", "spec", "domain", "firmware", "uuid")
-    undecided = request.kind == "VirtualMachine" and old is not None and not at(old, *identity)
-    return with_identity(document) if undecided and may_have_run(old or {}) else document
+    uuid = ("spec", "template", "spec", "domain", "firmware", "uuid")
+    undefaulted_vm = request.kind == "VirtualMachine" and old is not None and not at(old, *uuid)
+    return with_identity(document) if undefaulted_vm and may_have_run(old or {}) else document
 
 
-def completed(answer: Json, warnings: Iterable[str]) -> AdmissionResponse:
-    """The defaulter answered. What it left open now, its settings leave open."""
-    if UNDEFAULTED in annotations_of(answer):
-        answer = _annotated(answer, None)
-    return AdmissionResponse(object=answer, warnings=tuple(warnings))
+def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy) -> AdmissionResponse:
+    """Allows the VM without defaults, with a warning and an annotation.
 
-
-def passed(request: AdmissionRequest, reason: str, macs: MACPolicy) -> AdmissionResponse:
-    """Fail open: allowed as it came, with a warning, and the reason as an annotation until somebody completes it. On
-    UPDATE with what the stored object had decided: a bare manifest applied again must not cost a VM its addresses."""
-    asked = request.object or {}
+    An update keeps the defaults of the stored object: otherwise `kubectl apply` of a manifest without them would cost a
+    VM its addresses.
+    """
+    document = request.object or {}
     if request.old is not None:
-        asked = preserve_stored_values(asked, request.old)
-    paths = undefaulted_fields(asked, macs=macs)
+        document = preserve_stored_values(document, request.old)
+    paths = undefaulted_fields(document, macs=macs)
     if not paths:
-        return AdmissionResponse(object=asked, reason=reason)
-    warning = f"{FAIL_OPEN[reason]}: {len(paths)} hardware fields are undecided and will be before the next start"
-    return AdmissionResponse(object=_annotated(asked, reason), warnings=(warning,), reason=reason)
+        return AdmissionResponse(object=document, reason=reason)
+    warning = f"{len(paths)} hardware fields have no default yet and get one before the next start. {reason.doc}"
+    return AdmissionResponse(object=_annotated(document, reason), warnings=(warning,), reason=reason)
 
 
-def _annotated(document: Json, reason: str | None) -> Json:
-    kept = {key: value for key, value in annotations_of(document).items() if key != UNDEFAULTED}
-    added = {} if reason is None else {UNDEFAULTED: reason}
-    return {**document, "metadata": {**metadata_of(document), "annotations": {**kept, **added}}}
+def _annotated(document: Json, reason: FailOpenReason | None) -> Json:
+    annotations = annotations_of(document)
+    if reason is None and UNDEFAULTED not in annotations:
+        return document
+    others = {key: value for key, value in annotations.items() if key != UNDEFAULTED}
+    mark = {} if reason is None else {UNDEFAULTED: str(reason)}
+    metadata = typed(dict, document, "metadata") or {}
+    return {**document, "metadata": {**metadata, "annotations": {**others, **mark}}}

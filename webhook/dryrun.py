@@ -21,8 +21,8 @@ from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Throttled
 from runtime.resource import VMIS, VMS, Resource
 from webhook.api_errors import problems_of
-from webhook.ask import DefaulterClient
 from webhook.body import Unreadable
+from webhook.defaulting import DefaulterClient, problems_in
 from webhook.plans import PATHS, PlanClient
 
 Json = dict[str, Any]
@@ -144,7 +144,7 @@ class DryRun:
         try:
             done = await self.defaulter.complete(asked.document, namespace=asked.namespace, seed=self.seed or None)
         except InvalidDocument as refusal:
-            return Answer(problems=tuple(Problem(problem.path, problem.message) for problem in refusal.problems))
+            return Answer(problems=problems_in(refusal))
         except DefaulterUnavailable as away:
             return Answer(503, (Problem("", f"the defaulter is away: {away.reason}"),), retry_after_seconds=1)
         return Answer(object=done.object, warnings=tuple(done.warnings))

@@ -33,19 +33,16 @@ from runtime.secret_files import SecretFiles
 from service import lifecycle, logs, settings
 from service.ca_bundle import CABundle
 from service.server import serve
-from webhook import defaulting
 from webhook.admission import Admission, AdmissionHandler
-from webhook.app import WebhookParts, app
-from webhook.ask import DefaulterClient, DefaultingHandler, NoDefaulter
-from webhook.author import TemplateReview
-from webhook.default_pool import DefaultPoolConflicts
-from webhook.disk_conflicts import DiskConflicts
+from webhook.app import WebhookParts, create_app
+from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
+from webhook.defaulting import DEFAULTED_KINDS, DefaulterClient, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.plans import PlanClient
-from webhook.policy_conflicts import PolicyConflicts
+from webhook.templates import TemplateReview
 
 log = logging.getLogger(__name__)
 
@@ -107,50 +104,20 @@ async def run(settings: Settings) -> None:
         )
         trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
-        metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in defaulting.KINDS)])
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
-        machine_types = MachineTypeIndex()
-        nodes.subscribe(machine_types.node_changed)
-        defaulter: DefaulterClient = NoDefaulter()
-        judge: AdmissionHandler = NoDefaulter()
-        late: HardwareDrift | None = None
-        if settings.defaulter_url:
-            defaulter = Defaulter(
-                settings.defaulter_url, settings.defaulter_seconds, session, machine_types=machine_types.current
-            )
-            judge = ask = DefaultingHandler(
-                defaulter,
-                seed=settings.identity_seed,
-                budget_seconds=settings.defaulter_seconds,
-                now=monotonic,
-                breaker=CircuitBreaker(),
-                macs=settings.macs,
-            )
-            metrics.breaker(lambda: ask.breaker.state)
-            late = HardwareDrift(now=monotonic, macs=settings.macs)
-        plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
-        author = TemplateReview(api, budget_seconds=settings.template_review_seconds)
-        rivals = PolicyConflicts(api, budget_seconds=settings.template_review_seconds)
-        neighbours = DiskConflicts(api, budget_seconds=settings.template_review_seconds)
-        elected = DefaultPoolConflicts(api, budget_seconds=settings.template_review_seconds)
-        service = WebhookParts(
-            admission=Admission(ask=judge, judges=(elected, author, rivals, neighbours), late=late),
-            dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
-            explain=PolicyExplainer(api),
-            metrics=metrics,
-        )
+        app = create_app(_parts(settings, api, session, nodes, registry))
         async with asyncio.TaskGroup() as group:
-            # Never waited for: what nodes can run makes answers better, and a VM must not be late for it.
-            beside = [group.create_task(nodes.run(), name="nodes")]
+            # The nodes' machine types improve defaults. No request waits until they are listed.
+            background = [group.create_task(nodes.run(), name="nodes")]
             if trust is not None:
-                beside.append(group.create_task(trust.follow(), name="trust"))
+                background.append(group.create_task(trust.follow(), name="trust"))
             if settings.tls is not None and settings.tls_secret:
                 files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
-                beside.append(group.create_task(files.run(), name="certificate-files"))
+                background.append(group.create_task(files.run(), name="certificate-files"))
                 await files.there()
             log.info("serving admission on %s:%d", settings.host, settings.port)
             await serve(
-                app(service),
+                app,
                 settings.host,
                 settings.port,
                 settings.tls,
@@ -158,8 +125,48 @@ async def run(settings: Settings) -> None:
                 drain_seconds=DRAIN_SECONDS,
                 shown=api.metrics.shown,
             )
-            for task in beside:
+            for task in background:
                 task.cancel()
+
+
+def _parts(
+    settings: Settings,
+    api: Api,
+    session: aiohttp.ClientSession,
+    nodes: Informer[Node],
+    registry: CollectorRegistry,
+) -> WebhookParts:
+    metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in DEFAULTED_KINDS)])
+    machine_types = MachineTypeIndex()
+    nodes.subscribe(machine_types.node_changed)
+    defaulter: DefaulterClient = NoDefaulter()
+    defaulting: AdmissionHandler = NoDefaulter()
+    drift: HardwareDrift | None = None
+    if settings.defaulter_url:
+        defaulter = Defaulter(
+            settings.defaulter_url, settings.defaulter_seconds, session, machine_types=machine_types.current
+        )
+        defaulting = handler = DefaultingHandler(
+            defaulter,
+            seed=settings.identity_seed,
+            budget_seconds=settings.defaulter_seconds,
+            now=monotonic,
+            breaker=CircuitBreaker(),
+            macs=settings.macs,
+        )
+        metrics.breaker(lambda: handler.breaker.state)
+        drift = HardwareDrift(now=monotonic, macs=settings.macs)
+    checks = tuple(
+        check(api, budget_seconds=settings.template_review_seconds)
+        for check in (DefaultPoolConflicts, TemplateReview, PolicyConflicts, DiskConflicts)
+    )
+    plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
+    return WebhookParts(
+        admission=Admission(defaulting=defaulting, checks=checks, drift=drift),
+        dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
+        explain=PolicyExplainer(api),
+        metrics=metrics,
+    )
 
 
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:

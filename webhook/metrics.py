@@ -1,4 +1,4 @@
-"""What admission measures. One `Metrics` for the service, its registry given."""
+"""Metrics of admission."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.circuit_breaker import CircuitState
-from webhook.defaulting import FAIL_OPEN
-from webhook.hardware_drift import NEWS
-from webhook.review import SKIPPED, AdmissionRequest, AdmissionResponse
+from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
+from webhook.review import AdmissionRequest, AdmissionResponse
 
 PREFIX = "kubevirt_poolhouse_admission_"
-# The webhook's own timeout is 3 s; what matters lies between a few milliseconds and that.
+# The API server waits 3 s for the defaulting webhook.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5)
 
-STATES: dict[CircuitState, int] = {"closed": 0, "probing": 1, "open": 2}
+BREAKER_STATES: dict[CircuitState, int] = {"closed": 0, "probing": 1, "open": 2}
 
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry, kinds: Collection[str]) -> None:
-        """`kinds` become series; others are counted as one, because whoever reaches the port may name any."""
+        """`kinds` get series of their own. Other kinds share one, because a client can send any name."""
         self.registry = registry
         self._kinds = frozenset(kinds)
         self.seconds = Histogram(
@@ -33,30 +32,30 @@ class Metrics:
         )
         self.fail_open = Counter(
             PREFIX + "fail_open_total",
-            "VMs and VMIs that were let through with hardware undecided, by reason.",
+            "VMs and VMIs that were admitted with undefaulted hardware, by reason.",
             ("reason",),
             registry=registry,
         )
-        for reason in FAIL_OPEN:
+        for reason in FailOpenReason:
             self.fail_open.labels(reason)
-        self.late = Counter(
+        self.drift = Counter(
             PREFIX + "hardware_changed_later_total",
-            "VMs and VMIs whose hardware another webhook changed or left open after we had decided it, by which of the "
-            "two (ChangedLater, OpenedLater). Our webhook is meant to be asked last.",
+            "VMs and VMIs whose hardware another webhook changed (HardwareChanged) or left without a default "
+            "(HardwareUndefaulted) after defaulting, by reason. Poolhouse's webhook must be called last.",
             ("reason",),
             registry=registry,
         )
-        for reason in NEWS:
-            self.late.labels(reason)
+        for drift in DriftReason:
+            self.drift.labels(drift)
         self.unreadable = Counter(
             PREFIX + "unreadable_requests_total",
-            "Requests refused before anybody looked at what they say, by the status they got.",
+            "Requests refused before their content was examined, by path and status code.",
             ("path", "code"),
             registry=registry,
         )
         self.questions = Histogram(
             PREFIX + "question_duration_seconds",
-            "Time to answer a person or their program (dryrun, ...), by the status it got.",
+            "Time to answer a request of a person or program (dryrun, explain), by entry and status code.",
             ("entry", "code"),
             buckets=SECONDS,
             registry=registry,
@@ -65,23 +64,23 @@ class Metrics:
     def breaker(self, state: Callable[[], CircuitState]) -> None:
         gauge = Gauge(
             PREFIX + "defaulter_breaker_state",
-            "Whether the defaulter is asked: 0 always (closed), 1 once, to see (probing), 2 not now (open).",
+            "The circuit breaker of calls to the defaulter: 0 closed, 1 probing with one call, 2 open.",
             registry=self.registry,
         )
-        gauge.set_function(lambda: STATES[state()])
+        gauge.set_function(lambda: BREAKER_STATES[state()])
 
-    def reviewed(self, entry: str, request: AdmissionRequest, verdict: AdmissionResponse, seconds: float) -> None:
-        if verdict.reason in FAIL_OPEN:
-            self.fail_open.labels(verdict.reason).inc()
-        if verdict.reason in NEWS:
-            self.late.labels(verdict.reason).inc()
+    def reviewed(self, entry: str, request: AdmissionRequest, response: AdmissionResponse, seconds: float) -> None:
+        if isinstance(response.reason, FailOpenReason):
+            self.fail_open.labels(response.reason).inc()
+        elif isinstance(response.reason, DriftReason):
+            self.drift.labels(response.reason).inc()
         kind = request.kind if request.kind in self._kinds else "other"
-        self.seconds.labels(entry, kind, result(verdict)).observe(seconds)
+        self.seconds.labels(entry, kind, result(response)).observe(seconds)
 
 
-def result(verdict: AdmissionResponse) -> str:
-    if verdict.problems:
+def result(response: AdmissionResponse) -> str:
+    if response.problems:
         return "denied"
-    if verdict.reason in FAIL_OPEN:
+    if isinstance(response.reason, FailOpenReason):
         return "fail_open"
-    return "skipped" if verdict.reason == SKIPPED else "allowed"
+    return "skipped" if response.reason is AdmissionReason.SKIPPED else "allowed"

@@ -46,8 +46,8 @@ from tests.ports import free_port
 from tests.waiting import eventually
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
-from webhook import defaulting
 from webhook.main import Settings, run
+from webhook.reasons import FailOpenReason
 
 Json = dict[str, Any]
 
@@ -278,7 +278,9 @@ async def test_whoever_comes_after_us_is_noticed(admission: Admission, namespace
         async def noticed() -> bool:
             made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
             first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
-            return first == {"name": "injected", "disk": {"bus": "virtio"}} and await counted(admission, "OpenedLater")
+            return first == {"name": "injected", "disk": {"bus": "virtio"}} and await counted(
+                admission, "HardwareUndefaulted"
+            )
 
         await eventually(noticed)
 
@@ -365,7 +367,7 @@ async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admissi
     await admission.defaulter_ends()
     warnings: list[str] = []
     made = await admission.api.request("POST", MACHINES.path(namespace), body=vm(namespace), warnings=warnings)
-    assert made["metadata"]["annotations"] == {UNDEFAULTED: defaulting.AWAY}
+    assert made["metadata"]["annotations"] == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
     assert made["spec"] == vm(namespace)["spec"]
     assert len(warnings) == 1
     assert len(warnings[0]) <= 256

@@ -73,7 +73,7 @@ STORIES = {
         {f'{P}admission_fail_open_total{{reason="DefaulterTimeout"}}': "0x30 0+1x30"}, quiet=32, fires=50
     ),
     "PoolhouseHardwareDrift": Story(
-        {f'{P}admission_hardware_changed_later_total{{reason="ChangedLater"}}': "0x30 1x60"}, quiet=30, fires=40
+        {f'{P}admission_hardware_changed_later_total{{reason="HardwareChanged"}}': "0x30 1x60"}, quiet=30, fires=40
     ),
     "PoolhouseCertificateExpires": Story(
         # Both last a day: what is left of the one comes under a quarter, the other is about to be renewed.

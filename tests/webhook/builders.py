@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
+from tests.runtime.misbehaving import Request
+from webhook.patch import apply
 from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
+
+POOL: Json = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "replicas": 3,
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"running": True, "template": {"spec": {"domain": {"devices": {}}}}},
+        },
+    },
+}
 
 
 def vm(*disks: Json, annotations: Json | None = None, meta: Json | None = None, **domain: Any) -> Json:
@@ -63,3 +80,14 @@ def review(document: Json | None, old: Json | None = None, **changed: Any) -> Js
         "dryRun": False,
     }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**body, **changed}}
+
+
+def patched(document: Json, response: Json) -> Any:
+    return apply(document, json.loads(base64.b64decode(response["patch"]))) if "patch" in response else document
+
+
+async def granting(request: Request) -> None:
+    """An API server that grants everything and stores nothing."""
+    if "review" in request.path:
+        return await request.answer(201, {"status": {"allowed": True}})
+    return await request.answer(201, request.document)

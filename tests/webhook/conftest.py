@@ -18,17 +18,16 @@ from tests.runtime.misbehaving import Server
 from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.admission import Admission
-from webhook.app import WebhookParts, app
-from webhook.ask import DefaultingHandler
-from webhook.author import TemplateReview
-from webhook.default_pool import DefaultPoolConflicts
+from webhook.app import WebhookParts, create_app
+from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
+from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.intake import Intake
 from webhook.metrics import Metrics
-from webhook.policy_conflicts import PolicyConflicts
 from webhook.rate_limit import RateLimiter
+from webhook.templates import TemplateReview
 
 
 @dataclass
@@ -55,19 +54,19 @@ class Running:
 async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
     defaulter = FakeDefaulter()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
-        ask = DefaultingHandler(
+        defaulting = DefaultingHandler(
             defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
         )
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
-        metrics.breaker(lambda: ask.breaker.state)
+        metrics.breaker(lambda: defaulting.breaker.state)
         service = WebhookParts(
             admission=Admission(
-                ask=ask,
-                judges=tuple(
-                    judge(api, budget_seconds=PATIENCE_SECONDS)
-                    for judge in (DefaultPoolConflicts, TemplateReview, PolicyConflicts)
+                defaulting=defaulting,
+                checks=tuple(
+                    check(api, budget_seconds=PATIENCE_SECONDS)
+                    for check in (DefaultPoolConflicts, TemplateReview, PolicyConflicts)
                 ),
-                late=HardwareDrift(now=monotonic),
+                drift=HardwareDrift(now=monotonic),
             ),
             explain=PolicyExplainer(api),
             dry_run=DryRun(api, defaulter, "s"),
@@ -77,7 +76,9 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
             questions_at_once=4,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve(app(service), "127.0.0.1", 0, drain_seconds=1, started=started.set_result))
+        serving = asyncio.create_task(
+            serve(create_app(service), "127.0.0.1", 0, drain_seconds=1, started=started.set_result)
+        )
         port = await started
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
             yield Running(service, defaulter, api_server, client, port)

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from apimachinery.problem import Problem as Told
 from defaulter.contract import Problem
-from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.builders import disk, vm
 from tests.webhook.conftest import Running
-from webhook.api_errors import problems_of
 from webhook.rate_limit import RateLimiter
 
 VM = vm(disk("root"))
@@ -181,41 +178,3 @@ async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
     assert last.status_code == 429
     assert 1 <= int(last.headers["Retry-After"]) <= 1000
     assert (await webhook.dry_run(VM, "another")).status_code == 200
-
-
-CAUSES = {"causes": [{"field": "spec.a", "message": "bad"}, {"field": "<nil>", "message": "worse"}]}
-
-
-@pytest.mark.parametrize(
-    ("error", "problems"),
-    [
-        pytest.param(
-            Invalid("no", status=422, details=CAUSES), (Told("spec.a", "bad"), Told("", "worse")), id="causes"
-        ),
-        pytest.param(
-            Forbidden('admission webhook "x" denied the request: no', status=403), (Told("", "no"),), id="a denial"
-        ),
-        pytest.param(
-            Invalid('strict decoding error: unknown field "spec.x", unknown field "spec.y"', status=400),
-            (Told("spec.x", "is not a field here"), Told("spec.y", "is not a field here")),
-            id="unknown fields",
-        ),
-        pytest.param(
-            NotFound('namespaces "x" not found', status=404, details={"kind": "namespaces", "name": "x"}),
-            (Told("metadata.namespace", 'namespaces "x" not found'),),
-            id="no such namespace",
-        ),
-        pytest.param(NotFound("no", status=404), (Told("kind", "this cluster does not serve it"),), id="no such kind"),
-        pytest.param(
-            AlreadyExists("no", status=409),
-            (Told("metadata.name", "is taken: an object of this name exists already"),),
-            id="a name that is taken",
-        ),
-        pytest.param(Conflict("old", status=409), (Told("metadata.resourceVersion", "old"),), id="an old version"),
-        pytest.param(Forbidden("who?", status=401), (), id="an unknown token says nothing of the document"),
-        pytest.param(Throttled("later", status=429), (), id="a busy server says nothing of the document"),
-        pytest.param(Unavailable("oh", status=500), (), id="a broken server says nothing of the document"),
-    ],
-)
-def test_refusals_become_problems_of_the_document(error: ApiError, problems: tuple[Told, ...]) -> None:
-    assert problems_of(error) == problems

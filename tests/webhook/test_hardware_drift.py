@@ -12,8 +12,9 @@ from defaulter.contract import defaulted_fields
 from kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
-from webhook.hardware_drift import CHANGED, OPENED, REMEMBERED_SECONDS, HardwareDrift
+from webhook.hardware_drift import REMEMBERED_SECONDS, HardwareDrift
 from webhook.metrics import Metrics
+from webhook.reasons import DriftReason
 from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
@@ -55,16 +56,18 @@ def test_a_disk_put_in_later_was_left_open() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].insert(0, disk("injected", bus="virtio"))
     verdict = late(DONE).check(request(document))
-    assert verdict.reason == OPENED
+    assert verdict.reason == DriftReason.HARDWARE_UNDEFAULTED
     (warning,) = verdict.warnings
-    assert warning.startswith("spec.template.spec.domain.devices.disks[0].disk.pciAddress was left open after hardware")
+    assert warning.startswith(
+        "spec.template.spec.domain.devices.disks[0].disk.pciAddress was left without a default after defaulting"
+    )
     assert not verdict.problems
 
 
 def test_an_address_that_is_another_now_is_named_by_its_device() -> None:
     verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
-    assert verdict.reason == CHANGED
-    assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after hardware")
+    assert verdict.reason == DriftReason.HARDWARE_CHANGED
+    assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
 
 
 def test_the_order_of_devices_is_nobody_s_change() -> None:
@@ -92,7 +95,7 @@ def test_of_two_requests_at_once_neither_is_the_other_s_change() -> None:
     both = late(DONE, other)
     assert both.check(request(DONE)).warnings == ()
     assert both.check(request(other)).warnings == ()
-    assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == CHANGED
+    assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == DriftReason.HARDWARE_CHANGED
 
 
 def test_what_another_replica_answered_is_not_known_here() -> None:
@@ -116,7 +119,7 @@ def test_a_thousand_answers_are_not_all_remembered() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        pytest.param(request(vm(annotations={UNDEFAULTED: "DefaulterAway"})), id="it was let through undecided"),
+        pytest.param(request(vm(annotations={UNDEFAULTED: "DefaulterUnavailable"})), id="it was let through undecided"),
         pytest.param(
             request({**VM, "status": {"created": True}}, {**VM, "status": {"created": True}}),
             id="it runs undecided until it stops",
@@ -137,9 +140,9 @@ def test_both_are_counted() -> None:
         reason: registry.get_sample_value(
             "kubevirt_poolhouse_admission_hardware_changed_later_total", {"reason": reason}
         )
-        for reason in (OPENED, CHANGED)
+        for reason in (DriftReason.HARDWARE_UNDEFAULTED, DriftReason.HARDWARE_CHANGED)
     }
-    assert counts == {OPENED: 1, CHANGED: 1}
+    assert counts == {DriftReason.HARDWARE_UNDEFAULTED: 1, DriftReason.HARDWARE_CHANGED: 1}
 
 
 def test_every_field_that_is_filled_is_one_that_is_watched() -> None:

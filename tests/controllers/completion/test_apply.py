@@ -18,7 +18,7 @@ from tests.webhook.fake_defaulter import FakeDefaulter, filled
 
 Json = dict[str, Any]
 
-EMPTY = vm(disk("root"), annotations={UNDEFAULTED: "DefaulterAway"})
+EMPTY = vm(disk("root"), annotations={UNDEFAULTED: "DefaulterUnavailable"})
 DECIDED = filled(EMPTY, "s")
 FIRMWARE = ("spec", "template", "spec", "domain", "firmware")
 NAMELESS = replaced(DECIDED, {"serial": at(DECIDED, *FIRMWARE, "serial")}, *FIRMWARE)

@@ -71,7 +71,7 @@ def test_an_undecided_vm_is_pending() -> None:
 
 def test_a_note_alone_is_pending_too() -> None:
     labels = {DEFAULTING: "disabled"}
-    found = machine(document(metadata={"labels": labels, "annotations": {UNDEFAULTED: "DefaulterAway"}}))
+    found = machine(document(metadata={"labels": labels, "annotations": {UNDEFAULTED: "DefaulterUnavailable"}}))
     assert (found.pending, found.undefaulted) == (True, False)
 
 

@@ -26,7 +26,7 @@ NOBODY = "no webhook is registered"
 def vm(since: str = AFTER, *, noted: bool = False, **labels: str) -> Machine:
     metadata: Json = {"namespace": "shop", "name": "web", "creationTimestamp": since, "labels": labels}
     if noted:
-        metadata["annotations"] = {UNDEFAULTED: "DefaulterAway"}
+        metadata["annotations"] = {UNDEFAULTED: "DefaulterUnavailable"}
     content: Json = {"template": {"spec": {"domain": {"devices": {}}}}}
     return machine({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": content})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.problem import Problem as Told
+from apimachinery.problem import Problem as DocumentProblem
 from apimachinery.unstructured import at
 from defaulter.contract import Problem, undefaulted_fields
 from kinds.meta import UNDEFAULTED
@@ -16,9 +16,9 @@ from kinds.started import with_identity
 from runtime.circuit_breaker import CircuitBreaker
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
-from webhook import defaulting
-from webhook.ask import DefaultingHandler, NoDefaulter
-from webhook.review import SKIPPED, TOLERATED, AdmissionResponse, to_admission_review
+from webhook.defaulting import DefaultingHandler, NoDefaulter
+from webhook.reasons import AdmissionReason, FailOpenReason
+from webhook.review import AdmissionResponse, to_admission_review
 
 VM = vm(disk("root"), disk("data", bus="virtio"))
 
@@ -93,9 +93,9 @@ async def test_who_is_away_does_not_stop_a_vm() -> None:
     defaulter.away = "no answer within 2 s"
     verdict = await ask(defaulter).handle(request(VM))
     assert not verdict.problems
-    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
+    assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
     assert verdict.warnings == (
-        "the defaulter gave no answer: 14 hardware fields are undecided and will be before the next start",
+        "14 hardware fields have no default yet and get one before the next start. The defaulter gave no answer.",
     )
     assert verdict.object == {**VM, "metadata": {**VM["metadata"], "annotations": notes(verdict)}}
 
@@ -116,14 +116,14 @@ async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() ->
     before, after = (each["spec"]["template"]["spec"]["domain"] for each in (stored, verdict.object))
     assert after["firmware"] == before["firmware"]
     assert after["devices"]["disks"][:2] == [before["devices"]["disks"][1], before["devices"]["disks"][0]]
-    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
+    assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
 async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
     defaulter = FakeDefaulter()
     defaulter.goes_on.clear()
     verdict = await ask(defaulter, budget_seconds=0.01).handle(request(VM))
-    assert notes(verdict) == {UNDEFAULTED: defaulting.AWAY}
+    assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
 async def test_what_the_defaulter_refuses_is_denied_with_every_problem() -> None:
@@ -133,7 +133,7 @@ async def test_what_the_defaulter_refuses_is_denied_with_every_problem() -> None
         Problem(path="spec.b", message="worse"),
     ]
     verdict = await ask(defaulter).handle(request(VM))
-    assert verdict == AdmissionResponse(problems=(Told("spec.a", "bad"), Told("spec.b", "worse")))
+    assert verdict == AdmissionResponse(problems=(DocumentProblem("spec.a", "bad"), DocumentProblem("spec.b", "worse")))
 
 
 def unknown_buses(document: dict[str, Any]) -> list[Problem]:
@@ -150,7 +150,7 @@ async def test_problems_that_are_stored_already_are_warnings() -> None:
     defaulter.refuses = unknown_buses
     old = vm(disk("old", bus="floppy"))
     verdict = await ask(defaulter).handle(request(vm(disk("old", bus="floppy"), disk("new")), old))
-    assert (verdict.problems, verdict.reason) == ((), TOLERATED)
+    assert (verdict.problems, verdict.reason) == ((), AdmissionReason.TOLERATED)
     assert verdict.warnings == ("disks[0].bus: unknown",)
 
 
@@ -159,7 +159,7 @@ async def test_new_problems_beside_stored_ones_are_denied() -> None:
     defaulter.refuses = unknown_buses
     old = vm(disk("old", bus="floppy"))
     verdict = await ask(defaulter).handle(request(vm(disk("old", bus="floppy"), disk("new", bus="floppy")), old))
-    assert verdict.problems == (Told("disks[1].bus", "unknown"),)
+    assert verdict.problems == (DocumentProblem("disks[1].bus", "unknown"),)
 
 
 async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
@@ -171,14 +171,14 @@ async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
     defaulter = FakeDefaulter()
     defaulter.spoils = running_elsewhere
     verdict = await ask(defaulter).handle(request(VM))
-    assert notes(verdict) == {UNDEFAULTED: defaulting.OVERREACH}
+    assert notes(verdict) == {UNDEFAULTED: FailOpenReason.INVALID_DEFAULTER_RESPONSE}
     assert verdict.object is not None
     assert verdict.object["spec"] == VM["spec"]
-    assert "was not taken" in verdict.warnings[0]
+    assert "the webhook ignored it" in verdict.warnings[0]
 
 
 async def test_once_complete_it_says_so() -> None:
-    noted = vm(disk(), annotations={UNDEFAULTED: defaulting.AWAY, "owner": "jane"})
+    noted = vm(disk(), annotations={UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE, "owner": "jane"})
     assert notes(await ask(FakeDefaulter()).handle(request(noted))) == {"owner": "jane"}
 
 
@@ -187,7 +187,7 @@ async def test_an_ill_defaulter_is_not_asked_by_everyone() -> None:
     defaulter.away = "ill"
     asking = ask(defaulter, clock)
     reasons = [notes(await asking.handle(request(VM)))[UNDEFAULTED] for _ in range(5)]
-    assert reasons == [defaulting.AWAY] * 3 + [defaulting.RESTING] * 2
+    assert reasons == [FailOpenReason.DEFAULTER_UNAVAILABLE] * 3 + [FailOpenReason.DEFAULTER_CIRCUIT_OPEN] * 2
     assert len(defaulter.asked) == 3
     defaulter.away = None
     clock.now += 0.5
@@ -209,11 +209,11 @@ async def test_the_note_leaves_other_annotations_alone(annotations: dict[str, st
     defaulter = FakeDefaulter()
     defaulter.away = "gone"
     verdict = await ask(defaulter).handle(request(vm(disk(), annotations=annotations)))
-    assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: defaulting.AWAY}
+    assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
 async def test_without_any_defaulter_vms_are_stored_as_they_come() -> None:
-    assert await NoDefaulter().handle(request(VM)) == AdmissionResponse(reason=SKIPPED)
+    assert await NoDefaulter().handle(request(VM)) == AdmissionResponse(reason=AdmissionReason.SKIPPED)
 
 
 @pytest.mark.parametrize(

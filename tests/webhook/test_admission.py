@@ -1,0 +1,108 @@
+"""Which requests are checked, and what admission writes into a claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds import by_gvk
+from kinds.meta import IMAGE_ID, REQUESTER
+from tests.kinds.warm import claim
+from tests.webhook.builders import disk, patched, request, review, vm
+from tests.webhook.conftest import Running
+from webhook.admission import complete_claim, skip_reason, validate_kind
+from webhook.review import AdmissionResponse
+
+Json = dict[str, Any]
+JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
+
+
+def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
+    return complete_claim(request(document, old, user={"username": user}), AdmissionResponse())
+
+
+@pytest.mark.parametrize(
+    ("document", "old", "annotations", "warned"),
+    [
+        pytest.param(claim(), None, JANE, False, id="who makes it is written down"),
+        pytest.param(claim(annotations=JOE), None, JANE, True, id="nobody makes it for somebody else"),
+        pytest.param(claim(annotations=JOE), claim(annotations=JANE), JANE, True, id="it stays the maker's"),
+        pytest.param(claim(), claim(annotations=JANE), JANE, False, id="replaced by a document without it"),
+        pytest.param(claim(annotations={"a": "b"}), claim(), {"a": "b"}, False, id="what came unsigned stays unsigned"),
+    ],
+)
+def test_the_makers_name_is_written_and_kept(document: Json, old: Json | None, annotations: Json, warned: bool) -> None:
+    verdict = stored(document, old)
+    assert verdict.object is not None
+    assert verdict.object["metadata"].get("annotations", {}) == annotations
+    assert bool(verdict.warnings) == warned
+
+
+def test_annotations_become_fields_at_creation_only() -> None:
+    noted = claim(annotations={IMAGE_ID: "ami-1"})
+    made_now, changed_now = stored(noted), stored(noted, noted)
+    assert made_now.object is not None
+    assert made_now.object["spec"] == {"overrides": {"image": "ami-1"}}
+    assert changed_now.object is not None
+    assert changed_now.object["spec"] == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "old", "looked_at"),
+    [
+        pytest.param(claim(annotations=JOE), claim(annotations=JANE), True, id="another maker"),
+        pytest.param(claim(annotations={IMAGE_ID: "x"}), claim(), True, id="another image"),
+        pytest.param(claim(annotations={"a": "b"}), claim(), False, id="any other annotation"),
+    ],
+)
+def test_annotations_that_are_as_good_as_the_spec_are_looked_at(document: Json, old: Json, looked_at: bool) -> None:
+    assert (skip_reason(request(document, old)) is None) == looked_at
+
+
+def test_a_changed_wish_is_denied_and_a_changed_time_is_not() -> None:
+    kind = by_gvk("poolhouse.dev/v1alpha1", "VirtualMachineClaim")
+    assert kind is not None
+    before = claim(poolName="web")
+    assert validate_kind(request(claim(poolName="web", ttlSeconds=5), before), kind).problems == ()
+    (problem,) = validate_kind(request(claim(poolName="db"), before), kind).problems
+    assert problem.path == "spec.poolName"
+
+
+async def test_a_claim_is_stored_signed(webhook: Running) -> None:
+    response = await webhook.review(review(claim()))
+    assert patched(claim(), response)["metadata"]["annotations"] == JANE
+
+
+VM = vm(disk())
+
+
+MORE = vm(disk(), disk("data"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        pytest.param(request(VM), None, id="a creation is looked at"),
+        pytest.param(request(MORE, VM), None, id="a changed spec is looked at"),
+        pytest.param(request(None, VM, operation="DELETE"), "DELETE does not change the spec", id="a deletion"),
+        pytest.param(request(VM, operation="CONNECT"), "CONNECT does not change the spec", id="a console"),
+        pytest.param(request(MORE, VM, subresource="status"), "status does not change the spec", id="a status"),
+        pytest.param(
+            request({**VM, "status": {"ready": True}}, VM), "spec does not change", id="a status in the main object"
+        ),
+        pytest.param(
+            request(vm(disk(), meta={"finalizers": []}), vm(disk(), meta={"finalizers": ["x"]})),
+            "spec does not change",
+            id="a finalizer taken off",
+        ),
+        pytest.param(
+            request(vm(disk("other"), meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), VM),
+            "being deleted",
+            id="anything that is being deleted",
+        ),
+    ],
+)
+def test_what_changes_no_spec_is_left_alone(asked: Any, why: str | None) -> None:
+    found = skip_reason(asked)
+    assert found is None if why is None else (found is not None and why in found)

@@ -1,0 +1,138 @@
+"""Checks of templates: the user's rights and the dry run of one VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kinds.warm import ec2_pool, warm_pool
+from tests.runtime.misbehaving import Request, Script
+from tests.webhook.builders import POOL, granting, request, review
+from tests.webhook.conftest import Running
+from webhook.templates import changed_template, vm_of
+
+
+async def test_whoever_may_not_create_vms_may_not_have_a_pool_do_it(webhook: Running) -> None:
+    async def refusing(request: Request) -> None:
+        assert request.document["spec"]["user"] == "jane"
+        await request.answer(201, {"status": {"allowed": False}})
+
+    webhook.api_server.script = refusing
+    response = await webhook.review(review(POOL))
+    assert response["status"]["code"] == 403
+    assert "jane may not create virtualmachines in namespace shop" in response["status"]["message"]
+
+
+async def test_what_a_pools_vm_would_be_refused_for_is_told_at_the_template(webhook: Running) -> None:
+    cause = {"field": "spec.template.spec.domain.machine.type", "message": "no such machine"}
+
+    async def refusing(request: Request) -> None:
+        if "review" in request.path:
+            return await request.answer(201, {"status": {"allowed": True}})
+        assert (request.query["dryRun"], request.document["metadata"]["generateName"]) == ("All", "web-")
+        status = {"kind": "Status", "code": 422, "reason": "Invalid", "details": {"causes": [cause]}}
+        return await request.answer(422, status)
+
+    webhook.api_server.script = refusing
+    response = await webhook.review(review(POOL))
+    (told,) = response["status"]["details"]["causes"]
+    assert told["field"] == "spec.template.spec.template.spec.domain.machine.type"
+
+
+def forbidding(message: str) -> Script:
+    """Grants the right to make VMs, and makes none."""
+
+    async def script(request: Request) -> None:
+        if "review" in request.path:
+            return await request.answer(201, {"status": {"allowed": True}})
+        return await request.answer(403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message})
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        pytest.param(
+            'admission webhook "gate.example.com" denied the request: [owners] give a label owner',
+            "[owners] give a label owner",
+            id="another webhook",
+        ),
+        pytest.param(
+            "virtualmachines.kubevirt.io \"web-\" is forbidden: ValidatingAdmissionPolicy 'gate' with binding 'gate' "
+            "denied request: give a label owner",
+            "ValidatingAdmissionPolicy 'gate'",
+            id="a policy",
+        ),
+        pytest.param(
+            'virtualmachines.kubevirt.io "web-" is forbidden: failed quota: few: must specify limits.cpu',
+            "must specify limits.cpu",
+            id="what a quota asks for",
+        ),
+    ],
+)
+async def test_who_forbids_a_pools_vm_is_told_at_the_template(webhook: Running, refusal: str, told: str) -> None:
+    webhook.api_server.script = forbidding(refusal)
+    response = await webhook.review(review(POOL))
+    assert not response["allowed"]
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == "spec.template"
+    assert told in cause["message"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(
+            'virtualmachines.kubevirt.io "web-" is forbidden: exceeded quota: few, requested: count=1',
+            id="a full quota",
+        ),
+        pytest.param(
+            'virtualmachines.kubevirt.io is forbidden: User "us" cannot create resource "virtualmachines"',
+            id="we may not try it",
+        ),
+    ],
+)
+async def test_what_is_not_the_templates_fault_is_a_warning_for_a_pool(webhook: Running, refusal: str) -> None:
+    webhook.api_server.script = forbidding(refusal)
+    response = await webhook.review(review(POOL))
+    assert response["allowed"]
+    assert refusal in response["warnings"][0]
+
+
+async def test_rights_that_cannot_be_asked_for_are_a_no(webhook: Running) -> None:
+    async def broken(request: Request) -> None:
+        await request.answer(500, {"kind": "Status", "code": 500, "message": "oh"})
+
+    webhook.api_server.script = broken
+    assert not (await webhook.review(review(POOL)))["allowed"]
+
+
+async def test_a_pool_whose_template_stays_is_not_tried_again(webhook: Running) -> None:
+    larger = {**POOL, "spec": {**POOL["spec"], "replicas": 5}}
+    assert (await webhook.review(review(larger, POOL)))["allowed"]
+    assert webhook.api_server.requests == []
+
+
+def test_a_warm_template_is_tried_as_the_vm_that_it_becomes() -> None:
+    asked = request(warm_pool())
+    template = changed_template(asked)
+    assert template is not None
+    machine = vm_of(asked, template)
+    assert machine["kind"] == "VirtualMachine"
+    assert machine["spec"] == {**warm_pool()["spec"]["template"]["spec"], "runStrategy": "Always"}
+
+
+async def test_instances_need_a_right_of_their_own(webhook: Running) -> None:
+    async def refusing(http: Request) -> None:
+        asked = http.document["spec"]["resourceAttributes"]["resource"]
+        await http.answer(201, {"status": {"allowed": asked != "ec2instances"}})
+
+    webhook.api_server.script = refusing
+    response = await webhook.review(review(ec2_pool()))
+    assert response["status"]["code"] == 403
+    assert "ec2instances" in response["status"]["message"]
+
+
+async def test_a_pool_of_instances_is_not_tried_as_a_vm(webhook: Running) -> None:
+    webhook.api_server.script = granting
+    assert (await webhook.review(review(ec2_pool())))["allowed"]

@@ -1,0 +1,140 @@
+"""Checks a new object against others in the cluster: disk names, selectors of policies, the default warm pool.
+
+Each check lists the other objects at the API server. Two objects that are created at the same moment can miss each
+other; the controllers then report the conflict in the status of the younger one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries
+from kinds import meta
+from kinds.policy import POLICY
+from kinds.policy_checks import contender, rivals, ties
+from kinds.pool import POOL
+from kinds.precedence import Contender
+from kinds.warmpool import WARM_POOL
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import VMS, Resource
+from webhook.api_errors import cause_of
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+DISKS_PATH = "spec.template.spec.dataVolumeTemplates"
+_MAX_VMS = 500
+"""VMs outside pools to compare with; the user waits for the answer."""
+_MAX_NAMES = 3
+
+
+class _ConflictCheck:
+    def __init__(self, api: Api, *, budget_seconds: float) -> None:
+        self._api = api
+        self._budget_seconds = budget_seconds
+
+
+class DiskConflicts(_ConflictCheck):
+    """Warns about disks whose names another pool or a VM uses. The controller never lets two VMs write to one disk; the
+    warning says early why VMs would be missing."""
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
+            return AdmissionResponse()
+        names = disk_names(request.object) - disk_names(request.old)
+        if not names:
+            return AdmissionResponse()
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                pools, _ = await self._api.list(Resource.of(POOL), request.namespace)
+                query = {"labelSelector": f"!{meta.POOL}", "limit": str(_MAX_VMS)}
+                vms = await self._api.request("GET", VMS.path(request.namespace), query=query)
+        except (ApiError, TimeoutError):
+            return AdmissionResponse()  # the controller reports the conflict later
+        others = [each for each in pools if at(each, "metadata", "name") != request.name]
+        return AdmissionResponse(
+            warnings=(*disks_of_pools(names, others), *disks_of_vms(names, vms.get("items") or ()))
+        )
+
+
+class PolicyConflicts(_ConflictCheck):
+    """Denies a migration policy with the selectors of another one, and warns if only the tie-break decides."""
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        if (request.api_version, request.kind) != (POLICY.api_version, POLICY.kind):
+            return AdmissionResponse()
+        new = contender(request.object)
+        new = Contender(new.name or request.name, new.selectors)
+        # Unchanged selectors are the controller's to judge: the user must be able to change the rest of the policy.
+        if not new.selectors or (request.old is not None and contender(request.old).selectors == new.selectors):
+            return AdmissionResponse()
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                others, _ = await self._api.list(Resource.of(POLICY))
+        except (ApiError, TimeoutError) as error:
+            return AdmissionResponse(
+                warnings=(
+                    f"spec.selectors: cannot compare with other policies: {cause_of(error)}. If another policy has "
+                    "the same selectors, this policy never applies; its condition Active then says so.",
+                )
+            )
+        existing = [contender(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
+        problems = tuple(rivals(new, existing))
+        return AdmissionResponse(problems=problems, warnings=() if problems else tuple(ties(new, existing)))
+
+
+class DefaultPoolConflicts(_ConflictCheck):
+    """Denies a second default among the warm pools of a namespace."""
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.kind != WARM_POOL.kind or not _is_default(request.object) or _is_default(request.old):
+            return AdmissionResponse()
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                others, _ = await self._api.list(Resource.of(WARM_POOL), request.namespace)
+        except (ApiError, TimeoutError) as error:
+            warning = (
+                f"spec.default: cannot list other pools: {cause_of(error)}. Of two defaults, the older one is used."
+            )
+            return AdmissionResponse(warnings=(warning,))
+        name = at(request.object, "metadata", "name") or request.name
+        for other in others:
+            metadata = other["metadata"]
+            if metadata["name"] != name and _is_default(other) and not metadata.get("deletionTimestamp"):
+                message = f"{metadata['name']} is this namespace's default pool; set its spec.default to false first"
+                return AdmissionResponse(problems=(Problem("spec.default", message),))
+        return AdmissionResponse()
+
+
+def disk_names(pool: Json | None) -> set[str]:
+    """Names of the DataVolume templates."""
+    found = (at(each, "metadata", "name") for _, each in entries(pool, *DISKS_PATH.split(".")))
+    return {name for name in found if isinstance(name, str)}
+
+
+def disks_of_pools(names: set[str], pools: Iterable[Json]) -> Iterator[str]:
+    """Warnings about names that other pools use."""
+    for pool in pools:
+        for name in sorted(names & disk_names(pool)):
+            yield (
+                f"{DISKS_PATH}: {name} is also a disk of pool {pool['metadata']['name']}: choose another name. The "
+                "younger pool creates no VMs until then."
+            )
+
+
+def disks_of_vms(names: set[str], vms: Iterable[Json]) -> Iterator[str]:
+    """Warnings about ordinals whose disks belong to VMs outside pools."""
+    found: dict[str, list[str]] = {}
+    for vm in vms:
+        for _, each in entries(vm, "spec", "dataVolumeTemplates"):
+            stem, _, ordinal = str(at(each, "metadata", "name") or "").rpartition("-")
+            if stem in names and ordinal.isdecimal():
+                found.setdefault(stem, []).append(f"{stem}-{ordinal} of VM {vm['metadata']['name']}")
+    for stem, disks in sorted(found.items()):
+        more = f" and {len(disks) - _MAX_NAMES} more" if len(disks) > _MAX_NAMES else ""
+        yield f"{DISKS_PATH}: {stem}: {', '.join(disks[:_MAX_NAMES])}{more} exist; the pool skips these ordinals"
+
+
+def _is_default(warm_pool: object) -> bool:
+    return at(warm_pool, "spec", "default") is True

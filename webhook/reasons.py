@@ -1,0 +1,33 @@
+"""Reasons that admission gives: in the annotation `poolhouse.dev/undefaulted` and in labels of metrics."""
+
+from __future__ import annotations
+
+from apimachinery.reasons import Reason
+
+
+class FailOpenReason(Reason):
+    """A VM was admitted without the defaulter's answer. The value of `poolhouse.dev/undefaulted`."""
+
+    DEFAULTER_UNAVAILABLE = "DefaulterUnavailable", "The defaulter gave no answer."
+    DEFAULTER_CIRCUIT_OPEN = (
+        "DefaulterCircuitOpen",
+        "The defaulter failed several times in a row; the webhook waits before it calls the defaulter again.",
+    )
+    INVALID_DEFAULTER_RESPONSE = (
+        "InvalidDefaulterResponse",
+        "The defaulter's answer changed fields that a defaulter must not change; the webhook ignored it.",
+    )
+
+
+class DriftReason(Reason):
+    """Another webhook changed the hardware of a VM after the defaulting webhook had answered."""
+
+    HARDWARE_UNDEFAULTED = "HardwareUndefaulted", "Another webhook added hardware that has undefaulted fields."
+    HARDWARE_CHANGED = "HardwareChanged", "Another webhook changed a hardware field that has a default."
+
+
+class AdmissionReason(Reason):
+    """How the webhook decided a request when it did not run all checks as usual."""
+
+    SKIPPED = "Skipped", "The request changes nothing that the webhook checks."
+    TOLERATED = "Tolerated", "The object has problems that the stored object has too; they are warnings."

@@ -1,0 +1,129 @@
+"""Checks the template of a pool, warm pool or replica set as the VM that the controller would create from it.
+
+The user must be allowed to create these VMs, because a pool would otherwise be a way around missing rights. A dry run
+of one VM reports its problems at their paths in the template, before the controller fails to create it many times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
+from kinds.warmpool import WARM_POOL
+from runtime import access_review
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
+from runtime.resource import VMIS, VMS, Resource
+from webhook.api_errors import cause_of, problems_of
+from webhook.patch import same
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+Json = dict[str, Any]
+
+EC2_INSTANCES = Resource(WARM_POOL.group, WARM_POOL.versions[0], "ec2instances", "EC2Instance")
+"""No API server serves them. The right to create them allows a user to have instances started, with their profile."""
+
+_WEBHOOK_LACKS_RIGHT = re.compile(r' is forbidden: User "')
+"""RBAC's message about the user of the request, which for a dry run is the webhook itself."""
+
+
+@dataclass(frozen=True)
+class Template:
+    path: tuple[str, ...]
+    creates: Resource
+    adds: Mapping[str, Any] = field(default_factory=dict)
+    """What the controller writes into the VM's spec and the template must not contain."""
+
+
+TEMPLATES: Mapping[str, tuple[Template, ...]] = {
+    "VirtualMachinePool": (Template(("spec", "template"), VMS),),
+    "VirtualMachineWarmPool": (
+        Template(("spec", "template"), VMS, {"runStrategy": "Always"}),
+        Template(("spec", "ec2"), EC2_INSTANCES),
+    ),
+    "VirtualMachineInstanceReplicaSet": (Template(("spec", "template"), VMIS),),
+}
+
+
+def changed_template(request: AdmissionRequest) -> Template | None:
+    """The template that the request adds or changes."""
+    for template in TEMPLATES.get(request.kind, ()):
+        given = at(request.object, *template.path)
+        if isinstance(given, dict) and not same(given, at(request.old, *template.path)):
+            return template
+    return None
+
+
+def vm_of(request: AdmissionRequest, template: Template) -> Json:
+    """The VM, with a name that the API server generates."""
+    given = at(request.object, *template.path)
+    metadata = {key: value for key in ("labels", "annotations") if (value := at(given, "metadata", key))}
+    generated = {"generateName": f"{request.name or 'pool'}-", "namespace": request.namespace}
+    return {
+        "apiVersion": template.creates.api_version,
+        "kind": template.creates.kind,
+        "metadata": {**metadata, **generated},
+        "spec": {**(given.get("spec") or {}), **template.adds},
+    }
+
+
+class TemplateReview:
+    def __init__(self, api: Api, *, budget_seconds: float) -> None:
+        """`budget_seconds` is below the webhook's timeout: the admission of the VM happens within that of the pool."""
+        self._api = api
+        self._budget_seconds = budget_seconds
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Denies the request if the user's rights cannot be determined; without a dry run it only warns."""
+        template = changed_template(request)
+        if template is None:
+            return AdmissionResponse()
+        granted = False
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                granted = await self._granted(request, template)
+                if not granted:
+                    return _forbidden(request, template)
+                return (
+                    AdmissionResponse() if template.creates is EC2_INSTANCES else await self._dry_run(request, template)
+                )
+        except (ApiError, TimeoutError) as error:
+            if granted:
+                return AdmissionResponse(warnings=(f"the dry run of a VM of the template failed: {cause_of(error)}",))
+            message = f"cannot determine whether you may create the VMs: {cause_of(error)}; try again"
+            return AdmissionResponse(problems=(Problem("", message),), forbidden=True)
+
+    async def _granted(self, request: AdmissionRequest, template: Template) -> bool:
+        review = access_review.subject_access_review(request.user, "create", template.creates, request.namespace)
+        return access_review.is_allowed(
+            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
+        )
+
+    async def _dry_run(self, request: AdmissionRequest, template: Template) -> AdmissionResponse:
+        try:
+            await self._api.create(template.creates, vm_of(request, template), dry_run=True)
+        except (QuotaExceeded, NotFound) as error:
+            # The quota may be raised, and KubeVirt installed, before the controller creates VMs.
+            return AdmissionResponse(warnings=(f"a VM of the template would be refused now: {error.message}",))
+        except ApiError as error:
+            problems = tuple(at_template(template, problem) for problem in problems_of(error))
+            if not problems or (isinstance(error, Forbidden) and _WEBHOOK_LACKS_RIGHT.search(error.message)):
+                raise
+            return AdmissionResponse(problems=problems)
+        return AdmissionResponse()
+
+
+def at_template(template: Template, problem: Problem) -> Problem:
+    """The problem of a VM at its path in the pool."""
+    return Problem(".".join((*template.path, problem.path) if problem.path else template.path), problem.message)
+
+
+def _forbidden(request: AdmissionRequest, template: Template) -> AdmissionResponse:
+    user = request.user.get("username") or "an unknown user"
+    message = f"{user} may not create {template.creates.plural} in namespace {request.namespace}"
+    return AdmissionResponse(problems=(Problem(".".join(template.path), message),), forbidden=True)

@@ -31,6 +31,8 @@ COPY cli ./cli
 COPY apimachinery ./apimachinery
 COPY service ./service
 COPY kinds ./kinds
+COPY manifests ./manifests
+COPY migrationpolicies ./migrationpolicies
 COPY runtime ./runtime
 COPY webhook ./webhook
 COPY controllers ./controllers

@@ -33,7 +33,7 @@ from bench.pool import CONNECTIONS, controllers
 from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
 from controllers.warmpool.vm_backend import VMS
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import ApiError
 
@@ -337,7 +337,7 @@ async def one(api: Api, namespace: str, pool: str, replicas: int, number: int) -
 
 async def waiting(api: Api, namespace: str, pool: str) -> int:
     """Machines that are Ready, by their own labels: the pool's status is written later than the next claim comes."""
-    wanted = f"{meta.WARM_POOL}={pool},{meta.WARM_STATE}={Warm.READY.value}"
+    wanted = f"{meta.WARM_POOL}={pool},{meta.WARM_STATE}={WarmState.READY.value}"
     machines, _ = await api.list(VMS, namespace, label_selector=wanted)
     return len([each for each in machines if "deletionTimestamp" not in each["metadata"]])
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from controllers.policy.board import Board
 from controllers.policy.state import Instance, instance
-from kinds.precedence import Contender, Selectors, candidates, superseded
+from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 Json = dict[str, Any]
 
@@ -45,12 +45,12 @@ def chosen(chance: random.Random, among: dict[str, list[str]], count: int, any_v
     return {key: "" if chance.random() < any_value else chance.choice(among[key]) for key in keys}
 
 
-def policies(count: int, chance: random.Random) -> list[Contender]:
-    found: dict[Selectors, Contender] = {}
+def policies(count: int, chance: random.Random) -> list[RankedPolicy]:
+    found: dict[Selectors, RankedPolicy] = {}
     while len(found) < count:
         own, around = chance.choice([(1, 0), (2, 0), (1, 1), (2, 1), (3, 0), (0, 1), (0, 2), (2, 2)])
         made = Selectors.of(chosen(chance, OF_VMIS, own, 0.2), chosen(chance, OF_NAMESPACES, around, 0.2))
-        found.setdefault(made, Contender(f"policy-{len(found)}", made, "2026-01-01T00:00:00Z"))
+        found.setdefault(made, RankedPolicy(f"policy-{len(found)}", made, "2026-01-01T00:00:00Z"))
     return list(found.values())
 
 
@@ -113,7 +113,8 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     )
     site = changed(lambda n: board.namespace("namespace-0", {**around["namespace-0"], "site": f"site-{n % 8}"}), 8)
     policy = changed(
-        lambda n: board.policy("policy-0", Contender("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))), 8
+        lambda n: board.policy("policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))),
+        8,
     )
     for what, took in (("a VMI", label), ("a namespace", site), ("a policy's selectors", policy)):
         print(f"a change of {what:<21}{took:9.3f} ms   1/{everything / took:.0f} of deciding all")
@@ -122,7 +123,7 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     print(f"                                        of the documents {parsed:.1f} MB")
 
 
-def each_by_looking(contenders: list[Contender], views: list[Instance], around: dict[str, dict[str, str]]) -> None:
+def each_by_looking(contenders: list[RankedPolicy], views: list[Instance], around: dict[str, dict[str, str]]) -> None:
     lost = superseded(contenders)
     active = [each for each in contenders if each.name not in lost]
     for each in views:

@@ -37,7 +37,8 @@ from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 from controllers.pool.stores import POOLS, VMS, Stores
-from kinds import crds, kubevirt
+from kinds import kubevirt
+from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import AlreadyExists, NotFound
 from runtime.resource import Resource

@@ -27,8 +27,8 @@ from controllers.main import CONNECTIONS
 from controllers.policy.board import Board
 from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
 from kinds.meta import MIGRATION_POLICY
-from kinds.precedence import Contender
 from local.paths import StackPaths
+from migrationpolicies.precedence import RankedPolicy
 from runtime.api import Api
 from runtime.errors import AlreadyExists
 
@@ -82,7 +82,7 @@ def named(name: str, labels: dict[str, str]) -> Json:
     return {"metadata": {"name": name, "labels": labels}}
 
 
-def policy(each: Contender) -> Json:
+def policy(each: RankedPolicy) -> Json:
     selectors = {
         which: {"matchLabels": dict(labels)}
         for which, labels in (
@@ -101,7 +101,7 @@ def running(each: Json) -> Json:
     return {**kind, "metadata": {**metadata, "annotations": {"padding": PADDING}}, "spec": {"domain": {"devices": {}}}}
 
 
-async def counted(api: Api, board: Board, contenders: list[Contender]) -> None:
+async def counted(api: Api, board: Board, contenders: list[RankedPolicy]) -> None:
     """Returns when each policy says whom it wins and loses, and is enforced."""
     wanted = {each.name: (board.wins(each.name), board.losses(each.name), "True") for each in contenders}
     while await said(api) != wanted:  # noqa: ASYNC110

@@ -37,7 +37,7 @@ from controllers.warmpool.vm_backend import VMIS, VMS
 from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from kinds.claim import CLAIM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import Resource
@@ -70,7 +70,7 @@ def order(of: WarmPool, number: int) -> CreateRequest:
         template=of.template,
         template_hash=of.hashes[place],
         placement=placement,
-        state=Warm.READY,
+        state=WarmState.READY,
     )
 
 
@@ -137,7 +137,7 @@ async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
         {**manifest(namespace, vms), "metadata": {"namespace": namespace, "name": "warm", "uid": "none"}}
     )
     assert isinstance(view, WarmPool)
-    documents = [build_vm(replace(order(view, number), state=Warm.PROVISIONING)) for number in range(vms)]
+    documents = [build_vm(replace(order(view, number), state=WarmState.PROVISIONING)) for number in range(vms)]
     for document in documents:  # an owner that is not there would have them collected
         del document["metadata"]["ownerReferences"]
 

@@ -164,11 +164,11 @@ def _listings(home: str) -> Iterator[Listing]:
 
     for kind in KINDS:
         yield Listing(f"{kind.plural}.yaml", Resource.of(kind))
-    for kind, warm in ((kubevirt.MACHINE, meta.WARM_STATE), (kubevirt.INSTANCE, meta.WARM_POOL)):
+    for kind, warm in ((kubevirt.VM, meta.WARM_STATE), (kubevirt.VMI, meta.WARM_POOL)):
         where = Resource.of(kind)
         yield Listing(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
         yield Listing(f"{kind.plural}-warm.yaml", where, label=warm)
-    instances = Resource.of(kubevirt.INSTANCE)
+    instances = Resource.of(kubevirt.VMI)
     yield Listing(f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
     yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
     yield Listing("kept-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)

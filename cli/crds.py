@@ -7,12 +7,12 @@ from typing import Any
 import click
 import yaml
 
-import kinds
 from cli.manifests import listed
 from cli.output import output_option, print_json
-from kinds import kubevirt
-from kinds.crd import crd
+from kinds import KINDS, kubevirt
 from kinds.kind import Kind
+from manifests.crd import crd
+from manifests.crd import crds as render
 
 
 @click.command()
@@ -28,17 +28,17 @@ def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
     """
     if with_kubevirt and beside_kubevirt:
         raise click.UsageError("--kubevirt is for a cluster without KubeVirt, --beside-kubevirt for one with it")
-    ours = [kind for kind in kinds.KINDS if not (beside_kubevirt and kind.stands_back)]
-    theirs = kubevirt.crds() if with_kubevirt else []
+    ours = [kind for kind in KINDS if not (beside_kubevirt and kind.yields_to_kubevirt)]
+    theirs = render(kubevirt.KUBEVIRT_KINDS) if with_kubevirt else []
     if output == "json":
-        print_json(listed([*kinds.crds(ours), *theirs]))
+        print_json(listed([*render(ours), *theirs]))
         return
     pages = [*map(_page, ours), *map(_yaml, theirs)]
     click.echo("---\n".join(pages), nl=False)
 
 
 def _page(kind: Kind) -> str:
-    return (f"# {kind.notes}\n" if kind.stands_back else "") + _yaml(crd(kind))
+    return (f"# {kind.notes}\n" if kind.yields_to_kubevirt else "") + _yaml(crd(kind))
 
 
 def _yaml(document: dict[str, Any]) -> str:

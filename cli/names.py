@@ -45,7 +45,7 @@ def qualified(kind: str, name: str) -> str:
     """An object as kubectl takes it, and prints it with `-o name`."""
     from kinds import KINDS, kubevirt
 
-    known = (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE, kubevirt.DATA_VOLUME)
+    known = (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME)
     group = next((f".{each.group}" for each in known if each.kind == kind), "")
     return f"{kind.lower()}{group}/{name}"
 
@@ -141,4 +141,4 @@ def _resource(plural: str) -> Resource:
 
     if plural == "namespaces":
         return Resource("", "v1", plural, "Namespace", namespaced=False)
-    return Resource.of(next(each for each in (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE) if each.plural == plural))
+    return Resource.of(next(each for each in (*KINDS, kubevirt.VM, kubevirt.VMI) if each.plural == plural))

@@ -15,7 +15,7 @@ from cli.output import Failed, counted, output_option, print_as, structured
 from cli.table import Listing, field
 
 if TYPE_CHECKING:
-    from kinds.explanation import Hand
+    from migrationpolicies.explanation import WinnerChange
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -109,11 +109,11 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
         click.echo(said, err=True)
 
 
-async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[Hand], list[str]]:
-    from kinds.explanation import impact
-    from kinds.policy import POLICY
-    from kinds.policy_checks import contender, rivals, ties
-    from kinds.precedence import lives
+async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[WinnerChange], list[str]]:
+    from kinds.migrationpolicy import MIGRATION_POLICY
+    from migrationpolicies.conflicts import conflicts, overlaps
+    from migrationpolicies.explanation import impact
+    from migrationpolicies.precedence import is_active, ranked_policy
     from runtime.resource import VMIS
     from webhook.explain import NAMESPACES, PolicyExplainer
 
@@ -122,8 +122,8 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
     if unknown:
         raise Failed(f"there is no policy {', '.join(sorted(unknown))}")
-    there = [contender(each) for each in after.policies]
-    refused = [str(each) for document in documents for each in rivals(contender(document), there)]
+    there = [ranked_policy(each) for each in after.policies]
+    refused = [str(each) for document in documents for each in conflicts(ranked_policy(document), there)]
     if refused:
         raise Failed("\n".join(refused))
     namespaces, _ = await api.list(NAMESPACES)
@@ -131,25 +131,27 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
         (each["metadata"]["namespace"], each["metadata"]["name"], each["metadata"].get("labels") or {})
         async for page, _ in api.pages(VMIS, page=PAGE)
         for each in page
-        if lives(each)
+        if is_active(each)
     ]
     around = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
-    warnings = [warning for document in documents for warning in POLICY.warnings(document)]
-    warnings += [warning for document in documents for warning in ties(contender(document), there)]
+    warnings = [warning for document in documents for warning in MIGRATION_POLICY.warnings(document)]
+    warnings += [warning for document in documents for warning in overlaps(ranked_policy(document), there)]
     return len(instances), impact(instances, around, before, after), warnings
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
     """Of all files. Raises `Failed` with all that is wrong."""
-    from kinds.policy import POLICY
-    from kinds.policy_checks import nameless
+    from kinds.migrationpolicy import MIGRATION_POLICY
+    from migrationpolicies.conflicts import missing_name
 
-    found = of_kind([each for source in sources for each in read(source)], POLICY.api_version, POLICY.kind)
-    policies = [replace(each, document=POLICY.normalize(each.document)) for each in found]
+    found = of_kind(
+        [each for source in sources for each in read(source)], MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind
+    )
+    policies = [replace(each, document=MIGRATION_POLICY.normalize(each.document)) for each in found]
     problems = [
         f"{each.place}: {_named(each.document)}: {problem}"
         for each in policies
-        for problem in (*nameless(each.document), *POLICY.problems(each.document))
+        for problem in (*missing_name(each.document), *MIGRATION_POLICY.problems(each.document))
     ]
     if problems:
         raise Failed("\n".join(problems))

@@ -13,7 +13,7 @@ from cli.output import Failed, output_option, print_json
 from cli.warmth import doctor, status
 
 if TYPE_CHECKING:
-    from kinds.virtual_kubelet import Target
+    from cli.virtual_kubelet import Target
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ def import_(
     CONFIG is a config.json of the AWS Virtual Kubelet, a ConfigMap that holds one, its WarmPoolConfig alone, or - for
     standard input. What it leaves out or contradicts is told at the end, all of it.
     """
-    from kinds.virtual_kubelet import Terms, imported
+    from cli.virtual_kubelet import Terms, imported
 
     terms = Terms(cast("Target", to), namespace, name_prefix, management_subnet, iam_instance_profile)
     found = imported(_config(source.read(), getattr(source, "name", "standard input")), terms)

@@ -35,10 +35,10 @@ from defaulter.contract import (
     parse_mac_policy,
     read_node,
 )
-from kinds import meta, switches
+from kinds import disabled_kinds, meta
 from kinds.claim import CLAIM
 from kinds.kind import Kind
-from kinds.policy import POLICY
+from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
@@ -104,7 +104,7 @@ class Settings:
             macs=parse_mac_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
             burst=int(burst),
             leader_election=election == "true",
-            off=switches.off(environment),
+            off=disabled_kinds(environment),
             tls_secret=settings.tls_secret(environment),
             namespace=settings.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
@@ -137,7 +137,7 @@ async def run(settings: Settings) -> None:
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
-            ((POLICY,), lambda: policy(api, events, registry)),
+            ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
             ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, settings.ec2)),
         ]
         parts = [make() for of, make in makers if not settings.off & {kind.plural for kind in of}]

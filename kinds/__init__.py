@@ -9,18 +9,16 @@ Knows no cluster, no clock and no service: it imports pydantic and nothing of Po
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from kinds.claim import CLAIM
-from kinds.crd import crd
 from kinds.kind import Kind
-from kinds.policy import POLICY
+from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
 
-KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, POLICY, WARM_POOL, CLAIM)
+KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, MIGRATION_POLICY, WARM_POOL, CLAIM)
 """The kinds of ours."""
 
 
@@ -29,6 +27,14 @@ def by_gvk(api_version: str, kind: str) -> Kind | None:
     return next((found for found in KINDS if found.kind == kind and api_version in found.api_versions), None)
 
 
-def crds(kinds: Iterable[Kind] = KINDS) -> list[dict[str, Any]]:
-    """The CRDs of ours."""
-    return [crd(kind) for kind in kinds]
+DISABLED_KINDS = "POOLHOUSE_KINDS_OFF"
+"""plurals, separated by commas"""
+
+
+def disabled_kinds(environment: Mapping[str, str], kinds: Iterable[Kind] = KINDS) -> frozenset[str]:
+    """Raises ValueError with a sentence that names the variable."""
+    found = frozenset(name.strip() for name in environment.get(DISABLED_KINDS, "").split(",") if name.strip())
+    known = sorted(kind.plural for kind in kinds)
+    if unknown := sorted(found - set(known)):
+        raise ValueError(f"{DISABLED_KINDS}: there is no {unknown[0]}; there are {', '.join(known)}")
+    return found

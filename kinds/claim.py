@@ -6,10 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from kinds import claim_checks, meta
-from kinds.condition import Conditions
+from kinds import meta
+from kinds.checks import claim
 from kinds.kind import AGE, Column, Kind
-from kinds.model import Count, Int64, Model, Rule, Time, form
+from kinds.metav1 import Conditions
+from kinds.model import Count, Int64, Model, Rule, Time, expected
 from kinds.warmpool import OnEmpty, PlacementName, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
@@ -58,7 +59,7 @@ class Personalization(Model):
                 min_length=1,
                 max_length=63,
                 pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-                json_schema_extra=form("a host name: lower case letters, digits and '-'"),
+                json_schema_extra=expected("a host name: lower case letters, digits and '-'"),
             ),
         ]
         | None
@@ -80,7 +81,7 @@ class ClaimSpec(Model):
             }
         }
     )
-    rules: ClassVar[tuple[Rule, ...]] = claim_checks.RULES
+    rules: ClassVar[tuple[Rule, ...]] = claim.RULES
 
     pool_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """The warm pool, of the same namespace. Left out: the namespace's default pool."""
@@ -102,7 +103,7 @@ class ClaimSpec(Model):
     """Whether the machine is given back: it is destroyed and the claim stays as a record. Can't be taken back."""
 
 
-class MachineRef(Model):
+class VMRef(Model):
     """A VirtualMachine of the same namespace."""
 
     name: str
@@ -111,7 +112,7 @@ class MachineRef(Model):
     """Its UID: another VM of the same name is not this claim's."""
 
 
-class InstanceRef(Model):
+class EC2InstanceRef(Model):
     """An instance of EC2."""
 
     id: str
@@ -143,9 +144,9 @@ class ClaimStatus(Model):
     which is not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: it has none any more."""
     pool_name: str = ""
     """The pool that serves it."""
-    vm_ref: MachineRef | None = None
+    vm_ref: VMRef | None = None
     """The VM that is its own."""
-    instance_ref: InstanceRef | None = None
+    instance_ref: EC2InstanceRef | None = None
     """The instance of EC2 that is its own."""
     launch_type: LaunchType | None = None
     """Warm: the machine was running. Resumed: it was paused. Started: it was stopped. Cold: it was made for the
@@ -195,8 +196,8 @@ CLAIM = Kind(
         Column("Expires", ".status.expiresAt", "When the machine will be destroyed", wide=True),
         Column("Instance", ".status.instanceRef.id", "The instance of EC2 that is its own", wide=True),
     ),
-    rules=(claim_checks.NAME_IS_A_LABEL,),
-    checks=claim_checks.CHECKS,
-    changes=(claim_checks.changes,),
-    told_in_annotations=(meta.INSTANCE_TYPE, meta.IMAGE_ID, meta.REQUESTER),
+    rules=(claim.NAME_IS_A_LABEL,),
+    checks=claim.CHECKS,
+    update_checks=(claim.update_problems,),
+    spec_annotations=(meta.INSTANCE_TYPE, meta.IMAGE_ID, meta.REQUESTER),
 )

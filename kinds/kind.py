@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
+from kinds.checks.metadata import metadata_problems
 from kinds.model import Model, Rule
-from kinds.names import document_names
 from kinds.schema import structural
-from kinds.settle import settled
-from kinds.shape import joined, misfits, shown
+from kinds.validation import child_path, normalize, quoted, schema_errors
 
-MOST_PROBLEMS = 100
+MAX_PROBLEMS = 100
 """More than this helps nobody, and the answer of a webhook must stay small."""
-MOST_WARNINGS = 20
+MAX_WARNINGS = 20
 
 Check = Callable[[Json], Iterable[Problem]]
 """What the schema cannot say, over the whole document. A field may be missing or of any type."""
@@ -66,19 +65,19 @@ class Kind:
     scale: Scale | None = None
     status_subresource: bool = True
     spec_required: bool = True
-    stands_back: bool = False
+    yields_to_kubevirt: bool = False
     """KubeVirt may have this very resource: where it does, ours is neither installed nor run"""
     notes: str = ""
     """what the reference page says before the fields"""
     rules: tuple[Rule, ...] = ()
     """about the whole object; of its metadata CEL sees only name and generateName"""
     checks: tuple[Check, ...] = ()
-    cautions: tuple[Callable[[Json], Iterable[str]], ...] = ()
-    changes: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
+    warning_checks: tuple[Callable[[Json], Iterable[str]], ...] = ()
+    update_checks: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
     """what the object before may not become, beyond what it may not be"""
-    told_in_annotations: tuple[str, ...] = ()
+    spec_annotations: tuple[str, ...] = ()
     """annotations that are part of what is wanted, so that a change of them is looked at as one of the spec is"""
-    normal: Callable[[Json], Json] = lambda document: document
+    normalizer: Callable[[Json], Json] = lambda document: document
 
     @property
     def singular(self) -> str:
@@ -103,44 +102,46 @@ class Kind:
     def problems(self, document: Any) -> list[Problem]:
         """Everything that is wrong, by the schema and by the checks, for any document whatsoever."""
         if not isinstance(document, dict):
-            return [Problem("", f"must be an object, a {self.kind}, not {shown(document)}")]
-        found = list(islice(_distinct(self._problems(document)), MOST_PROBLEMS + 1))
-        if len(found) > MOST_PROBLEMS:
-            found[MOST_PROBLEMS:] = [Problem("", f"there are more than these {MOST_PROBLEMS} problems")]
+            return [Problem("", f"must be an object, a {self.kind}, not {quoted(document)}")]
+        found = list(islice(_distinct(self._problems(document)), MAX_PROBLEMS + 1))
+        if len(found) > MAX_PROBLEMS:
+            found[MAX_PROBLEMS:] = [Problem("", f"there are more than these {MAX_PROBLEMS} problems")]
         return found
 
-    def misdeeds(self, before: Any, after: Any) -> list[Problem]:
+    def validate_update(self, before: Any, after: Any) -> list[Problem]:
         """What of the object before may not have become what it is after."""
         if not isinstance(before, dict) or not isinstance(after, dict):
             return []
-        return list(islice((problem for change in self.changes for problem in change(before, after)), MOST_PROBLEMS))
+        return list(
+            islice((problem for change in self.update_checks for problem in change(before, after)), MAX_PROBLEMS)
+        )
 
     def warnings(self, document: Any) -> list[str]:
         """What is allowed and probably not meant, a sentence each."""
         if not isinstance(document, dict):
             return []
-        return list(islice((warning for caution in self.cautions for warning in caution(document)), MOST_WARNINGS))
+        return list(islice((warning for caution in self.warning_checks for warning in caution(document)), MAX_WARNINGS))
 
     def normalize(self, document: Json) -> Json:
         """The document in the form that the schema wants; the same document where nothing has to change."""
         if not isinstance(document, dict):
             return document
         spec = document.get("spec")
-        found = settled(self.spec_schema, spec)
-        return self.normal(document if found is spec else {**document, "spec": found})
+        found = normalize(self.spec_schema, spec)
+        return self.normalizer(document if found is spec else {**document, "spec": found})
 
     def _problems(self, document: Json) -> Iterator[Problem]:
         if document.get("apiVersion") not in self.api_versions:
             wanted = " or ".join(self.api_versions)
-            yield Problem("apiVersion", f"must be {wanted}, not {shown(document.get('apiVersion'))}")
+            yield Problem("apiVersion", f"must be {wanted}, not {quoted(document.get('apiVersion'))}")
         if document.get("kind") != self.kind:
-            yield Problem("kind", f"must be {self.kind}, not {shown(document.get('kind'))}")
+            yield Problem("kind", f"must be {self.kind}, not {quoted(document.get('kind'))}")
         for key in document:
             if key not in _ROOT:
-                yield Problem(joined("", key), f"is not a field here; there are {', '.join(_ROOT)}")
-        yield from document_names(document)
+                yield Problem(child_path("", key), f"is not a field here; there are {', '.join(_ROOT)}")
+        yield from metadata_problems(document)
         if "spec" in document:
-            yield from misfits(self.spec_schema, document["spec"], "spec")
+            yield from schema_errors(self.spec_schema, document["spec"], "spec")
         elif self.spec_required:
             yield Problem("spec", "is missing; give an object")
         for rule in self.rules:

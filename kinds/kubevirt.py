@@ -6,25 +6,23 @@ are ours: enough for `kubectl explain` and for a mistyped spec to be refused, op
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from apimachinery.unstructured import Json
-from kinds.condition import Condition
-from kinds.crd import crd
 from kinds.kind import AGE, Column, Kind
-from kinds.machine import InstanceSpec, MachineSpec
-from kinds.model import Int64, Model, Open, Quantity
+from kinds.metav1 import Condition
+from kinds.model import Int64, Model, OpenModel, Quantity
+from kinds.virtualmachine import VMISpec, VMSpec
 
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 
 
-class OpenCondition(Open, Condition):
+class OpenCondition(OpenModel, Condition):
     """One thing that is so, is not so, or is not known."""
 
 
-class StartFailure(Open):
+class StartFailure(OpenModel):
     """Failed starts in a row."""
 
     consecutive_fail_count: Int64 | None = None
@@ -35,7 +33,7 @@ class StartFailure(Open):
     """When the VM is started again."""
 
 
-class MachineStatus(Open):
+class VMStatus(OpenModel):
     """What the VM is."""
 
     printable_status: str | None = None
@@ -52,7 +50,7 @@ class MachineStatus(Open):
     """Ready, Paused, Failure, ..."""
 
 
-class InstanceInterface(Open):
+class VMIInterface(OpenModel):
     """An interface as it is now."""
 
     name: str | None = None
@@ -63,7 +61,7 @@ class InstanceInterface(Open):
     """The MAC address that the guest has."""
 
 
-class InstanceStatus(Open):
+class VMIStatus(OpenModel):
     """What the VirtualMachineInstance is."""
 
     phase: str | None = None
@@ -72,20 +70,20 @@ class InstanceStatus(Open):
     """The node it runs on."""
     reason: str | None = None
     """Why it is in this phase."""
-    interfaces: list[InstanceInterface] | None = None
+    interfaces: list[VMIInterface] | None = None
     """The interfaces as they are now."""
     conditions: list[OpenCondition] | None = None
     """Ready, LiveMigratable, Paused, AgentConnected, ..."""
 
 
-class MigrationSpec(Open):
+class MigrationSpec(OpenModel):
     """What should be migrated."""
 
     vmi_name: str | None = None
     """Name of the VirtualMachineInstance that should move to another node."""
 
 
-class MigrationStatus(Open):
+class MigrationStatus(OpenModel):
     """How the migration goes."""
 
     phase: str | None = None
@@ -94,11 +92,11 @@ class MigrationStatus(Open):
     """What there is to say about the migration."""
 
 
-class DataVolumeSpec(Open):
+class DataVolumeSpec(OpenModel):
     """What the disk is made from and how large it is."""
 
 
-class DataVolumeStatus(Open):
+class DataVolumeStatus(OpenModel):
     """How the disk's making goes."""
 
     phase: str | None = None
@@ -113,7 +111,7 @@ class DataVolumeStatus(Open):
     """Bound, Running, Ready."""
 
 
-class MigrationConfiguration(Open):
+class MigrationConfiguration(OpenModel):
     """How VirtualMachineInstances are migrated that no policy says anything else about."""
 
     allow_auto_converge: bool | None = None
@@ -128,14 +126,14 @@ class MigrationConfiguration(Open):
     """Send the guest's memory unencrypted."""
 
 
-class Configuration(Open):
+class Configuration(OpenModel):
     """KubeVirt's configuration; of it, what the engine reads."""
 
     migrations: MigrationConfiguration | None = None
     """How VirtualMachineInstances are migrated that no policy says anything else about."""
 
 
-class KubeVirtSpec(Open):
+class KubeVirtSpec(OpenModel):
     """How KubeVirt is installed."""
 
     configuration: Configuration | None = None
@@ -151,7 +149,7 @@ class Selectors(Model):
     """Labels of the VirtualMachineInstance."""
 
 
-class UpstreamPolicySpec(Open):
+class UpstreamPolicySpec(OpenModel):
     """How VirtualMachineInstances that the policy selects are migrated."""
 
     selectors: Selectors | None = None
@@ -168,7 +166,7 @@ class UpstreamPolicySpec(Open):
     """Let the migration pause the guest when it does not converge."""
 
 
-class Empty(Open):
+class Empty(OpenModel):
     """Nothing yet."""
 
 
@@ -188,22 +186,22 @@ def _kubevirt(kind: str, short: str, doc: str, spec: type[Model], status: type[M
     )
 
 
-MACHINE = _kubevirt(
+VM = _kubevirt(
     "VirtualMachine",
     "vm",
     "A VM that exists whether it runs or not.",
-    MachineSpec,
-    MachineStatus,
+    VMSpec,
+    VMStatus,
     AGE,
     Column("Status", ".status.printableStatus", "Human Readable Status"),
     _READY,
 )
-INSTANCE = _kubevirt(
+VMI = _kubevirt(
     "VirtualMachineInstance",
     "vmi",
     "A VM that runs now.",
-    InstanceSpec,
-    InstanceStatus,
+    VMISpec,
+    VMIStatus,
     AGE,
     Column("Phase", ".status.phase"),
     Column("IP", ".status.interfaces[0].ipAddress"),
@@ -212,7 +210,7 @@ INSTANCE = _kubevirt(
     Column("Live-Migratable", ".status.conditions[?(@.type=='LiveMigratable')].status", wide=True),
     Column("Paused", ".status.conditions[?(@.type=='Paused')].status", wide=True),
 )
-MIGRATION = _kubevirt(
+VMI_MIGRATION = _kubevirt(
     "VirtualMachineInstanceMigration",
     "vmim",
     "The move of a running VM to another node.",
@@ -263,9 +261,4 @@ KUBEVIRT = Kind(
     columns=(AGE,),
 )
 
-SERVED: tuple[Kind, ...] = (MACHINE, INSTANCE, MIGRATION, DATA_VOLUME, UPSTREAM_POLICY, KUBEVIRT)
-Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown"]
-
-
-def crds() -> list[Json]:
-    return [crd(kind) for kind in SERVED]
+KUBEVIRT_KINDS: tuple[Kind, ...] = (VM, VMI, VMI_MIGRATION, DATA_VOLUME, UPSTREAM_POLICY, KUBEVIRT)

@@ -5,6 +5,9 @@ Ours are under `poolhouse.dev/`; the few of KubeVirt's and CDI's that several ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 DOMAIN = "poolhouse.dev"
 NAMESPACE = "poolhouse-system"
 FIELD_MANAGER = "poolhouse"
@@ -56,7 +59,7 @@ CHECK_FAILURES = f"{DOMAIN}/check-failures"
 MIGRATION_POLICY = f"{DOMAIN}/migration-policy"
 
 # Written only by our ServiceAccounts; an admission policy refuses them from everybody else.
-OWN_LABELS = (WARM_STATE, POOL_UID, CLAIM_UID, MIGRATION_POLICY)
+PROTECTED_LABELS = (WARM_STATE, POOL_UID, CLAIM_UID, MIGRATION_POLICY)
 
 # Faults that the embedded engine simulates: annotations on a VM or its VMI template, or keys of the ConfigMap.
 SIMULATION = "simulation"
@@ -64,8 +67,8 @@ SIM_PREFIX = f"sim.{DOMAIN}/"
 NODE_LOST = f"{SIM_PREFIX}lost"
 
 # Secrets in our own namespace: who signs, and what our servers show.
-AUTHORITIES = "poolhouse-authorities"
-SERVING = "poolhouse-serving"
+CA_SECRET = "poolhouse-authorities"
+SERVING_SECRET = "poolhouse-serving"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PART_OF = "app.kubernetes.io/part-of"
@@ -77,3 +80,9 @@ KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")
 """what `MANAGED_BY` says of whatever KubeVirt's operator has installed, by its present name and by an older one"""
 KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
 KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"
+
+
+def is_installed_by_us(found: Mapping[str, Any]) -> bool:
+    """Whether a CRD that the cluster has is one that we put there, and nobody has taken over."""
+    labels = found.get("metadata", {}).get("labels") or {}
+    return labels.get(PART_OF) == POOLHOUSE and labels.get(MANAGED_BY) not in KUBEVIRT_OPERATORS

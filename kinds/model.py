@@ -56,35 +56,35 @@ class Model(BaseModel):
         return schema
 
 
-class Open(Model):
+class OpenModel(Model):
     """Keeps fields that are not declared: for shapes that belong to KubeVirt, which grow without us."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Atomic(Model):
+class AtomicModel(Model):
     """Is replaced as a whole: server-side apply does not merge two writers' halves."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
 
-def given(value: Json, field: str) -> bool:
+def has(value: Json, field: str) -> bool:
     """What `has(self.FIELD)` says: null is absent."""
     return value.get(field) is not None
 
 
-def exclusive(*fields: str, noun: str) -> Rule:
+def at_most_one_of(*fields: str, noun: str) -> Rule:
     """At most one of the fields may be given."""
     count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
     names = ", ".join(fields[:-1]) + " or " + fields[-1]
     return Rule(
         cel=f"{count} <= 1",
         message=f"only one {noun} can be chosen: keep one of {names} and remove the others",
-        holds=lambda value: sum(given(value, field) for field in fields) <= 1,
+        holds=lambda value: sum(has(value, field) for field in fields) <= 1,
     )
 
 
-def form(words: str) -> Json:
+def expected(words: str) -> Json:
     """What a right value looks like, in words; said when a value fails its pattern or type."""
     return {"x-form": words}
 
@@ -100,7 +100,7 @@ Quantity = Annotated[
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
-            **form('a quantity, such as "2Gi", "500M" or 128974848'),
+            **expected('a quantity, such as "2Gi", "500M" or 128974848'),
         }
     ),
 ]
@@ -114,7 +114,7 @@ IntOrPercent = Annotated[
             "minimum": 1,
             "maximum": 2147483647,
             "pattern": "^(100|[1-9][0-9]?)%$",
-            **form('a whole number of at least 1, or a percentage from "1%" to "100%"'),
+            **expected('a whole number of at least 1, or a percentage from "1%" to "100%"'),
         }
     ),
 ]
@@ -126,7 +126,7 @@ Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
 
 
-def keyed(*keys: str) -> Json:
+def list_map(*keys: str) -> Json:
     """A list that is a map: entries are told apart by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
@@ -135,7 +135,7 @@ ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 
 
 @dataclass(frozen=True)
-class Shaped:
+class SchemaOf:
     """Gives a plain dict the schema of a model: the value is checked as the model and kept as it is written."""
 
     model: type[Model]

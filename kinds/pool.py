@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from apimachinery.unstructured import Json
-from kinds import pool_checks
-from kinds.condition import Conditions
+from kinds.checks import pool
 from kinds.kind import AGE, Column, Kind, Scale
-from kinds.machine import MachineSpec, MachineTemplate
-from kinds.model import Count, Int64, IntOrPercent, Model, Rule, Shaped, Time, given, keyed
-from kinds.strategy import ScaleInStrategy, UpdateStrategy
+from kinds.metav1 import Conditions
+from kinds.model import Count, Int64, IntOrPercent, Model, Rule, SchemaOf, Time, has, list_map
+from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
+from kinds.virtualmachine import VMSpec, VMTemplate
 
 
 class NameGeneration(Model):
@@ -51,22 +51,22 @@ class Autohealing(Model):
     replaced."""
 
 
-class PoolMachineSpec(MachineSpec):
+class PoolVMSpec(VMSpec):
     """The spec of each VM, as it would be in a VirtualMachine."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.running) != has(self.runStrategy)",
             message="give exactly one of running and runStrategy, such as `running: true`",
-            holds=lambda value: given(value, "running") != given(value, "runStrategy"),
+            holds=lambda value: has(value, "running") != has(value, "runStrategy"),
         ),
     )
 
 
-class PoolTemplate(MachineTemplate):
+class PoolTemplate(VMTemplate):
     """Template of the pool's VMs."""
 
-    spec: PoolMachineSpec
+    spec: PoolVMSpec
     """The spec of each VM, as it would be in a VirtualMachine. Names of dataVolumeTemplates, and of the volumes that
     refer to them, get the VM's postfix."""
 
@@ -104,11 +104,11 @@ class PoolSpec(Model):
     the condition Progressing becomes False."""
     revision_history_limit: Count = 10
     """How many old revisions of the template are kept to go back to."""
-    template: Annotated[Json, Shaped(PoolTemplate)]
+    template: Annotated[Json, SchemaOf(PoolTemplate)]
     """What each VM is made from."""
 
 
-class HealedMachine(Model):
+class HealedVM(Model):
     """A VM that was replaced, remembered so that it is not replaced again too soon."""
 
     name: str
@@ -136,7 +136,7 @@ class Breaker(Model):
     """Why, in words."""
 
 
-HEALED_REMEMBERED = 1000
+MAX_HEALED_VMS = 1000
 
 
 class Healing(Model):
@@ -146,15 +146,13 @@ class Healing(Model):
     """VMs that fail to start now."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
     """VMs that were replaced in all."""
-    machines: Annotated[
-        tuple[HealedMachine, ...], Field(max_length=HEALED_REMEMBERED, json_schema_extra=keyed("name"))
-    ] = ()
+    machines: Annotated[tuple[HealedVM, ...], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
     """VMs that were replaced and have not run for long enough since."""
     breaker: Breaker | None = None
     """Whether healing is stopped because too many VMs fail at once."""
 
 
-class KeptDisk(Model):
+class RetainedDiskStatus(Model):
     """A disk that scale-in has kept."""
 
     name: str
@@ -182,7 +180,7 @@ class PoolStatus(Model):
     """VMs that are being deleted."""
     kept_disks: Count = 0
     """Disks that scale-in has kept for VMs that come back."""
-    kept: Annotated[tuple[KeptDisk, ...], Field(max_length=100, json_schema_extra=keyed("name"))] = ()
+    kept: Annotated[tuple[RetainedDiskStatus, ...], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
     """The first hundred of them by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
     """Revision of the template that all VMs had last."""
@@ -226,8 +224,8 @@ POOL = Kind(
         Column("Revision", ".status.updateRevision", "Revision of the template", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the pool's VMs", wide=True),
     ),
-    rules=(pool_checks.NAMES_ARE_LABELS,),
-    checks=pool_checks.CHECKS,
-    cautions=pool_checks.CAUTIONS,
-    normal=pool_checks.normal,
+    rules=(pool.NAMES_ARE_LABELS,),
+    checks=pool.CHECKS,
+    warning_checks=pool.WARNINGS,
+    normalizer=pool.normalize,
 )

@@ -9,14 +9,13 @@ from pydantic import Field
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries, replaced
-from kinds.condition import Conditions
+from kinds.checks.metadata import booleans_as_text, is_label, selector_problems
+from kinds.checks.vm_template import template_label_problems, vmi_problems
 from kinds.kind import AGE, Column, Kind, Scale
-from kinds.machine import InstanceTemplate
-from kinds.model import Count, Int64, Model, Shaped, form
-from kinds.names import booleans_as_text, is_label, selector
-from kinds.selector import LabelSelector
-from kinds.shape import shown
-from kinds.template import instance_problems, template_labels
+from kinds.metav1 import Conditions, LabelSelector
+from kinds.model import Count, Int64, Model, SchemaOf, expected
+from kinds.validation import quoted
+from kinds.virtualmachine import VMITemplate
 
 
 class ReplicaSetSpec(Model):
@@ -30,8 +29,8 @@ class ReplicaSetSpec(Model):
     """While true, nothing is created or deleted; status goes on being reported."""
     template: Annotated[
         Json,
-        Shaped(InstanceTemplate),
-        Field(json_schema_extra=form("an object with the metadata and the spec of a VirtualMachineInstance")),
+        SchemaOf(VMITemplate),
+        Field(json_schema_extra=expected("an object with the metadata and the spec of a VirtualMachineInstance")),
     ]
     """What each VirtualMachineInstance is made from."""
 
@@ -58,7 +57,7 @@ def selection(document: Json) -> Iterator[Problem]:
     wanted, path = at(document, "spec", "selector"), "spec.selector"
     if not isinstance(wanted, dict):
         return
-    yield from selector(wanted, path)
+    yield from selector_problems(wanted, path)
     if not wanted.get("matchLabels") and not wanted.get("matchExpressions"):
         yield Problem(path, "selects everything; give labels that only the template has")
         return
@@ -67,11 +66,11 @@ def selection(document: Json) -> Iterator[Problem]:
     matches = at(wanted, "matchLabels")
     for key, value in matches.items() if isinstance(matches, dict) else ():
         if isinstance(key, str) and isinstance(value, str) and given.get(key) != value:
-            yield _unmatched(f"{path}.matchLabels", f"{shown(key)} is {shown(value)}", given.get(key))
+            yield _unmatched(f"{path}.matchLabels", f"{quoted(key)} is {quoted(value)}", given.get(key))
     for index, expression in entries(wanted, "matchExpressions"):
         key = expression.get("key")
         if isinstance(key, str) and not _holds(expression, given, key):
-            told = f"{shown(key)} is as the selector wants it"
+            told = f"{quoted(key)} is as the selector wants it"
             yield _unmatched(f"{path}.matchExpressions[{index}]", told, given.get(key))
 
 
@@ -92,7 +91,7 @@ def _holds(expression: Json, given: Json, key: str) -> bool:
 
 
 def _unmatched(path: str, wanted: str, given: object) -> Problem:
-    there = "does not have that label" if given is None else f"has {shown(given)}"
+    there = "does not have that label" if given is None else f"has {quoted(given)}"
     return Problem(path, f"does not match spec.template.metadata.labels: {wanted}, and the template {there}")
 
 
@@ -101,13 +100,15 @@ def template(document: Json) -> Iterator[Problem]:
     for field in ("name", "generateName"):
         name = at(document, "spec", "template", "metadata", field)
         if isinstance(name, str) and name and not is_label(name.rstrip("-") if field == "generateName" else name):
-            told = f"must be lower case letters, digits and '-', not {shown(name)}: instances are named after it"
+            told = f"must be lower case letters, digits and '-', not {quoted(name)}: instances are named after it"
             yield Problem(f"{path}.metadata.{field}", told)
-    yield from template_labels(at(document, "spec", "template", "metadata", "labels"), f"{path}.metadata.labels")
-    yield from instance_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
+    yield from template_label_problems(
+        at(document, "spec", "template", "metadata", "labels"), f"{path}.metadata.labels"
+    )
+    yield from vmi_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
 
 
-def normal(document: Json) -> Json:
+def normalize(document: Json) -> Json:
     """Label values that YAML took for booleans become the text they were meant to be, in selector and template."""
     for path in (("spec", "selector", "matchLabels"), ("spec", "template", "metadata", "labels")):
         found = at(document, *path)
@@ -126,7 +127,7 @@ REPLICA_SET = Kind(
     categories=("poolhouse", "all"),
     doc="A number of similar VMs that have no state of their own.",
     notes="KubeVirt has this very resource. Where KubeVirt has installed it, ours is neither installed nor run.",
-    stands_back=True,
+    yields_to_kubevirt=True,
     spec=ReplicaSetSpec,
     status=ReplicaSetStatus,
     scale=Scale(),
@@ -139,5 +140,5 @@ REPLICA_SET = Kind(
         Column("Selector", ".status.labelSelector", "Selector of the set's instances", wide=True),
     ),
     checks=(selection, template),
-    normal=normal,
+    normalizer=normalize,
 )

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from apimachinery.unstructured import Json
-from kinds import warmpool_checks
-from kinds.condition import Conditions
+from kinds.checks import warmpool
 from kinds.kind import AGE, Column, Kind, Scale
-from kinds.machine import MachineSpec, MachineTemplate, Network
-from kinds.model import ATOMIC_LIST, Count, Int64, Model, Rule, Shaped, Time, form, given, keyed
+from kinds.metav1 import Conditions
+from kinds.model import ATOMIC_LIST, Count, Int64, Model, Rule, SchemaOf, Time, expected, has, list_map
+from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
 Standby = Literal["Running", "Paused", "Stopped"]
 OnEmpty = Literal["ColdStart", "Queue", "Fail"]
@@ -25,7 +25,7 @@ PlacementName = Annotated[
         min_length=1,
         max_length=63,
         pattern="^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-        json_schema_extra=form("at most 63 letters, digits, '-', '_' and '.': it is a label's value on each VM"),
+        json_schema_extra=expected("at most 63 letters, digits, '-', '_' and '.': it is a label's value on each VM"),
     ),
 ]
 
@@ -38,34 +38,34 @@ Share = Annotated[
             "minimum": 0,
             "maximum": 2147483647,
             "pattern": "^(100|[1-9]?[0-9])%$",
-            **form('a whole number of at least 0, or a percentage from "0%" to "100%"'),
+            **expected('a whole number of at least 0, or a percentage from "0%" to "100%"'),
         }
     ),
 ]
 """A number of machines, or a share of them; none of them as well."""
 
 
-class WarmMachineSpec(MachineSpec):
+class WarmVMSpec(VMSpec):
     """The spec of each VM, without `running` and `runStrategy`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.running) && !has(self.runStrategy)",
             message="leave running and runStrategy out: whether a VM runs is the pool's to say, see spec.standby",
-            holds=lambda value: not given(value, "running") and not given(value, "runStrategy"),
+            holds=lambda value: not has(value, "running") and not has(value, "runStrategy"),
         ),
     )
 
 
-class WarmTemplate(MachineTemplate):
+class WarmVMTemplate(VMTemplate):
     """Template of the pool's VMs."""
 
-    spec: WarmMachineSpec
+    spec: WarmVMSpec
     """The spec of each VM, as it would be in a VirtualMachine, without `running` and `runStrategy`: those are the
     pool's. Names of dataVolumeTemplates, and of the volumes that refer to them, get the VM's postfix."""
 
 
-class Ec2(Model):
+class EC2(Model):
     """Instances of AWS EC2 instead of VMs. Needs controllers that were given a region."""
 
     model_config = ConfigDict(
@@ -120,7 +120,7 @@ class Placement(Model):
     node_selector: Annotated[dict[str, str], Field(max_length=64)] | None = None
     """Labels that a node must have, added to those of the template."""
     networks: Annotated[
-        tuple[Annotated[Json, Shaped(Network)], ...], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
+        tuple[Annotated[Json, SchemaOf(Network)], ...], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """Networks, each in the place of the template's network of the same name."""
     storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
@@ -151,7 +151,9 @@ class HttpProbe(Model):
 
     port: Port
     """Port of the guest."""
-    path: Annotated[str, Field(max_length=1024, pattern="^/", json_schema_extra=form("a path beginning with /"))] = "/"
+    path: Annotated[
+        str, Field(max_length=1024, pattern="^/", json_schema_extra=expected("a path beginning with /"))
+    ] = "/"
     """Path of the page."""
 
 
@@ -275,12 +277,12 @@ class WarmPoolSpec(Model):
         Rule(
             cel="has(self.template) != has(self.ec2)",
             message="give exactly one of template, for VMs, and ec2, for instances of EC2",
-            holds=lambda value: given(value, "template") != given(value, "ec2"),
+            holds=lambda value: has(value, "template") != has(value, "ec2"),
         ),
         Rule(
             cel="!has(self.ec2) || !has(self.placements) || size(self.placements) == 0",
             message="are for VMs; for instances of EC2 give spec.ec2.subnets",
-            holds=lambda value: not given(value, "ec2") or not value.get("placements"),
+            holds=lambda value: not has(value, "ec2") or not value.get("placements"),
             field=".placements",
         ),
     )
@@ -289,11 +291,11 @@ class WarmPoolSpec(Model):
     """How many machines should be waiting. Claimed ones don't count."""
     default: bool = False
     """Whether claims that name no pool are served from here. One pool of a namespace can be the default."""
-    template: Annotated[Json, Shaped(WarmTemplate)] | None = None
+    template: Annotated[Json, SchemaOf(WarmVMTemplate)] | None = None
     """What each VM is made from. Either this or `ec2`."""
-    ec2: Ec2 | None = None
+    ec2: EC2 | None = None
     """What each instance of EC2 is made from. Either this or `template`."""
-    placements: Annotated[tuple[Placement, ...], Field(max_length=64, json_schema_extra=keyed("name"))] = ()
+    placements: Annotated[tuple[Placement, ...], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
     """Where VMs can be. One is drawn at random for each VM. Left out: as the template says."""
     standby: StandbySpec = StandbySpec()
     """How VMs wait."""
@@ -385,7 +387,7 @@ class WarmPoolStatus(Model):
     """Selector of the pool's VMs, in the form that autoscalers read."""
     last_progress_time: Time | None = None
     """When a rollout last came nearer to its end. `progressDeadlineSeconds` counts from here."""
-    placements: Annotated[tuple[PlacementStatus, ...], Field(max_length=512, json_schema_extra=keyed("name"))] = ()
+    placements: Annotated[tuple[PlacementStatus, ...], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
     """What is where."""
     failures: PoolFailures | None = None
     """Why there are fewer machines than there should be."""
@@ -417,7 +419,7 @@ WARM_POOL = Kind(
         Column("Paused", ".spec.paused", "Whether the pool leaves its machines alone", "boolean", wide=True),
         Column("Template", ".status.templateHash", "The current template, in short", wide=True),
     ),
-    rules=(warmpool_checks.NAME_FITS,),
-    checks=warmpool_checks.CHECKS,
-    cautions=warmpool_checks.CAUTIONS,
+    rules=(warmpool.NAME_FITS,),
+    checks=warmpool.CHECKS,
+    warning_checks=warmpool.WARNINGS,
 )

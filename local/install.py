@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import kinds
-from kinds import guard, kubevirt, meta, rbac, webhooks
-from kinds.crd import is_ours
+from kinds import kubevirt, meta
 from kinds.kind import Kind
+from kinds.meta import is_installed_by_us
 from local.components import StackError
 from local.engine.kubevirt_roles import kubevirt_roles
 from local.services import ACCOUNTS
+from manifests import admission_policy, rbac, webhooks
+from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
@@ -59,13 +61,13 @@ PROBE = {
 
 async def install_kinds(api: Api) -> None:
     """Namespace, CRDs, rights and the guard of our labels; returns when every kind is served."""
-    definitions = [*kinds.crds(await installable_kinds(api)), *kubevirt.crds()]
+    definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
     await apply(api, [_namespace()])
     rights = [
         *rbac.manifests(ACCOUNTS),
         *rbac.user_roles(),
         *kubevirt_roles(),
-        *guard.policies(map(rbac.account, ACCOUNTS)),
+        *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),
     ]
     await apply(api, [*definitions, *rights])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
@@ -73,12 +75,12 @@ async def install_kinds(api: Api) -> None:
 
 async def installable_kinds(api: Api) -> list[Kind]:
     """The kinds of ours, without those that stand back because somebody else has installed their resource."""
-    return [kind for kind in kinds.KINDS if not kind.stands_back or await _free(api, kind)]
+    return [kind for kind in kinds.KINDS if not kind.yields_to_kubevirt or await _free(api, kind)]
 
 
 async def _free(api: Api, kind: Kind) -> bool:
     try:
-        return is_ours(await api.get(RESOURCES["CustomResourceDefinition"], None, kind.crd_name))
+        return is_installed_by_us(await api.get(RESOURCES["CustomResourceDefinition"], None, kind.crd_name))
     except NotFound:
         return True
 

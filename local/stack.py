@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kinds import rbac
 from local import identities, install, prerequisites, services
 from local.binaries import Echo, Programs, find_programs, link_kubectl
 from local.build import build
@@ -27,6 +26,7 @@ from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
 from local.status_file import StatusFile
 from local.supervisor import ComponentState, Supervisor
+from manifests import rbac
 from runtime.api import Api
 from runtime.errors import ApiError
 
@@ -219,7 +219,7 @@ class Stack:
         return {**passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
     def _write_identities(self) -> None:
-        accounts = {name: identities.service(rbac.account(name)) for name in services.ACCOUNTS}
+        accounts = {name: identities.service(rbac.service_account_user(name)) for name in services.ACCOUNTS}
         accounts["kube-controller-manager"] = identities.MANAGER
         tokens = identities.load_tokens([identities.ADMIN, *accounts.values()], self._paths.tokens)
         files = {self._paths.kubeconfig_of(name): who for name, who in accounts.items()}

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from apimachinery.unstructured import at
 from kinds import by_gvk
+from kinds.checks.claim import with_annotation_overrides
 from kinds.claim import CLAIM
-from kinds.claim_checks import told
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
 from webhook.defaulting import DEFAULTED_KINDS
@@ -109,7 +109,7 @@ def skip_reason(request: AdmissionRequest) -> str | None:
 def _spec_annotations_changed(request: AdmissionRequest) -> bool:
     kind = by_gvk(request.api_version, request.kind)
     before, after = annotations_of(request.old), annotations_of(request.object)
-    return any(before.get(name) != after.get(name) for name in (kind.told_in_annotations if kind else ()))
+    return any(before.get(name) != after.get(name) for name in (kind.spec_annotations if kind else ()))
 
 
 def _unknown_kind(request: AdmissionRequest) -> AdmissionResponse:
@@ -123,7 +123,7 @@ def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
     document = kind.normalize(request.object or {})
     stored = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
     response = denied_or_tolerated(kind.problems(document), stored)
-    forbidden_changes = kind.misdeeds(request.old, document)
+    forbidden_changes = kind.validate_update(request.old, document)
     if response.problems or forbidden_changes:
         return AdmissionResponse(problems=(*response.problems, *forbidden_changes))
     warnings = (*response.warnings, *kind.warnings(document))
@@ -139,7 +139,7 @@ def complete_claim(request: AdmissionRequest, response: AdmissionResponse) -> Ad
     """
     document = response.object or request.object or {}
     if request.old is None:
-        document = told(document)
+        document = with_annotation_overrides(document)
     given = annotations_of(document)
     user = request.user.get("username") if request.old is None else annotations_of(request.old).get(REQUESTER)
     wanted = {key: value for key, value in given.items() if key != REQUESTER}

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries
 from kinds import meta
-from kinds.policy import POLICY
-from kinds.policy_checks import contender, rivals, ties
+from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
-from kinds.precedence import Contender
 from kinds.warmpool import WARM_POOL
+from migrationpolicies.conflicts import conflicts, overlaps
+from migrationpolicies.precedence import RankedPolicy, ranked_policy
 from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import VMS, Resource
@@ -62,16 +62,16 @@ class PolicyConflicts(_ConflictCheck):
     """Denies a migration policy with the selectors of another one, and warns if only the tie-break decides."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (POLICY.api_version, POLICY.kind):
+        if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
             return AdmissionResponse()
-        new = contender(request.object)
-        new = Contender(new.name or request.name, new.selectors)
+        new = ranked_policy(request.object)
+        new = RankedPolicy(new.name or request.name, new.selectors)
         # Unchanged selectors are the controller's to judge: the user must be able to change the rest of the policy.
-        if not new.selectors or (request.old is not None and contender(request.old).selectors == new.selectors):
+        if not new.selectors or (request.old is not None and ranked_policy(request.old).selectors == new.selectors):
             return AdmissionResponse()
         try:
             async with asyncio.timeout(self._budget_seconds):
-                others, _ = await self._api.list(Resource.of(POLICY))
+                others, _ = await self._api.list(Resource.of(MIGRATION_POLICY))
         except (ApiError, TimeoutError) as error:
             return AdmissionResponse(
                 warnings=(
@@ -79,9 +79,9 @@ class PolicyConflicts(_ConflictCheck):
                     "the same selectors, this policy never applies; its condition Active then says so.",
                 )
             )
-        existing = [contender(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
-        problems = tuple(rivals(new, existing))
-        return AdmissionResponse(problems=problems, warnings=() if problems else tuple(ties(new, existing)))
+        existing = [ranked_policy(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
+        problems = tuple(conflicts(new, existing))
+        return AdmissionResponse(problems=problems, warnings=() if problems else tuple(overlaps(new, existing)))
 
 
 class DefaultPoolConflicts(_ConflictCheck):

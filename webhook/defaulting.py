@@ -24,7 +24,7 @@ from defaulter.contract import (
     undefaulted_fields,
 )
 from kinds.meta import UNDEFAULTED
-from kinds.started import may_have_run, with_identity
+from kinds.vm_documents import may_have_run, with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
@@ -147,7 +147,7 @@ def with_stored_identity(request: AdmissionRequest) -> Json:
     document, old = request.object or {}, request.old
     uuid = ("spec", "template", "spec", "domain", "firmware", "uuid")
     undefaulted_vm = request.kind == "VirtualMachine" and old is not None and not at(old, *uuid)
-    return with_identity(document) if undefaulted_vm and may_have_run(old or {}) else document
+    return with_firmware_uuid(document) if undefaulted_vm and may_have_run(old or {}) else document
 
 
 def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy) -> AdmissionResponse:

@@ -14,8 +14,8 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import at
 from defaulter.contract import DefaulterUnavailable, InvalidDocument
 from kinds import by_gvk
+from kinds.checks.metadata import is_label, is_subdomain
 from kinds.kind import Kind
-from kinds.names import is_label, is_subdomain
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Throttled

@@ -20,12 +20,12 @@ from typing import Any
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at
 from kinds import meta
-from kinds.explanation import Surroundings, explain
-from kinds.names import is_label, is_label_key, is_label_value, is_subdomain
-from kinds.policy import POLICY
-from kinds.policy_checks import nameless
-from kinds.precedence import lives
-from kinds.shape import joined, shown
+from kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
+from kinds.migrationpolicy import MIGRATION_POLICY
+from kinds.validation import child_path, quoted
+from migrationpolicies.conflicts import missing_name
+from migrationpolicies.explanation import ClusterState, explain
+from migrationpolicies.precedence import is_active
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound, Throttled
 from runtime.resource import VMIS, VMS, Resource
@@ -33,7 +33,13 @@ from runtime.resource import VMIS, VMS, Resource
 Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-POLICIES = Resource(POLICY.group, POLICY.versions[0], POLICY.plural, POLICY.kind, POLICY.namespaced)
+POLICIES = Resource(
+    MIGRATION_POLICY.group,
+    MIGRATION_POLICY.versions[0],
+    MIGRATION_POLICY.plural,
+    MIGRATION_POLICY.kind,
+    MIGRATION_POLICY.namespaced,
+)
 UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
 KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 
@@ -117,7 +123,7 @@ class PolicyExplainer:
             "supposed": bool(asked.with_labels or asked.with_policies or asked.labels is not None),
         }
 
-    async def surroundings(self, token: str | None = None) -> Surroundings:
+    async def surroundings(self, token: str | None = None) -> ClusterState:
         """The policies must be readable; what KubeVirt has is told as far as it may be read."""
         policies, upstream, kubevirts = await asyncio.gather(
             self._list(POLICIES, token), self._perhaps(UPSTREAM, token), self._perhaps(KUBEVIRTS, token)
@@ -131,7 +137,7 @@ class PolicyExplainer:
             )
             if found is None
         )
-        return Surroundings(tuple(policies), first[0] if first else {}, upstream, unread)
+        return ClusterState(tuple(policies), first[0] if first else {}, upstream, unread)
 
     async def _instance(self, asked: Question, token: str | None) -> tuple[Json, bool]:
         """The VMI, or what the next one of a VM without would be; and whether that is so.
@@ -142,7 +148,7 @@ class PolicyExplainer:
         ended: Json | None = None
         try:
             found = await self._get(VMIS.path(asked.namespace, asked.name), token)
-            if lives(found):
+            if is_active(found):
                 return found, False
             ended = found
         except NotFound:
@@ -199,7 +205,9 @@ def _supposed(document: Json, path: tuple[str, ...]) -> Question:
 
 def _asked(document: Json) -> Question:
     known = ", ".join(sorted(_FIELDS))
-    unknown = [Problem(joined("", key), f"is not a field here; there are {known}") for key in document.keys() - _FIELDS]
+    unknown = [
+        Problem(child_path("", key), f"is not a field here; there are {known}") for key in document.keys() - _FIELDS
+    ]
     if unknown:
         raise InvalidQuestion(*sorted(unknown))
     policies = document.get("withPolicies") or []
@@ -211,20 +219,20 @@ def _asked(document: Json) -> Question:
         namespace=document.get("namespace") or "default",
         name=document["name"],
         with_labels=document.get("withLabels") or {},
-        with_policies=tuple(POLICY.normalize(each) for each in policies),
+        with_policies=tuple(MIGRATION_POLICY.normalize(each) for each in policies),
     )
 
 
 def _problems(asked: Question) -> Iterator[Problem]:
     """Names become parts of a path that is called, so nothing is asked before they are known to be names."""
     if not isinstance(asked.namespace, str) or not is_label(asked.namespace):
-        yield Problem("namespace", f"must be the name of a namespace, not {shown(asked.namespace)}")
+        yield Problem("namespace", f"must be the name of a namespace, not {quoted(asked.namespace)}")
     if not isinstance(asked.name, str) or not is_subdomain(asked.name.rstrip("-")):
-        yield Problem("name", f"must be the name of a VMI, not {shown(asked.name)}")
+        yield Problem("name", f"must be the name of a VMI, not {quoted(asked.name)}")
     yield from _label_problems(asked.labels, "metadata.labels")
     yield from _label_problems(asked.with_labels, "withLabels")
     for index, each in enumerate(asked.with_policies):
-        for problem in (*nameless(each), *POLICY.problems(each)):
+        for problem in (*missing_name(each), *MIGRATION_POLICY.problems(each)):
             path = f"withPolicies[{index}]"
             yield Problem(f"{path}.{problem.path}" if problem.path else path, problem.message)
 
@@ -233,13 +241,13 @@ def _label_problems(labels: Any, path: str) -> Iterator[Problem]:
     if labels is None:
         return
     if not isinstance(labels, dict):
-        yield Problem(path, f"must be an object of keys and texts, not {shown(labels)}")
+        yield Problem(path, f"must be an object of keys and texts, not {quoted(labels)}")
         return
     for key, value in labels.items():
         if not is_label_key(key):
-            yield Problem(joined(path, key), "is not a label key")
+            yield Problem(child_path(path, key), "is not a label key")
         elif value is not None and not (isinstance(value, str) and is_label_value(value)):
-            yield Problem(joined(path, key), f"is not a label's value: {shown(value)}")
+            yield Problem(child_path(path, key), f"is not a label's value: {quoted(value)}")
 
 
 def _refused(status: int, *problems: Problem, wait: float | None = None) -> Answer:

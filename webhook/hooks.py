@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
-from kinds import KINDS, meta, switches, webhooks
+from kinds import KINDS, disabled_kinds, meta
 from kinds.kind import Kind
+from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
@@ -47,7 +48,7 @@ def retire() -> None:
 
 
 def _probed(environment: Mapping[str, str]) -> tuple[Kind, ...]:
-    off = switches.off(environment)
+    off = disabled_kinds(environment)
     return tuple(kind for kind in KINDS if kind.namespaced and kind.plural not in off)
 
 
@@ -97,7 +98,7 @@ def _ours(error: ApiError) -> bool:
 
 async def _retire() -> None:
     async with await Api.connect(user_agent="poolhouse-retire", timeout_seconds=CALL_SECONDS) as api:
-        for plural, name in webhooks.names():
+        for plural, name in webhooks.configuration_names():
             resource = Resource("admissionregistration.k8s.io", "v1", plural, "", namespaced=False)
             try:
                 await api.delete(resource, None, name)

@@ -56,11 +56,11 @@ class Apply:
             data |= {f"{name}.crt": trusted.pair.certificate, f"{name}.key": trusted.pair.key}
             if trusted.published is not None:
                 data[f"{name}.published"] = trusted.published.isoformat().encode()
-        await self._write(meta.AUTHORITIES, "Opaque", data, state.authorities_version)
+        await self._write(meta.CA_SECRET, "Opaque", data, state.authorities_version)
 
     async def _write_leaf(self, leaf: KeyPair, bundle: bytes, state: State) -> None:
         data = {observe.CERTIFICATE: leaf.certificate, observe.KEY: leaf.key, observe.BUNDLE: bundle}
-        await self._write(meta.SERVING, "kubernetes.io/tls", data, state.leaf_version)
+        await self._write(meta.SERVING_SECRET, "kubernetes.io/tls", data, state.leaf_version)
 
     async def _write(self, name: str, form: str, data: Mapping[str, bytes], version: str | None) -> None:
         secret: Json = {

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controllers.certificates.state import State, Trusting
-from kinds import meta, webhooks
+from kinds import meta
+from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import Resource
@@ -27,9 +28,9 @@ CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 async def observe(api: Api, namespace: str) -> State:
     """The configurations are read before the authorities: who has published a newer bundle since then has changed
     the configuration, and our older one meets a conflict."""
-    trusting = [await _trusting(api, plural, name) for plural, name in webhooks.names()]
-    authorities = await _secret(api, namespace, meta.AUTHORITIES)
-    serving = await _secret(api, namespace, meta.SERVING)
+    trusting = [await _trusting(api, plural, name) for plural, name in webhooks.configuration_names()]
+    authorities = await _secret(api, namespace, meta.CA_SECRET)
+    serving = await _secret(api, namespace, meta.SERVING_SECRET)
     data = _data(serving)
     leaf = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     return State(
@@ -86,7 +87,7 @@ def _authorities(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
         if pair.whole:
             found.append(PublishedCA(pair, _moment(data.get(f"{name}.published", b""))))
         else:
-            log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.AUTHORITIES)
+            log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.CA_SECRET)
     return tuple(found)
 
 

@@ -44,7 +44,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
 from kinds.claim import ClaimStatus
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import Health as HealthTerms
 from kinds.warmpool import Readiness
 from runtime.api import Api
@@ -132,7 +132,7 @@ class ClaimWriter:
         memory.taking[m.uid] = m.key
         memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
         change = Change(
-            state=Warm.ALLOCATING,
+            state=WarmState.ALLOCATING,
             claim_uid=s.claim.uid,
             owner=s.claim.owner,
             annotations={meta.CLAIM_NAME: s.claim.name, meta.STATE_REASON: f"given to claim {s.claim.name}"},
@@ -232,7 +232,7 @@ class ClaimWriter:
             template=template,
             template_hash=pool.hashes.get(str(at["name"]), pool.template_hash),
             placement=at,
-            state=Warm.ALLOCATING,
+            state=WarmState.ALLOCATING,
             claim_uid=c.uid,
             labels=labels(c.spec.personalization),
             # It boots for this claim and for nobody else, so it is awake from its first moment.
@@ -322,7 +322,7 @@ class ClaimWriter:
 
     async def _hand_over(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
         change = Change(
-            state=Warm.IN_USE,
+            state=WarmState.IN_USE,
             owner=None if m.owned_by(s.claim.uid) else s.claim.owner,
             labels=labels(s.claim.spec.personalization),
             annotations={meta.STATE_REASON: f"handed over to claim {s.claim.name}"},

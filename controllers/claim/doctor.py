@@ -15,7 +15,7 @@ from typing import Literal
 from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 LOCKED_SECONDS = 60.0
 """A machine is not longer than this on its way to a claim that nobody works on."""
@@ -64,11 +64,11 @@ def _machine(m: WarmVM, claims: Mapping[str, Claim], owners: Collection[str], no
         yield Finding("Orphan", m.name, "neither a pool nor a claim owns it", m)
     elif m.claim_uid and m.owner.uid != m.claim_uid:
         yield Finding("Drift", m.name, f"its label names claim {claims[m.claim_uid].name}, its owner is {m.owner.name}")
-    elif (m.claim_uid and m.unclaimed) or (m.claim_uid and m.state is Warm.READY):
+    elif (m.claim_uid and m.unclaimed) or (m.claim_uid and m.state is WarmState.READY):
         yield Finding("Drift", m.name, f"it is {m.state} and has claim {claims[m.claim_uid].name}", m)
-    elif m.state is Warm.ALLOCATING and not m.claim_uid:
+    elif m.state is WarmState.ALLOCATING and not m.claim_uid:
         yield Finding("Drift", m.name, "it is being given to a claim, and its label names none", m)
-    elif m.state is Warm.ALLOCATING and not claims[m.claim_uid].vm_uid and _old(m, now):
+    elif m.state is WarmState.ALLOCATING and not claims[m.claim_uid].vm_uid and _old(m, now):
         age = seconds_since(m.state_since, now)
         said = f"taken for claim {claims[m.claim_uid].name} {age:.0f} s ago, and not written there"
         yield Finding("StuckLock", m.name, f"{said}: do the controllers run?")
@@ -90,9 +90,9 @@ def _claim(c: Claim, machines: list[WarmVM], now: datetime) -> Iterator[Finding]
     mine = next((m for m in machines if m.uid == c.vm_uid), None)
     if mine is None:
         yield Finding("Drift", c.name, "it is Ready, and its machine is gone or is not its own")
-    elif mine.state is Warm.ALLOCATING and not _old(mine, now):
+    elif mine.state is WarmState.ALLOCATING and not _old(mine, now):
         return  # its label follows in a moment
-    elif mine.state is not Warm.IN_USE:
+    elif mine.state is not WarmState.IN_USE:
         yield Finding("Drift", c.name, f"it is Ready, and its machine {mine.name} is {mine.state or 'in no state'}")
 
 

@@ -18,7 +18,7 @@ from controllers.warmpool.ec2.tags import OURS
 from controllers.warmpool.ssh_keys import wants_key
 from kinds import meta
 from kinds.claim import Personalization
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 
 Json = dict[str, Any]
 

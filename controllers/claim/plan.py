@@ -34,7 +34,7 @@ from controllers.claim.steps import (
 )
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 MOST_ATTEMPTS = 2
 HELD_SECONDS = 5.0
@@ -90,7 +90,7 @@ def _ended(s: ClaimSnapshot, reason: str) -> Step | None:
 
 def _in_use_for(s: ClaimSnapshot) -> WarmVM | None:
     """A machine that says that it was handed over to the claim: it was written down as the claim's before."""
-    used = [m for m in s.machines if m.state is Warm.IN_USE and not m.deleting]
+    used = [m for m in s.machines if m.state is WarmState.IN_USE and not m.deleting]
     return min(used, key=lambda m: (m.created_at, m.uid), default=None)
 
 
@@ -99,7 +99,7 @@ def _in_use_for(s: ClaimSnapshot) -> WarmVM | None:
 
 def _unbound(s: ClaimSnapshot, now: datetime) -> Step:
     taken = [m for m in s.machines if not m.deleting]
-    if usable := [m for m in taken if m.state is Warm.ALLOCATING and m.owned_by(s.claim.uid)]:
+    if usable := [m for m in taken if m.state is WarmState.ALLOCATING and m.owned_by(s.claim.uid)]:
         # Of several, of which a race has left all but one behind, whoever looks takes the same one. The others go when
         # that is written down: who reads the claim late does not know that it has one of them already.
         return _serve(s, min(usable, key=lambda m: (m.created_at, m.uid)), now)
@@ -244,13 +244,13 @@ def _bound(s: ClaimSnapshot, now: datetime) -> Step:
     m = s.mine
     if m is None:
         return _lost(s, now)
-    if m.state is Warm.IN_USE and m.owned_by(s.claim.uid):
+    if m.state is WarmState.IN_USE and m.owned_by(s.claim.uid):
         return _in_use(s, m, now)
-    if m.state is Warm.IN_USE:  # somebody has written its owner references
+    if m.state is WarmState.IN_USE:  # somebody has written its owner references
         return HandOverVM(m)
-    if m.state is Warm.ALLOCATING and s.claim.status.ready_at:
+    if m.state is WarmState.ALLOCATING and s.claim.status.ready_at:
         return HandOverVM(m)  # its user may be in it already: how it is, is theirs to judge
-    if m.state is not Warm.ALLOCATING:
+    if m.state is not WarmState.ALLOCATING:
         return DeleteVM(m, f"its claim is bound to it, and it is {m.state.value if m.state else 'in no state'}")
     if s.health is not None and s.health.verdict != "Healthy":
         return _unwell(s, m, now)

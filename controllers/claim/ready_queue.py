@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM, why_not_in_standby
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.backoff import hash_fraction
 from runtime.resource import Key
 
@@ -33,7 +33,7 @@ Heap = list[tuple[float, str]]
 
 def is_unclaimed(m: WarmVM) -> bool:
     """Whether it is its pool's to give away, as far as it says itself."""
-    waits = m.state is Warm.READY and not (m.claim_uid or m.deleting or m.orphaned)
+    waits = m.state is WarmState.READY and not (m.claim_uid or m.deleting or m.orphaned)
     return waits and m.owned_by(m.pool_uid)
 
 

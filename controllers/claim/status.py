@@ -14,8 +14,8 @@ from controllers.claim.snapshot import ClaimSnapshot, Failure, moment, text
 from controllers.claim.steps import ClaimEvent
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.claim import ClaimStatus, InstanceRef, LaunchType, MachineRef, Phase, Timings
-from kinds.condition import Condition
+from kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
+from kinds.metav1 import Condition
 
 LAUNCHES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
 """by how the machine has waited"""
@@ -34,9 +34,9 @@ def queued(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
 
 def bound(s: ClaimSnapshot, m: WarmVM, launch: LaunchType, reason: str, now: datetime) -> ClaimStatus:
     """Written with the resourceVersion of a claim that had no machine: it can be won once."""
-    ref: dict[str, Any] = {"vm_ref": MachineRef(name=m.name, uid=m.uid)}
+    ref: dict[str, Any] = {"vm_ref": VMRef(name=m.name, uid=m.uid)}
     if is_instance(m):  # its pool may be gone by now
-        ref = {"instance_ref": InstanceRef(id=m.uid)}
+        ref = {"instance_ref": EC2InstanceRef(id=m.uid)}
     conditions = [
         _yes("Bound", "MachineBound", f"{m.name} is this claim's and nobody else's"),
         _no("Ready", Failure("Activating", f"{m.name} is not handed over yet")),

@@ -26,8 +26,8 @@ from controllers.completion.observe import (
 from controllers.completion.plan import Complete, DropNote, Wait, plan
 from controllers.completion.registration import Registration, left_alone, registration
 from defaulter.contract import DefaulterUnavailable, MACPolicy
-from kinds.started import may_have_run, with_identity
-from kinds.webhooks import DEFAULTING
+from kinds.vm_documents import may_have_run, with_firmware_uuid
+from manifests.webhooks import DEFAULTING_CONFIGURATION
 from runtime.api import Api
 from runtime.backoff import hash_fraction
 from runtime.circuit_breaker import CircuitBreaker
@@ -60,7 +60,9 @@ class Completion:
             api, MACHINES, partial(machine, macs=macs), indexes={"mac": by_mac, "pending": _pending}
         )
         self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, namespace)
-        self.registered: Informer[Registration] = Informer(api, CONFIGURATIONS, registration, name=DEFAULTING)
+        self.registered: Informer[Registration] = Informer(
+            api, CONFIGURATIONS, registration, name=DEFAULTING_CONFIGURATION
+        )
         self.controller: Controller[Key] = Controller(
             "completion", self.reconcile, workers=workers, metrics=api.metrics
         )
@@ -126,11 +128,13 @@ class Completion:
                 await self._apply.drop_note(document)
                 return None
             case Complete(reason):
-                asked = with_identity(document) if may_have_run(document, going=instance == "going") else document
+                asked = with_firmware_uuid(document) if may_have_run(document, going=instance == "going") else document
                 return await self._complete(key, document, asked, reason)
 
     def _state(self, m: Machine, instance: Instance, where: Namespace) -> State:
-        return State(m, instance, left_alone(m, where.labels, self.registered.store.get(("", DEFAULTING))))
+        return State(
+            m, instance, left_alone(m, where.labels, self.registered.store.get(("", DEFAULTING_CONFIGURATION)))
+        )
 
     async def _say_doubles(self, m: Machine) -> None:
         """Once, and again when it is another."""

@@ -16,7 +16,7 @@ from typing import Any
 from apimachinery.label_selectors import matches
 from controllers.completion.observe import Machine
 from kinds.meta import DEFAULTING, DISABLED
-from kinds.webhooks import DECIDES, OWN_CONDITIONS
+from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Registration:
 
 def registration(document: Json) -> Registration:
     since = document["metadata"]["creationTimestamp"]
-    entry = next((each for each in document.get("webhooks") or () if each["name"] == DECIDES), None)
+    entry = next((each for each in document.get("webhooks") or () if each["name"] == DEFAULTING_WEBHOOK), None)
     if entry is None:
         return Registration(since, None, None, conditional=False)
     conditions = {each["name"] for each in entry.get("matchConditions") or ()}
@@ -46,7 +46,7 @@ def registration(document: Json) -> Registration:
         since,
         entry.get("namespaceSelector") or {},
         entry.get("objectSelector") or {},
-        conditional=bool(conditions - OWN_CONDITIONS),
+        conditional=bool(conditions - OWN_MATCH_CONDITIONS),
     )
 
 

@@ -10,7 +10,7 @@ from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
 from controllers.policy.plan import Action, Create, Delete, Repair, Stamp
 from controllers.policy.state import Instance, Policy
 from kinds import meta
-from kinds.upstream import API_VERSION
+from migrationpolicies.upstream import API_VERSION
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, NotFound
 from runtime.events import EventRecorder, EventType

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kinds.precedence import Contender, Index, Labels
+from migrationpolicies.precedence import Labels, RankedPolicy, WinnerIndex
 from runtime.resource import Key
 
 
@@ -33,18 +33,18 @@ class Board:
     """
 
     def __init__(self) -> None:
-        self._policies: dict[str, Contender] = {}
+        self._policies: dict[str, RankedPolicy] = {}
         self._namespaces: dict[str, Labels] = {}
         self._instances: dict[str, dict[str, Labels]] = {}
-        self._index = Index(())
-        self._active: dict[str, Contender] = {}
-        self._winners: dict[Key, Contender | None] = {}
+        self._index = WinnerIndex(())
+        self._active: dict[str, RankedPolicy] = {}
+        self._winners: dict[Key, RankedPolicy | None] = {}
         self._matches: Counter[str] = Counter()
         self._wins: Counter[str] = Counter()
 
     def load(
         self,
-        policies: Iterable[Contender],
+        policies: Iterable[RankedPolicy],
         namespaces: Mapping[str, Labels],
         instances: Iterable[tuple[Key, Labels]],
     ) -> Touched:
@@ -56,7 +56,7 @@ class Board:
             self._stand(key, None, self._standing(key), touched)
         return touched
 
-    def policy(self, name: str, contender: Contender | None) -> Touched:
+    def policy(self, name: str, contender: RankedPolicy | None) -> Touched:
         """A policy as it is now; None when it is gone or may not take part."""
         if self._policies.get(name) == contender:
             return Touched()
@@ -120,10 +120,10 @@ class Board:
     def __len__(self) -> int:
         return len(self._winners)
 
-    def _entered(self, policies: dict[str, Contender]) -> Touched:
+    def _entered(self, policies: dict[str, RankedPolicy]) -> Touched:
         before, lost = self._active, self._index.superseded
         self._policies = policies
-        self._index = Index(policies.values())
+        self._index = WinnerIndex(policies.values())
         lost_now = self._index.superseded
         now = self._active = {p.name: p for p in policies.values() if p.selectors and p.name not in lost_now}
         gone = [policy for name, policy in before.items() if now.get(name) != policy]
@@ -138,7 +138,7 @@ class Board:
                 self._exchange(namespace, left, joined, touched)
         return touched
 
-    def _exchange(self, namespace: str, gone: list[Contender], come: list[Contender], touched: Touched) -> None:
+    def _exchange(self, namespace: str, gone: list[RankedPolicy], come: list[RankedPolicy], touched: Touched) -> None:
         """Of a namespace's instances, those that match what can no longer or what can now be matched there."""
         if not gone and not come:
             return
@@ -157,14 +157,18 @@ class Board:
                 winner = min(joined if winner is None else [winner, *joined], key=_rank, default=None)
             self._award(key, winner, touched)
 
-    def _standing(self, key: Key) -> tuple[Contender, ...] | None:
+    def _standing(self, key: Key) -> tuple[RankedPolicy, ...] | None:
         """What an instance matches; None for one that is not there or not to be decided."""
         around = self._namespaces.get(key[0])
         labels = self._instances.get(key[0], {}).get(key[1])
         return None if around is None or labels is None else self._index.candidates(labels, around)
 
     def _stand(
-        self, key: Key, before: tuple[Contender, ...] | None, after: tuple[Contender, ...] | None, touched: Touched
+        self,
+        key: Key,
+        before: tuple[RankedPolicy, ...] | None,
+        after: tuple[RankedPolicy, ...] | None,
+        touched: Touched,
     ) -> None:
         self._match(before or (), after or (), touched)
         if after is not None:
@@ -173,7 +177,7 @@ class Board:
             self._wins[last.name] -= 1
             touched.policies.add(last.name)
 
-    def _match(self, before: Iterable[Contender], after: Iterable[Contender], touched: Touched) -> None:
+    def _match(self, before: Iterable[RankedPolicy], after: Iterable[RankedPolicy], touched: Touched) -> None:
         changed: Counter[str] = Counter()
         for policy in before:
             changed[policy.name] -= 1
@@ -184,7 +188,7 @@ class Board:
                 self._matches[name] += by
                 touched.policies.add(name)
 
-    def _award(self, key: Key, winner: Contender | None, touched: Touched) -> None:
+    def _award(self, key: Key, winner: RankedPolicy | None, touched: Touched) -> None:
         known, last = key in self._winners, self._winners.get(key)
         self._winners[key] = winner
         if known and _name(last) == _name(winner):
@@ -196,9 +200,9 @@ class Board:
                 touched.policies.add(policy.name)
 
 
-def _name(policy: Contender | None) -> str | None:
+def _name(policy: RankedPolicy | None) -> str | None:
     return None if policy is None else policy.name
 
 
-def _rank(policy: Contender) -> tuple[object, ...]:
+def _rank(policy: RankedPolicy) -> tuple[object, ...]:
     return policy.rank

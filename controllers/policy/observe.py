@@ -8,7 +8,7 @@ from apimachinery.unstructured import Json
 from controllers.policy.board import Board
 from controllers.policy.state import Enforcer, Instance, Namespace, Policy, State
 from controllers.shared.crd_presence import OptionalInformer
-from kinds.effective import configuration
+from migrationpolicies.effective_settings import cluster_settings
 from runtime.resource import Resource
 from runtime.store import Store
 
@@ -30,7 +30,7 @@ class KubeVirt:
 
 def kubevirt(document: Json) -> KubeVirt:
     metadata = document["metadata"]
-    return KubeVirt(metadata["namespace"], metadata["name"], configuration(document))
+    return KubeVirt(metadata["namespace"], metadata["name"], cluster_settings(document))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def observe(stores: Stores, board: Board, name: str) -> State | None:
         threats=tuple(
             each.name
             for each in stores.upstream.all
-            if not _enforces(stores, each) and each.upstream.threatens(policy.contender)
+            if not _enforces(stores, each) and each.upstream.threatens(policy.ranked)
         ),
         configuration=_configuration(stores),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
 from controllers.policy.state import Enforcer, Instance, State
-from kinds.upstream import spec
+from migrationpolicies.upstream import upstream_spec
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def plan(state: State) -> Action | None:
         return None
     if not state.active:
         return Delete(found.uid, "the policy takes no part in deciding") if found and ours(state, found) else None
-    wanted = spec(state.policy.name, state.policy.spec)
+    wanted = upstream_spec(state.policy.name, state.policy.spec)
     if found is None:
         return Create(wanted)
     if not ours(state, found):

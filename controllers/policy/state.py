@@ -8,10 +8,9 @@ from typing import Any
 
 from apimachinery.unstructured import Json, at
 from kinds import meta
-from kinds.policy import POLICY
-from kinds.policy_checks import contender
-from kinds.precedence import Contender, Labels, lives
-from kinds.upstream import Upstream
+from kinds.migrationpolicy import MIGRATION_POLICY
+from migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
+from migrationpolicies.upstream import UpstreamPolicy
 from runtime.resource import Key
 
 
@@ -45,15 +44,15 @@ class Policy:
     uid: str
     generation: int
     deleting: bool
-    contender: Contender
+    ranked: RankedPolicy
     problem: str
     """why it may not take part in deciding: it came past the webhook; empty where it may"""
     spec: Json
     status: Json
 
     @property
-    def entered(self) -> Contender | None:
-        return None if self.deleting or self.problem else self.contender
+    def entered(self) -> RankedPolicy | None:
+        return None if self.deleting or self.problem else self.ranked
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Enforcer:
     """it carries our label"""
     deleting: bool
     spec: Json
-    upstream: Upstream
+    upstream: UpstreamPolicy
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class State:
 
     @property
     def active(self) -> bool:
-        return self.policy.entered is not None and self.elder is None and bool(self.policy.contender.selectors)
+        return self.policy.entered is not None and self.elder is None and bool(self.policy.ranked.selectors)
 
 
 def instance(document: Json) -> Instance:
@@ -108,7 +107,7 @@ def instance(document: Json) -> Instance:
         uid=metadata["uid"],
         labels=found,
         stamp=stamp,
-        live=lives(document),
+        live=is_active(document),
     )
 
 
@@ -119,13 +118,13 @@ def namespace(document: Json) -> Namespace:
 
 def policy(document: Json) -> Policy:
     metadata = document["metadata"]
-    problems = POLICY.problems(document)
+    problems = MIGRATION_POLICY.problems(document)
     return Policy(
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata.get("generation", 0),
         deleting=bool(metadata.get("deletionTimestamp")),
-        contender=contender(document),
+        ranked=ranked_policy(document),
         problem=str(problems[0]) if problems else "",
         spec=_object(document.get("spec")),
         status=_object(document.get("status")),
@@ -133,7 +132,7 @@ def policy(document: Json) -> Policy:
 
 
 def enforcer(document: Json) -> Enforcer:
-    metadata, upstream = document["metadata"], Upstream.of(document)
+    metadata, upstream = document["metadata"], UpstreamPolicy.of(document)
     return Enforcer(
         name=metadata["name"],
         uid=metadata["uid"],

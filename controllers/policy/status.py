@@ -10,7 +10,7 @@ from typing import Any
 from apimachinery.unstructured import Json
 from controllers.policy.plan import orphaned, ours
 from controllers.policy.state import State
-from kinds.effective import unheeded
+from migrationpolicies.effective_settings import unsupported_settings
 
 SHOWN = 5
 
@@ -34,7 +34,7 @@ def active(state: State) -> News:
             "SameSelectors",
             f"Policy {state.elder} has the same selectors and is older; this one is never applied. Delete one of them.",
         )
-    if not policy.contender.selectors:
+    if not policy.ranked.selectors:
         return News(False, "NoSelectors", "It has no label in either selector, and so matches no VM.")
     return News(True, "TakesPart", "It takes part in deciding.")
 
@@ -108,7 +108,7 @@ def _outranked(state: State) -> News | None:
 
 
 def _unheeded(state: State) -> News | None:
-    left = unheeded(state.policy.spec, state.configuration)
+    left = unsupported_settings(state.policy.spec, state.configuration)
     if not left:
         return None
     return News(

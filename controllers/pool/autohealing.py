@@ -15,7 +15,7 @@ from controllers.pool.actions import Action, Heal
 from controllers.pool.machine import VM
 from controllers.pool.rollout import DisruptionBudget, Waiting
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.pool import HEALED_REMEMBERED, Breaker, HealedMachine, Healing
+from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
 PAUSE = timedelta(minutes=1)
 """How long a VM that was replaced is left alone; twice as long each time after."""
@@ -66,7 +66,7 @@ def healing_status(state: PoolSnapshot, healed: tuple[str, ...], now: datetime) 
     for name in healed:
         attempts = known[name].attempts + 1 if name in known else 1
         pause = min(PAUSE * 2 ** min(attempts - 1, 30), LONGEST)
-        known[name] = HealedMachine(name=name, attempts=attempts, healed_at=_text(now), not_before=_text(now + pause))
+        known[name] = HealedVM(name=name, attempts=attempts, healed_at=_text(now), not_before=_text(now + pause))
     found = Healing(
         failing=len(failing(state)),
         replaced=before.replaced + len(healed),
@@ -138,9 +138,9 @@ def _probes(state: PoolSnapshot, now: datetime) -> bool:
     return before is not None and before.until is not None and now >= datetime.fromisoformat(before.until)
 
 
-def _newest(healed: Iterable[HealedMachine]) -> tuple[HealedMachine, ...]:
+def _newest(healed: Iterable[HealedVM]) -> tuple[HealedVM, ...]:
     """As many as there is room for in a status, by name."""
-    newest = sorted(healed, key=lambda each: (each.healed_at or "", each.name))[-HEALED_REMEMBERED:]
+    newest = sorted(healed, key=lambda each: (each.healed_at or "", each.name))[-MAX_HEALED_VMS:]
     return tuple(sorted(newest, key=lambda each: each.name))
 
 
@@ -152,7 +152,7 @@ def _tried(breaker: Breaker | None, healed: tuple[str, ...], now: datetime) -> B
     return breaker.model_copy(update={"until": _text(now + min(max(PROBE, stopped), LONGEST))})
 
 
-def _not_before(each: HealedMachine, now: datetime) -> datetime:
+def _not_before(each: HealedVM, now: datetime) -> datetime:
     return datetime.fromisoformat(each.not_before) if each.not_before else now
 
 

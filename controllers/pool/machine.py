@@ -9,7 +9,7 @@ from typing import Any
 from controllers.pool.guest import VMI
 from controllers.pool.naming import parent_and_ordinal
 from kinds import meta
-from kinds.running import run_strategy
+from kinds.vm_documents import run_strategy
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from controllers.pool.snapshot import PoolSnapshot
 from kinds.pool import PoolStatus
-from kinds.strategy import UpdateProactive
+from kinds.pool_strategies import UpdateProactive
 
 STALLED = "ProgressDeadlineExceeded"
 # What a pool that is stalled does not try, so that it is not refused either.

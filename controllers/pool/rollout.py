@@ -18,7 +18,7 @@ from controllers.pool.progress import deadline_exceeded
 from controllers.pool.selection import sort_victims
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.template import disk_names
-from kinds.strategy import SelectionPolicy, UpdateProactive
+from kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
 # KubeVirt starts VMs of these again by itself when their run is deleted.
 RESTARTED = frozenset({"Always"})

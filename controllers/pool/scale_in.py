@@ -11,7 +11,7 @@ from controllers.pool.rollout import DisruptionBudget
 from controllers.pool.selection import sort_victims
 from controllers.pool.snapshot import PoolSnapshot
 from kinds import meta
-from kinds.strategy import Nothing, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
+from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
 WISHES = ("", "First")
 """Whatever else is written there protects the VM: `Protect`, and what was perhaps meant to be."""
@@ -46,7 +46,7 @@ def select_victims(state: PoolSnapshot) -> list[VM]:
 def candidates(state: PoolSnapshot) -> list[VM]:
     """Who may leave, the first to go first."""
     strategy = state.pool.spec.scale_in_strategy.chosen
-    if isinstance(strategy, Nothing):
+    if isinstance(strategy, EmptyObject):
         return []
     willing = [m for m in state.alive if m.scale_in in WISHES]
     policy = SelectionPolicy()
@@ -60,7 +60,7 @@ def candidates(state: PoolSnapshot) -> list[VM]:
 
 def retains_disks(state: PoolSnapshot) -> bool:
     strategy = state.pool.spec.scale_in_strategy.chosen
-    return not isinstance(strategy, Nothing) and strategy.state_preservation == "Offline"
+    return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
 
 
 def blocked_reason(state: PoolSnapshot) -> str:

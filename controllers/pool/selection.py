@@ -8,7 +8,7 @@ from typing import Any
 
 from apimachinery.label_selectors import matches
 from controllers.pool.machine import VM
-from kinds.strategy import BasePolicy, SelectionPolicy
+from kinds.pool_strategies import BasePolicy, SelectionPolicy
 
 
 def disruption_cost(m: VM) -> int:

@@ -19,8 +19,8 @@ from controllers.pool.progress import (
 from controllers.pool.retained_disks import RetainedDisk
 from controllers.pool.snapshot import InvalidSpec, Pool, PoolSnapshot
 from kinds import meta
-from kinds.condition import Condition, stamped
-from kinds.pool import KeptDisk, PoolStatus
+from kinds.metav1 import Condition, with_transition_times
+from kinds.pool import PoolStatus, RetainedDiskStatus
 
 KEPT_SAID = 100
 ANNOUNCED = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
@@ -45,7 +45,7 @@ def pool_status(state: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
             "update_revision": state.revision.name,
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(state.kept),
-            "kept": tuple(KeptDisk(name=each.name, vm=each.kept_for) for each in _by_name(state)),
+            "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.kept_for) for each in _by_name(state)),
             "healing": healing_status(state, healed(plan), now),
             "conditions": tuple(_stamped(_conditions(state, plan, now), pool, now)),
         }
@@ -149,7 +149,7 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
 
 def _stamped(conditions: Iterable[Condition], pool: Pool | InvalidSpec, now: datetime) -> Iterator[Condition]:
     before, time = pool.status.conditions, _text(now)
-    return stamped(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
+    return with_transition_times(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
 
 
 def _text(now: datetime) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from apimachinery.label_selectors import to_string
 from controllers.replicaset.plan import Plan
 from controllers.replicaset.snapshot import InvalidSpec, ReplicaSet, ReplicaSetSnapshot
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from apimachinery.reasons import Reason
 from apimachinery.timestamps import format_time
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 
 MAX_NAMES = 5
 

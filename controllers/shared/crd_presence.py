@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from apimachinery.unstructured import Json
-from kinds.crd import is_ours
 from kinds.kind import Kind
+from kinds.meta import is_installed_by_us
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.informer import Informer
@@ -67,7 +67,7 @@ class OwnCRD:
 
     async def check(self) -> bool | None:
         try:
-            owner: Owner = "ours" if is_ours(await self._api.get(CRDS, None, self._name)) else "foreign"
+            owner: Owner = "ours" if is_installed_by_us(await self._api.get(CRDS, None, self._name)) else "foreign"
         except NotFound:
             owner = "absent"
         except ApiError as error:

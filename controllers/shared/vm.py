@@ -12,7 +12,7 @@ from controllers.shared.disks import disk_names
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.vmi import VMI, group_kind
 from kinds import meta
-from kinds.running import run_strategy
+from kinds.vm_documents import run_strategy
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})

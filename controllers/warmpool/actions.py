@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SetState:
     """A new state, or the same one with another standby."""
 
     machine: WarmVM
-    state: Warm
+    state: WarmState
     reason: str
     standby: StandbyMode | None = None
 

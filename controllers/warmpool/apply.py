@@ -36,7 +36,7 @@ from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from defaulter.contract import InvalidDocument
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.batch_writer import BatchWriter, ExpectedEvents, NotSent
@@ -132,7 +132,7 @@ class WarmPoolWriter:
 
         wrong = await asyncio.gather(*map(one, actions))
         done = zip(actions, wrong, strict=True)
-        ripe = sum(e is None and isinstance(a, SetState) and a.state is Warm.READY for a, e in done)
+        ripe = sum(e is None and isinstance(a, SetState) and a.state is WarmState.READY for a, e in done)
         return Outcome(ripe=ripe, again=any(wrong), hindrance=_hindrance(wrong))
 
     async def _relabel(
@@ -183,11 +183,11 @@ class WarmPoolWriter:
 
     def _moved(self, pool: WarmPool, action: SetState) -> None:
         m, said = action.machine, f"{action.machine.name}: {action.reason}"
-        if action.state is Warm.READY and m.state in (Warm.PROVISIONING, Warm.STANDING_BY):
+        if action.state is WarmState.READY and m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
             self.say(pool, "Normal", "VMReady", said, "Fill")
-        elif action.state is Warm.STANDING_BY and m.state is not Warm.STANDING_BY:
+        elif action.state is WarmState.STANDING_BY and m.state is not WarmState.STANDING_BY:
             self.say(pool, "Normal", "StandbyEntered", said, "StandBy")
-        elif action.state in (Warm.UNHEALTHY, Warm.UNKNOWN):
+        elif action.state in (WarmState.UNHEALTHY, WarmState.UNKNOWN):
             self.say(pool, "Warning", "VMUnhealthy", f"{m.name} is {action.state.value}: {action.reason}", "Check")
 
     # Number

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
-from kinds.warm import Warm, follows, returned
+from kinds.warm_states import WarmState, may_follow, may_return
 from kinds.warmpool import Readiness
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ class CreateRequest:
     template_hash: str
     placement: Json = field(default_factory=dict)
     """the one that was drawn, as the pool has it"""
-    state: Warm = Warm.PROVISIONING
+    state: WarmState = WarmState.PROVISIONING
     standby: StandbyMode = "Running"
     claim_uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class CreateRequest:
 class Change:
     """What one write changes. What is None stays; a label or annotation whose value is None goes."""
 
-    state: Warm | None = None
+    state: WarmState | None = None
     claim_uid: str | None = None
     """"" takes the claim away"""
     owner: Owner | None = None
@@ -114,9 +114,9 @@ def check_transition(machine: WarmVM, change: Change) -> None:
     if change.claim_uid and machine.claim_uid not in ("", change.claim_uid):
         raise InvalidTransition(f"{machine.name} has claim {machine.claim_uid}, and can't get claim {change.claim_uid}")
     after = change.state
-    if after is None or follows(machine.state, after):
+    if after is None or may_follow(machine.state, after):
         return
-    if after is Warm.READY and returned(machine.state, activated=machine.activated) and change.claim_uid == "":
+    if after is WarmState.READY and may_return(machine.state, activated=machine.activated) and change.claim_uid == "":
         return
     was = machine.state.value if machine.state else "in no state"
     raise InvalidTransition(f"{machine.name} is {was}, which {after.value} can't follow")

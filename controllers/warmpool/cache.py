@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.resource import Key
 from runtime.store import Store
 
@@ -71,18 +71,18 @@ class WarmVMCache:
     """what was joined last: of a thousand machines all but a few are as they were a moment ago"""
 
     def provisioning(self, pool_uid: str) -> list[WarmVM]:
-        return self.of(pool_uid, Warm.PROVISIONING) + self.of(pool_uid, Warm.STANDING_BY)
+        return self.of(pool_uid, WarmState.PROVISIONING) + self.of(pool_uid, WarmState.STANDING_BY)
 
     def ready(self, pool_uid: str) -> list[WarmVM]:
-        return self.of(pool_uid, Warm.READY)
+        return self.of(pool_uid, WarmState.READY)
 
     def allocating(self, pool_uid: str) -> list[WarmVM]:
-        return self.of(pool_uid, Warm.ALLOCATING)
+        return self.of(pool_uid, WarmState.ALLOCATING)
 
     def unhealthy(self, pool_uid: str) -> list[WarmVM]:
-        return self.of(pool_uid, Warm.UNHEALTHY)
+        return self.of(pool_uid, WarmState.UNHEALTHY)
 
-    def of(self, pool_uid: str, state: Warm) -> list[WarmVM]:
+    def of(self, pool_uid: str, state: WarmState) -> list[WarmVM]:
         """Those in one state, without those that are being deleted."""
         return [self.joined(m) for m in self.vms.by("state", (pool_uid, state))]
 

@@ -24,7 +24,7 @@ from controllers.warmpool.status import misfit_status, status, unseen_status
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import RetryWithBackoff
 from runtime.errors import Throttled
@@ -212,7 +212,7 @@ class WarmPoolController:
         machines = fleet.all(pool.uid)
         if not fleet.blind and await self.checks.ask(pool, machines, fleet.machines):
             enqueue(key, 0.0)
-        waiting = any(m.state in (Warm.PROVISIONING, Warm.STANDING_BY) for m in machines)
+        waiting = any(m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for m in machines)
         period = float(pool.spec.health.period_seconds)
         return min(PROVISIONING_PERIOD_SECONDS, period) if waiting else period
 
@@ -289,7 +289,11 @@ class WarmPoolController:
         return max(GATHER_SECONDS, SHARE * self._took.get(key, 0.0))
 
     def _refilled(self, old: WarmVM | None, new: WarmVM) -> None:
-        if old is not None and old.state in (Warm.PROVISIONING, Warm.STANDING_BY) and new.state is Warm.READY:
+        if (
+            old is not None
+            and old.state in (WarmState.PROVISIONING, WarmState.STANDING_BY)
+            and new.state is WarmState.READY
+        ):
             self.metrics.refill.labels(new.namespace, new.pool).observe(
                 max(0.0, seconds_since(new.created_at, self.now()))
             )

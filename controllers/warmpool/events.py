@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 from kinds.warmpool import WarmPoolStatus
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key
@@ -107,7 +107,7 @@ class WarmPoolMetrics:
 
     def _passed(self, state: WarmPoolSnapshot, clock: float) -> None:
         """Time since the last look, as it was then."""
-        key, idle = state.pool.key, len(state.in_state(Warm.READY))
+        key, idle = state.pool.key, len(state.in_state(WarmState.READY))
         since, was_idle, was_empty = self._last.get(key, (clock, 0, False))
         self.idle.labels(*key).inc((clock - since) * was_idle)
         self.empty.labels(*key).inc(clock - since if was_empty else 0.0)

@@ -9,7 +9,7 @@ from controllers.warmpool.actions import Action, DeleteVM, OrphanVM, SetFinalize
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 FINALIZER = f"{meta.DOMAIN}/orphan-machines"
 """On pools whose machines are to outlive them: the garbage collector would not ask."""
@@ -44,7 +44,7 @@ def delete_contradictory(state: WarmPoolSnapshot, now: datetime) -> Iterator[Act
     says it was given away, and to whom, is its claim's to judge: labels are written by us alone, owner references by
     anybody."""
     for m in state.impossible:
-        given = bool(m.claim_uid) and m.state in (Warm.ALLOCATING, Warm.IN_USE)
+        given = bool(m.claim_uid) and m.state in (WarmState.ALLOCATING, WarmState.IN_USE)
         if m.owned_by(state.pool.uid) and not given:
             yield DeleteVM(
                 m, "Contradiction", f"its labels contradict each other (state {m.state}, claim {m.claim_uid})"

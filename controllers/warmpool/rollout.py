@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def why_replaced(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> str:
 
 def replace_outdated(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Who can't be given away serves nobody and goes at once; of the others so many that the rest is enough."""
-    old = [m for m in state.depth if m.state is not Warm.UNKNOWN and why_replaced(state, m, now)]
+    old = [m for m in state.depth if m.state is not WarmState.UNKNOWN and why_replaced(state, m, now)]
     all_at_once = state.pool.spec.update_strategy.type == "Recreate"
-    serving = [m for m in old if m.state is Warm.READY and not (all_at_once and state.outdated(m))]
+    serving = [m for m in old if m.state is WarmState.READY and not (all_at_once and state.outdated(m))]
     for m in old:
         if m not in serving:
             yield _retire(state, m, now)
@@ -58,7 +58,7 @@ def replace_on_leaving_nodes(state: WarmPoolSnapshot, now: datetime) -> Iterator
     """They can't be given away any more, but are deleted only when others are there: the node may come back sooner."""
     enough = len(state.available) >= state.target
     for m in state.members:
-        if on_leaving_node(m) and (enough or m.state is not Warm.READY):
+        if on_leaving_node(m) and (enough or m.state is not WarmState.READY):
             yield DeleteVM(m, "NodeLeaving", f"node {m.node.name if m.node else ''} is being emptied")
 
 
@@ -83,7 +83,7 @@ def why_stalled(state: WarmPoolSnapshot, now: datetime) -> str:
     end = deadline(state)
     if end is None or now < end or not count_outdated(state):
         return ""
-    late = [m for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY) if not state.outdated(m)]
+    late = [m for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not state.outdated(m)]
     if not late and not state.failures.consecutive:
         return ""
     seconds = state.pool.spec.update_strategy.progress_deadline_seconds

@@ -14,7 +14,7 @@ from controllers.warmpool.rollout import disruption_budget, why_replaced
 from controllers.warmpool.snapshot import WarmPoolSnapshot, on_leaving_node, waits_for_scheduling
 from controllers.warmpool.standby import standby_of_new_vm
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 
 def scale_out(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -41,7 +41,7 @@ def allowed(state: WarmPoolSnapshot, now: datetime) -> int:
     refill = state.pool.spec.refill
     if not state.failures.due(now):
         return 0
-    under_way = len(state.in_state(Warm.PROVISIONING))
+    under_way = len(state.in_state(WarmState.PROVISIONING))
     most = min(refill.max_concurrent - under_way, state.room)
     if not math.isinf(state.tokens):
         most = min(most, int(state.tokens))
@@ -67,9 +67,15 @@ def scale_in(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
     def rank(m: WarmVM) -> tuple[bool, bool, bool, tuple[int, ...], str]:
         age = tuple(-ord(letter) for letter in m.created_at)
-        return m.state is Warm.READY, not why_unavailable(m), m.uid not in old, age, sha256(m.uid.encode()).hexdigest()
+        return (
+            m.state is WarmState.READY,
+            not why_unavailable(m),
+            m.uid not in old,
+            age,
+            sha256(m.uid.encode()).hexdigest(),
+        )
 
-    candidates = [m for m in state.depth if m.state is not Warm.UNKNOWN]
+    candidates = [m for m in state.depth if m.state is not WarmState.UNKNOWN]
     for m in sorted(candidates, key=rank)[:excess]:
         yield DeleteVM(m, "Excess", f"{len(state.depth)} machines are there, {state.target} are wanted")
 
@@ -78,12 +84,12 @@ def make_room(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """The next one only when the place of the last was taken and has shown what that is worth, and each after a longer
     pause. In an outage of all that is checked the pool loses one of them by this, and not one after the other. What
     can't be checked says that there may be such an outage: then all stay."""
-    if not state.failures.due(now) or state.in_state(Warm.UNKNOWN) or state.leaving or _coming(state):
+    if not state.failures.due(now) or state.in_state(WarmState.UNKNOWN) or state.leaving or _coming(state):
         return
     # Refused once, it is tried once more first: in another subnet there may be room.
     refused = state.failures.reason == "CapacityExhausted" and state.failures.consecutive > 1
     capped = missing(state, now) > 0 and (not state.room or refused)
-    if capped and (left := [m for m in state.in_state(Warm.READY) if on_leaving_node(m)]):
+    if capped and (left := [m for m in state.in_state(WarmState.READY) if on_leaving_node(m)]):
         yield _clear(_longest(left), "it is on a node that is being emptied")
     elif (capped or _crowded(state)) and mass_failure(state):
         failing = [m for m in failed_for_long(state) if state.vital(m).waiting.verdict == "Failed"]
@@ -98,7 +104,7 @@ def _crowded(state: WarmPoolSnapshot) -> bool:
 
 
 def _coming(state: WarmPoolSnapshot) -> bool:
-    return any(not waits_for_scheduling(m) for m in state.in_state(Warm.PROVISIONING, Warm.STANDING_BY))
+    return any(not waits_for_scheduling(m) for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY))
 
 
 def _longest(useless: list[WarmVM]) -> WarmVM:

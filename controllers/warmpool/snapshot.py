@@ -12,7 +12,7 @@ from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
-from kinds.warm import DEPTH, Warm
+from kinds.warm_states import COUNTED, WarmState
 from runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "it was not checked yet")
@@ -73,11 +73,11 @@ class WarmPoolSnapshot:
 
     @cached_property
     def claimed(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.machines if m.state in (Warm.ALLOCATING, Warm.IN_USE) and not m.deleting)
+        return tuple(m for m in self.machines if m.state in (WarmState.ALLOCATING, WarmState.IN_USE) and not m.deleting)
 
     @cached_property
     def leaving(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.machines if m.deleting or m.state is Warm.TERMINATING)
+        return tuple(m for m in self.machines if m.deleting or m.state is WarmState.TERMINATING)
 
     @cached_property
     def orphaned(self) -> tuple[WarmVM, ...]:
@@ -86,7 +86,7 @@ class WarmPoolSnapshot:
     @cached_property
     def left_behind(self) -> tuple[WarmVM, ...]:
         """Ours, and to be deleted whatever happens: somebody marked them and was killed."""
-        return tuple(m for m in self.machines if m.state is Warm.TERMINATING and self._ours(m) and not m.deleting)
+        return tuple(m for m in self.machines if m.state is WarmState.TERMINATING and self._ours(m) and not m.deleting)
 
     @cached_property
     def impossible(self) -> tuple[WarmVM, ...]:
@@ -100,7 +100,7 @@ class WarmPoolSnapshot:
         if m.state is None:
             return True
         if m.owned_by(self.pool.uid):
-            return bool(m.claim_uid) or m.state in (Warm.ALLOCATING, Warm.IN_USE)
+            return bool(m.claim_uid) or m.state in (WarmState.ALLOCATING, WarmState.IN_USE)
         return m.unclaimed
 
     # What the pool has
@@ -108,13 +108,13 @@ class WarmPoolSnapshot:
     def vital(self, m: WarmVM) -> VMHealth:
         return self.vitals.get(m.uid, VMHealth())
 
-    def in_state(self, *states: Warm) -> tuple[WarmVM, ...]:
+    def in_state(self, *states: WarmState) -> tuple[WarmVM, ...]:
         return tuple(m for m in self.members if m.state in states)
 
     @cached_property
     def depth(self) -> tuple[WarmVM, ...]:
         """The document's depth: what is, or is to be, there for claims. Not those on a node that is being emptied."""
-        return tuple(m for m in self.members if m.state in DEPTH and not on_leaving_node(m))
+        return tuple(m for m in self.members if m.state in COUNTED and not on_leaving_node(m))
 
     @cached_property
     def available(self) -> tuple[WarmVM, ...]:
@@ -124,7 +124,7 @@ class WarmPoolSnapshot:
     @cached_property
     def failing(self) -> tuple[WarmVM, ...]:
         """Of today's template, and they keep failing to start."""
-        found = self.in_state(Warm.PROVISIONING)
+        found = self.in_state(WarmState.PROVISIONING)
         return tuple(m for m in found if self.pool.current(m) and fails_to_start(m))
 
     @cached_property
@@ -168,7 +168,7 @@ def on_leaving_node(m: WarmVM) -> bool:
 
 
 def waits_for_scheduling(m: WarmVM) -> bool:
-    return m.state is Warm.PROVISIONING and (
+    return m.state is WarmState.PROVISIONING and (
         (m.vmi is not None and m.vmi.trouble in SCHEDULING_REASONS) or m.printable_status == "ErrorUnschedulable"
     )
 

@@ -9,26 +9,26 @@ from controllers.warmpool.actions import Action, SetStandby, SetState
 from controllers.warmpool.rollout import disruption_budget
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 
 def finish_provisioning(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in state.in_state(Warm.PROVISIONING):
+    for m in state.in_state(WarmState.PROVISIONING):
         if asleep(m):
             # It was Unhealthy in its sleep, and answers again: only awake does it show what that is worth.
             yield SetStandby(m, "Running", "it has to be checked awake")
         elif state.vital(m).awake.verdict == "Healthy" and _patience_left(state, m) <= 0:
             if m.standby == "Running":
-                yield SetState(m, Warm.READY, "it is healthy")
+                yield SetState(m, WarmState.READY, "it is healthy")
             else:
-                yield SetState(m, Warm.STANDING_BY, f"it is healthy, and is to wait {m.standby.lower()}")
+                yield SetState(m, WarmState.STANDING_BY, f"it is healthy, and is to wait {m.standby.lower()}")
 
 
 def enter_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in state.in_state(Warm.STANDING_BY):
+    for m in state.in_state(WarmState.STANDING_BY):
         vital = state.vital(m)
         if vital.waiting.verdict == "Healthy":
-            yield SetState(m, Warm.READY, f"it is {m.standby.lower()}")
+            yield SetState(m, WarmState.READY, f"it is {m.standby.lower()}")
         elif m.standby != "Paused" or vital.awake.verdict == "Healthy":
             yield SetStandby(m, m.standby, f"it is to wait {m.standby.lower()}")
         elif m.run_strategy == "Halted":
@@ -36,7 +36,7 @@ def enter_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def seconds_until_ready(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    healthy = (m for m in state.in_state(Warm.PROVISIONING) if state.vital(m).awake.verdict == "Healthy")
+    healthy = (m for m in state.in_state(WarmState.PROVISIONING) if state.vital(m).awake.verdict == "Healthy")
     return min((left for m in healthy if (left := _patience_left(state, m)) > 0), default=None)
 
 
@@ -52,7 +52,7 @@ def _patience_left(state: WarmPoolSnapshot, m: WarmVM) -> float:
     return max(spec.readiness.min_ready_seconds, warm_up) - state.vital(m).well_seconds
 
 
-_IN_PLAY = (Warm.READY, Warm.STANDING_BY, Warm.PROVISIONING)
+_IN_PLAY = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
 
 
 def change_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -65,13 +65,13 @@ def change_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
         wanted: StandbyMode = "Running" if m.uid in hot else state.pool.spec.standby.mode
         if wanted == m.standby:
             continue
-        if m.state is Warm.PROVISIONING:  # it is told where to go when it is ready
+        if m.state is WarmState.PROVISIONING:  # it is told where to go when it is ready
             yield SetState(m, m.state, f"it is to wait {wanted.lower()}", wanted)
         elif wanted == "Running" != state.pool.spec.standby.mode:
-            yield SetState(m, Warm.STANDING_BY, "it is to be hot", wanted)
-        elif m.state is Warm.STANDING_BY or spare > 0:
-            spare -= m.state is Warm.READY
-            yield SetState(m, Warm.STANDING_BY, f"it is to wait {wanted.lower()}", wanted)
+            yield SetState(m, WarmState.STANDING_BY, "it is to be hot", wanted)
+        elif m.state is WarmState.STANDING_BY or spare > 0:
+            spare -= m.state is WarmState.READY
+            yield SetState(m, WarmState.STANDING_BY, f"it is to wait {wanted.lower()}", wanted)
 
 
 def standby_of_new_vm(state: WarmPoolSnapshot, made: int) -> StandbyMode:
@@ -86,8 +86,8 @@ def _hot(state: WarmPoolSnapshot) -> int:
 
 
 def _changing(playing: list[WarmVM]) -> bool:
-    return any(m.state is Warm.STANDING_BY for m in playing)
+    return any(m.state is WarmState.STANDING_BY for m in playing)
 
 
 def _heat(m: WarmVM) -> tuple[bool, int, str, str]:
-    return m.state is Warm.PROVISIONING, STANDBY_MODES.index(m.standby), m.created_at, m.uid
+    return m.state is WarmState.PROVISIONING, STANDBY_MODES.index(m.standby), m.created_at, m.uid

@@ -14,8 +14,8 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import why_unavailable
 from kinds import meta
-from kinds.condition import Condition, stamped
-from kinds.warm import DEPTH, Warm
+from kinds.metav1 import Condition, with_transition_times
+from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
 
 NAMES_SAID = 5
@@ -30,17 +30,17 @@ def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
         update={
             "observed_generation": pool.generation,
             "available_replicas": len(state.available),
-            "ready_replicas": counts[Warm.READY],
-            "replicas": sum(counts[each] for each in DEPTH),
-            "provisioning": counts[Warm.PROVISIONING] + counts[Warm.STANDING_BY],
-            "allocating": sum(m.state is Warm.ALLOCATING for m in state.claimed),
-            "claimed": sum(m.state is Warm.IN_USE for m in state.claimed),
-            "unhealthy": counts[Warm.UNHEALTHY],
-            "unknown": counts[Warm.UNKNOWN],
+            "ready_replicas": counts[WarmState.READY],
+            "replicas": sum(counts[each] for each in COUNTED),
+            "provisioning": counts[WarmState.PROVISIONING] + counts[WarmState.STANDING_BY],
+            "allocating": sum(m.state is WarmState.ALLOCATING for m in state.claimed),
+            "claimed": sum(m.state is WarmState.IN_USE for m in state.claimed),
+            "unhealthy": counts[WarmState.UNHEALTHY],
+            "unknown": counts[WarmState.UNKNOWN],
             "terminating": len(state.leaving),
             "orphaned": len(state.orphaned),
             "queued_claims": state.demand,
-            "updated_replicas": sum(not state.outdated(m) for m in state.members if m.state in DEPTH),
+            "updated_replicas": sum(not state.outdated(m) for m in state.members if m.state in COUNTED),
             "template_hash": pool.template_hash,
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
             "placements": tuple(_placements(state)),
@@ -110,7 +110,7 @@ def _progressing(state: WarmPoolSnapshot, now: datetime) -> Condition:
         return _say("Progressing", False, "PoolFull", full)
     if old := count_outdated(state):
         return _say("Progressing", True, "RollingOut", f"{_machines(old)} of an old template to replace")
-    under_way = state.in_state(Warm.PROVISIONING, Warm.STANDING_BY)
+    under_way = state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
     if under_way or missing(state, now) or len(state.depth) > state.target:
         there = f"{len(state.depth)} of {state.target} machines are there"
         return _say("Progressing", True, "Filling", f"{there}; {state.hindrance}" if state.hindrance else there)
@@ -123,7 +123,7 @@ def _progressing(state: WarmPoolSnapshot, now: datetime) -> Condition:
 
 def _degraded(state: WarmPoolSnapshot) -> Condition:
     if mass_failure(state):
-        count, there = len(state.in_state(Warm.UNHEALTHY)), len(state.available)
+        count, there = len(state.in_state(WarmState.UNHEALTHY)), len(state.available)
         said = f"unhealthy are {_machines(count)}, available {there}: they are kept to be looked at while there is room"
         return _say("Degraded", True, "MassFailure", said)
     if state.breaker_open:
@@ -166,7 +166,7 @@ def _default(state: WarmPoolSnapshot) -> Iterator[Condition]:
 
 
 def _placements(state: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
-    depth = [m for m in state.members if m.state in DEPTH]
+    depth = [m for m in state.members if m.state in COUNTED]
     for name in dict.fromkeys([*state.pool.placements, *sorted(m.placement for m in depth if m.placement)]):
         here = [m for m in depth if m.placement == name]
         yield PlacementStatus(name=name, replicas=len(here), ready=sum(not why_unavailable(m) for m in here))
@@ -212,15 +212,20 @@ def _why_failing(state: WarmPoolSnapshot) -> str:
 
 def _why_full(state: WarmPoolSnapshot, now: datetime) -> str:
     most = state.pool.spec.max_total
-    if most is None or state.room or not missing(state, now) or state.in_state(Warm.PROVISIONING, Warm.STANDING_BY):
+    if (
+        most is None
+        or state.room
+        or not missing(state, now)
+        or state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
+    ):
         return ""
-    counts = {"claimed": state.claimed, "unhealthy": state.in_state(Warm.UNHEALTHY), "going": state.leaving}
+    counts = {"claimed": state.claimed, "unhealthy": state.in_state(WarmState.UNHEALTHY), "going": state.leaving}
     there = [f"{len(found)} of them {word}" for word, found in counts.items() if found]
     return f"maxTotal is {', '.join([str(most), *there])}: no more is made until one goes"
 
 
 def _why_unknown(state: WarmPoolSnapshot) -> str:
-    unknown = state.in_state(Warm.UNKNOWN)
+    unknown = state.in_state(WarmState.UNKNOWN)
     if not unknown:
         return ""
     messages = (state.vital(m).waiting for m in unknown)
@@ -251,7 +256,7 @@ def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
 
 def _stamped(conditions: Iterable[Condition], pool: WarmPool | InvalidWarmPool, now: datetime) -> Iterator[Condition]:
     before, time = pool.status.conditions, _text(now)
-    return stamped(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
+    return with_transition_times(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
 
 
 def _text(now: datetime) -> str:

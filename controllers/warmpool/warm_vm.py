@@ -10,8 +10,8 @@ from typing import Any, Literal
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
 from kinds import meta
-from kinds.running import run_strategy
-from kinds.warm import UNCLAIMED, Warm, state
+from kinds.vm_documents import run_strategy
+from kinds.warm_states import UNCLAIMED, WarmState, parse_state
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ class WarmVM:
     name: str
     uid: str
     resource_version: str = ""
-    state: Warm | None = None
+    state: WarmState | None = None
     pool: str = ""
     pool_uid: str = ""
     claim_uid: str = ""
@@ -117,7 +117,7 @@ def parse_warm_vm(document: Json) -> WarmVM:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
-        state=state(labels.get(meta.WARM_STATE)),
+        state=parse_state(labels.get(meta.WARM_STATE)),
         pool=labels.get(meta.WARM_POOL, ""),
         pool_uid=labels.get(meta.POOL_UID, ""),
         claim_uid=labels.get(meta.CLAIM_UID, ""),
@@ -141,7 +141,7 @@ def parse_warm_vm(document: Json) -> WarmVM:
 
 def why_unavailable(m: WarmVM) -> str:
     """Why this machine may not be given to anybody now, or nothing. All that can be known without asking it."""
-    if m.state is not Warm.READY:
+    if m.state is not WarmState.READY:
         return f"it is {m.state.value if m.state else 'in no state'}"
     if m.claim_uid:
         return "it has a claim"

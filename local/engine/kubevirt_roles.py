@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kinds.kubevirt import DATA_VOLUME, INSTANCE, KUBEVIRT, MACHINE, MIGRATION
-from kinds.rbac import READ, WRITE
+from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
 from local.engine.virt_api import GROUP
 from local.engine.vm.subresources import VERBS
+from manifests.rbac import READ, WRITE
 
 Json = dict[str, Any]
 
@@ -22,12 +22,12 @@ MIGRATE = ("migrate",)
 def kubevirt_roles() -> list[Json]:
     """Owners of a namespace do as they please with VMs and disks; migrations they see, and a node's administrator makes
     them (`kubevirt.io:migrate`, to be bound by hand)."""
-    seen = _kinds(READ, MIGRATION.plural)
-    vms = MACHINE.plural, INSTANCE.plural
+    seen = _kinds(READ, VMI_MIGRATION.plural)
+    vms = VM.plural, VMI.plural
     view = [_kinds(READ, *vms), seen, _disks(READ)]
     own = [_kinds(ALL, *vms), seen, _disks(ALL), *_asked(exclude=MIGRATE)]
     edit = [*own, _kinds(("get", "list"), KUBEVIRT.plural)]
-    migrate = [_kinds(ALL, MIGRATION.plural), *_asked(only=MIGRATE)]
+    migrate = [_kinds(ALL, VMI_MIGRATION.plural), *_asked(only=MIGRATE)]
     return [
         _role("view", view, aggregated=True),
         _role("edit", edit, aggregated=True),
@@ -49,7 +49,7 @@ def _role(name: str, rules: list[Json], *, aggregated: bool) -> Json:
 
 
 def _kinds(verbs: Sequence[str], *plurals: str) -> Json:
-    return {"apiGroups": [MACHINE.group], "resources": list(plurals), "verbs": list(verbs)}
+    return {"apiGroups": [VM.group], "resources": list(plurals), "verbs": list(verbs)}
 
 
 def _disks(verbs: Sequence[str]) -> Json:

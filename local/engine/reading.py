@@ -9,7 +9,7 @@ from typing import Any
 
 from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
-from kinds.running import run_strategy
+from kinds.vm_documents import run_strategy
 from local.engine import times
 from local.engine.conditions import find_condition
 from local.engine.objects import (

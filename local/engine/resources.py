@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kinds.kubevirt import DATA_VOLUME, INSTANCE, KUBEVIRT, MACHINE, MIGRATION, UPSTREAM_POLICY
+from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VM, VMI, VMI_MIGRATION
 from runtime.resource import Resource
 
-VMS = Resource.of(MACHINE)
-VMIS = Resource.of(INSTANCE)
-MIGRATIONS = Resource.of(MIGRATION)
+VMS = Resource.of(VM)
+VMIS = Resource.of(VMI)
+MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
 MIGRATION_POLICIES = Resource.of(UPSTREAM_POLICY)
 KUBEVIRTS = Resource.of(KUBEVIRT)

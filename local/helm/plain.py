@@ -36,7 +36,7 @@ KUSTOMIZATION = {
 
 def manifests() -> Iterator[Json]:
     """In the order in which they can be applied."""
-    left = [f"kinds.{kind.plural}=false" for kind in KINDS if kind.stands_back]
+    left = [f"kinds.{kind.plural}=false" for kind in KINDS if kind.yields_to_kubevirt]
     done = subprocess.run(
         [
             str(find_helm(lambda text: None)),

@@ -23,9 +23,10 @@ import yaml
 import kinds
 from controllers.certificates.controller import LOOK_SECONDS
 from controllers.certificates.observe import SECRETS, observe
-from kinds import guard, meta, rbac, webhooks
+from kinds import meta
 from local.install import RESOURCES, SUBRESOURCES
 from local.paths import StackPaths
+from manifests import admission_policy, rbac, webhooks
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound
 from runtime.resource import Resource
@@ -78,7 +79,7 @@ class Cluster:
         url = f"https://{self.kubelet.address('poolhouse-webhook')}"
         return {
             "webhook": {"url": url, "kinds": dict(patient), "defaulting": dict(patient)},
-            "guard": {"writers": [rbac.account("engine"), guard.KUBEVIRT_ACCOUNT]},
+            "guard": {"writers": [rbac.service_account_user("engine"), admission_policy.KUBEVIRT_ACCOUNT]},
             "defaulter": {"workers": 1},
             "identitySeed": "test",
             **more,
@@ -98,7 +99,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def _bare(kubeconfig: Path) -> None:
     """Takes away what the stack has installed of ours; the engine keeps its rights."""
-    ours = [*kinds.crds(), *rbac.manifests(["webhook", "controllers"]), *rbac.user_roles(), *guard.policies(())]
+    ours = [
+        *kinds.crds(),
+        *rbac.manifests(["webhook", "controllers"]),
+        *rbac.user_roles(),
+        *admission_policy.policies(()),
+    ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in ours:
             metadata = document["metadata"]
@@ -265,7 +271,7 @@ async def test_an_upgrade_refuses_nobody_and_moves_no_vm(cluster: Cluster, api: 
     assert asked.answered > 20
     assert not webhooks_before & set(cluster.kubelet.pods("poolhouse-webhook")), "each was replaced"
     assert await running(api) == before
-    configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING)
+    configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING_CONFIGURATION)
     (webhook,) = configuration["webhooks"]
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["clientConfig"]["caBundle"], "Helm leaves what we have published"
@@ -293,7 +299,7 @@ async def test_a_rollback_brings_the_earlier_values_back(cluster: Cluster, api: 
     await until(lambda: _gone(api, "in-emergency"), True)
     before = await running(api)
     await cluster.told("upgrade.md", "helm rollback")
-    configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING)
+    configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING_CONFIGURATION)
     assert configuration["webhooks"][0]["failurePolicy"] == "Ignore"
     await api.create(POLICIES, {**POLICY, "metadata": {"name": "back"}})
     await until(lambda: _stamped(api, "back"), True)
@@ -394,7 +400,7 @@ async def test_an_uninstall_leaves_vms_pools_and_nothing_of_ours(cluster: Cluste
     stacks = {("APIService", SUBRESOURCES)}
     assert {(kind, name) for kind, name in left if kind not in known and "engine" not in name} == stacks
     secrets, _ = await api.list(SECRETS, NAMESPACE)
-    assert not {each["metadata"]["name"] for each in secrets} & {meta.AUTHORITIES, meta.SERVING}
+    assert not {each["metadata"]["name"] for each in secrets} & {meta.CA_SECRET, meta.SERVING_SECRET}
     # What a hook that could not run has left is taken away by its labels.
     labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "hook"}
     for kind, where in (("ServiceAccount", {"namespace": NAMESPACE}), ("ClusterRole", {})):

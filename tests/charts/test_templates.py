@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from controllers.warmpool.ec2.settings import EC2Settings, read_settings
-from kinds import KINDS, webhooks
+from kinds import KINDS
+from manifests import webhooks
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, Refused, run, template
 
 Json = dict[str, Any]
@@ -175,7 +176,7 @@ def test_a_kind_that_is_off_is_nowhere() -> None:
 def test_without_a_defaulter_vms_are_not_asked_about() -> None:
     rendered = template({"defaulter": {"enabled": False}})
     assert "poolhouse-defaulter" not in named(rendered, "Deployment")
-    assert {each["metadata"]["name"] for each in configurations(rendered)} == {webhooks.OURS}
+    assert {each["metadata"]["name"] for each in configurations(rendered)} == {webhooks.KINDS_CONFIGURATION}
 
 
 def test_instances_of_ec2_are_held_in_a_region() -> None:
@@ -336,7 +337,10 @@ def test_values_that_people_use_are_good_ones(file: Path) -> None:
 
 def test_who_is_asked_about_can_be_narrowed_and_not_widened(everything: list[Json]) -> None:
     found = [
-        w for c in configurations(everything) if c["metadata"]["name"] == webhooks.DEFAULTING for w in c["webhooks"]
+        w
+        for c in configurations(everything)
+        if c["metadata"]["name"] == webhooks.DEFAULTING_CONFIGURATION
+        for w in c["webhooks"]
     ]
     assert len(found) == 2
     for webhook in found:

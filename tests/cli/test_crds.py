@@ -7,21 +7,21 @@ import json
 import yaml
 from click.testing import CliRunner
 
-import kinds
 from cli.crds import crds
 from kinds import kubevirt
+from manifests.crd import crds as render
 
 
 def test_the_crds_of_ours_as_yaml() -> None:
     answer = CliRunner().invoke(crds)
     assert answer.exit_code == 0
-    assert list(yaml.safe_load_all(answer.output)) == kinds.crds()
+    assert list(yaml.safe_load_all(answer.output)) == render()
 
 
 def test_those_of_kubevirt_too_as_json() -> None:
     answer = CliRunner().invoke(crds, ["--kubevirt", "-o", "json"])
     assert answer.exit_code == 0
-    assert json.loads(answer.output)["items"] == kinds.crds() + kubevirt.crds()
+    assert json.loads(answer.output)["items"] == render() + render(kubevirt.KUBEVIRT_KINDS)
 
 
 def test_a_cluster_with_kubevirt_has_one_of_them_already() -> None:

@@ -124,7 +124,7 @@ def test_ages_are_said_as_kubectl_says_them(born: str | None, said: str) -> None
 
 def test_every_kind_has_its_look() -> None:
     assert set(LOOKS) == {kind.kind for kind in KINDS}
-    named = (*KINDS, kubevirt.MACHINE, kubevirt.INSTANCE, kubevirt.DATA_VOLUME)
+    named = (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME)
     assert all(SHORT[kind.kind] in kind.short_names for kind in named)
     for kind in KINDS:
         assert kind.status is not None

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cli.main import poolhouse
 from cli.output import Failed
 from cli.policy import _explained, _label, _not_found, _policies
-from kinds.explanation import Surroundings, explain
+from migrationpolicies.explanation import ClusterState, explain
 from tests.kinds.policies import policy
 
 
@@ -68,7 +68,7 @@ def test_what_is_not_there_is_said_as_kubectl_says_it(kind: str, paths: set[str]
 
 
 def test_the_answer_in_words() -> None:
-    there = Surroundings(
+    there = ClusterState(
         (policy("gold", {"gpu": ""}, {"tier": "gold"}, allowPostCopy=True), policy("gpu", {"gpu": ""}), policy("draft"))
     )
     told = explain({"gpu": "nvidia"}, {"tier": "gold"}, there)
@@ -83,7 +83,7 @@ def test_the_answer_in_words() -> None:
 
 
 def test_of_a_halted_vm_it_is_said_what_it_would_obey() -> None:
-    told = explain({"gpu": "nvidia"}, {}, Surroundings((policy("gpu", {"gpu": ""}),), {}, None))
+    told = explain({"gpu": "nvidia"}, {}, ClusterState((policy("gpu", {"gpu": ""}),), {}, None))
     told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": True, "stamped": None}
     lines = list(_explained(told, others=False))
     assert lines[0] == "shop/web would obey gpu, if it ran: no other policy matches"

@@ -17,8 +17,8 @@ from prometheus_client.samples import Sample
 from controllers.pool.build import build
 from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMIS, VMS
 from kinds import POOL, kubevirt
-from kinds.crd import crd
 from kinds.kind import Kind
+from manifests.crd import crd
 from runtime.api import Api
 from runtime.errors import NotFound, Throttled
 from runtime.events import EventRecorder
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 async def install(api: Api) -> None:
     """The kinds that a pool controller works with."""
-    await serve(api, POOL, *kubevirt.SERVED)
+    await serve(api, POOL, *kubevirt.KUBEVIRT_KINDS)
 
 
 async def serve(api: Api, *kinds: Kind) -> None:

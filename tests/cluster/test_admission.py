@@ -31,8 +31,8 @@ from apimachinery.unstructured import at
 from controllers.completion.apply import Apply
 from controllers.completion.controller import Completion
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
-from kinds import webhooks
 from kinds.meta import DEFAULTING, UNDEFAULTED
+from manifests import webhooks
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Invalid, NotFound
@@ -270,7 +270,7 @@ async def meddling(admission: Admission, namespace: str) -> AsyncIterator[None]:
 async def test_whoever_comes_after_us_is_noticed(admission: Admission, namespace: str) -> None:
     # The API server asks again whoever wants it when a later webhook changed something. Somebody who turned that off,
     # or a webhook that changes things each time, leaves a disk without an address.
-    configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING)
+    configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
     configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
     await admission.api.replace(CONFIGURATIONS[0], configuration)
     async with meddling(admission, namespace):
@@ -498,7 +498,7 @@ async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
     await api.create(NAMESPACES, {"metadata": {"name": exempt}})
     values = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-"
     path = [{"op": "add", "path": values, "value": exempt}]
-    await api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING, path, kind="json")
+    await api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION, path, kind="json")
     await admission.webhook_ends()
     for where, name in ((exempt, "exempt"), (namespace, "young")):
         await api.create(MACHINES, vm(where, name))

@@ -16,9 +16,10 @@ from typing import Any
 from controllers.certificates.controller import Certificates
 from controllers.certificates.observe import SECRETS, observe, resource
 from controllers.certificates.state import State, Terms
-from kinds import meta, webhooks
+from kinds import meta
 from local.install import apply
 from local.paths import StackPaths
+from manifests import webhooks
 from runtime.errors import ApiError, NotFound
 from runtime.secret_files import SecretFiles
 from service.certificates import new_ca, new_server_certificate
@@ -157,16 +158,16 @@ async def test_not_one_admission_is_refused(control_plane: StackPaths, tmp_path:
         await story.shown(rotated)
 
         # What is deleted is made anew, and what it had signed stays trusted.
-        await place.api.delete(SECRETS, place.namespace, meta.AUTHORITIES)
+        await place.api.delete(SECRETS, place.namespace, meta.CA_SECRET)
         await story.until(lambda s: len(s.authorities) == 1)
         await story.settled()
         another = await story.until(lambda s: s.leaf is not None and s.leaf.issuer != rotated.leaf.issuer)
         await story.shown(another)
-        await place.api.delete(SECRETS, place.namespace, meta.SERVING)
+        await place.api.delete(SECRETS, place.namespace, meta.SERVING_SECRET)
         anew = await story.until(lambda s: s.leaf is not None and s.leaf.certificate != another.leaf.certificate)
         await story.shown(anew)
         garbled = {"data": {"tls.key": base64.b64encode(b"no key").decode()}}
-        await place.api.patch(SECRETS, place.namespace, meta.SERVING, garbled)
+        await place.api.patch(SECRETS, place.namespace, meta.SERVING_SECRET, garbled)
         await story.shown(await story.until(lambda s: s.leaf is not None))
 
         assert story.load.refused == []
@@ -178,7 +179,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     clock = Clock()
     keepers = [Certificates(place.api, place.namespace, TERMS, clock) for _ in range(2)]
-    files = SecretFiles(place.api, place.namespace, meta.SERVING, directory)
+    files = SecretFiles(place.api, place.namespace, meta.SERVING_SECRET, directory)
 
     async def again(look: Callable[[], Any]) -> None:
         while True:
@@ -213,7 +214,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
         finally:
             for task in tasks:
                 task.cancel()
-            for plural, name in webhooks.names():
+            for plural, name in webhooks.configuration_names():
                 with suppress(NotFound):
                     await place.api.delete(resource(plural), None, name)
 

@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kinds import KINDS, POOL, Kind, guard, kubevirt, meta, rbac, webhooks
-from kinds.crd import crd, object_schema
+from kinds import KINDS, POOL, Kind, kubevirt, meta
 from kinds.replicaset import REPLICA_SET
-from kinds.shape import misfits
+from kinds.validation import schema_errors
+from manifests import admission_policy, rbac, webhooks
+from manifests.crd import crd, object_schema
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid
 from runtime.resource import Resource
@@ -30,7 +31,7 @@ from tests.kinds.test_replicaset import replica_set
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.SERVED, REPLICA_SET)))
+ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.KUBEVIRT_KINDS, REPLICA_SET)))
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
@@ -131,7 +132,7 @@ async def test_what_the_api_server_refuses_we_refuse_at_the_same_place(api: Api,
     for row in WRONG:
         document = POOL.normalize(row.values[0])
         refused = await refusal(api, namespace, document)
-        if list(misfits(POOL.spec_schema, document["spec"], "spec")):
+        if list(schema_errors(POOL.spec_schema, document["spec"], "spec")):
             assert refused is not None, f"{row.id}: the schema of the API server is wider than ours"
         if isinstance(refused, Invalid):
             fields = {str(cause.get("field", "")).removeprefix(".") for cause in refused.causes}
@@ -163,7 +164,7 @@ async def test_any_change_to_a_pool_is_judged_as_the_api_server_judges_it(api: A
     places = [path for path in paths(full["spec"], "spec") if len(path) > 1]
     for _ in range(250):
         document = changed(full, chance.choice(values), *chance.choice(places))
-        misfit = list(misfits(POOL.spec_schema, document["spec"], "spec"))
+        misfit = list(schema_errors(POOL.spec_schema, document["spec"], "spec"))
         refused = await refusal(api, namespace, document)
         if refused is None:
             # It drops a label whose value is null, and so makes a selector wider than it was written. We don't.
@@ -297,8 +298,8 @@ async def test_what_is_generated_is_taken(api: Api, namespace: str, control_plan
 
 
 async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -> None:
-    writer = rbac.account("controllers")
-    policy, binding = guard.policies([writer])
+    writer = rbac.service_account_user("controllers")
+    policy, binding = admission_policy.policies([writer])
     # In this namespace only: other tests play KubeVirt on the same API server.
     only = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     await applied(api, changed(policy, namespace, "metadata", "name"))

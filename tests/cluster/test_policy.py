@@ -16,10 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from controllers.policy.build import build
 from controllers.policy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
-from kinds import kubevirt
+from kinds import kubevirt, meta
 from kinds.kind import Kind
-from kinds.meta import MIGRATION_POLICY
-from kinds.policy import POLICY
+from kinds.migrationpolicy import MIGRATION_POLICY
 from runtime.api import Api
 from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder
@@ -32,7 +31,7 @@ from tests.kinds.test_precedence import NAMESPACE as LABELS
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-KINDS = (POLICY, kubevirt.INSTANCE, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
+KINDS = (MIGRATION_POLICY, kubevirt.VMI, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
 
 
 class Cluster:
@@ -84,7 +83,7 @@ class Cluster:
 
     async def stamp(self, name: str) -> str | None:
         found = await self.api.get(INSTANCES, self.namespace, name)
-        stamped: str | None = found["metadata"].get("labels", {}).get(MIGRATION_POLICY)
+        stamped: str | None = found["metadata"].get("labels", {}).get(meta.MIGRATION_POLICY)
         return stamped
 
     async def obeys(self, name: str, winner: str | None) -> None:
@@ -128,7 +127,7 @@ class Cluster:
 
 
 def enforcing(name: str, **settings: Any) -> Json:
-    return {**settings, "selectors": {"virtualMachineInstanceSelector": {MIGRATION_POLICY: name}}}
+    return {**settings, "selectors": {"virtualMachineInstanceSelector": {meta.MIGRATION_POLICY: name}}}
 
 
 @asynccontextmanager
@@ -247,12 +246,12 @@ async def test_labels_of_vms_and_namespaces_decide_again(cluster: Cluster, contr
 
 
 async def test_a_stamp_that_somebody_changes_is_set_right(cluster: Cluster, controller: None) -> None:
-    await cluster.instance("vm", {"app": "web", MIGRATION_POLICY: "no-such-policy"})
-    await cluster.instance("other", {"app": "db", MIGRATION_POLICY: "web"})
+    await cluster.instance("vm", {"app": "web", meta.MIGRATION_POLICY: "no-such-policy"})
+    await cluster.instance("other", {"app": "db", meta.MIGRATION_POLICY: "web"})
     await cluster.policy("web", {"app": "web"})
     await cluster.obeys("vm", "web")
     await cluster.obeys("other", None)
-    await cluster.label("vm", **{MIGRATION_POLICY: None})
+    await cluster.label("vm", **{meta.MIGRATION_POLICY: None})
     await cluster.obeys("vm", "web")
 
 

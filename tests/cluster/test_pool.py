@@ -9,7 +9,7 @@ import pytest
 
 from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMS
 from kinds import POOL, meta
-from kinds.crd import crd
+from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
 from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until

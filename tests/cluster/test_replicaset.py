@@ -16,9 +16,9 @@ from cli.main import poolhouse
 from controllers.replicaset.stores import REPLICA_SETS, VMIS
 from defaulter.contract import undefaulted_fields
 from kinds import meta
-from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
 from local.install import installable_kinds
+from manifests.crd import crd
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, Running, until

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from cli.virtual_kubelet import Terms as Wish
+from cli.virtual_kubelet import imported
 from controllers.warmpool import controller as pooling
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
-from kinds.virtual_kubelet import Terms as Wish
-from kinds.virtual_kubelet import imported
 from runtime.errors import NotFound
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import Agent, Ec2, agent, ec2

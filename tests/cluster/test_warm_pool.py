@@ -24,7 +24,7 @@ from controllers.warmpool.vm_backend import NODES, VMIS, VMS, VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError
@@ -143,7 +143,7 @@ async def test_a_template_that_does_not_start_opens_the_breaker_and_recovers_by_
         async def cured() -> int:
             """Also those that were on their way, of the template before."""
             for m in await place.machines():
-                if m.state is not Warm.READY:
+                if m.state is not WarmState.READY:
                     await place.annotate(m, fail="", fail_rate="0")
             return await place.available()
 
@@ -409,15 +409,15 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
         with pytest.raises(AlreadyExists):
             await vms.create(replace(wanted, pool_uid="another"))
         began = datetime.now(UTC)
-        taken = await insisted(vms, made, Change(Warm.READY))
-        assert taken.state is Warm.READY
+        taken = await insisted(vms, made, Change(WarmState.READY))
+        assert taken.state is WarmState.READY
         assert seconds_since(taken.state_since, began) <= 1, "since it was made Ready, in whole seconds"
         with pytest.raises(WriteConflict):
-            await vms.change(made, Change(Warm.UNHEALTHY))
+            await vms.change(made, Change(WarmState.UNHEALTHY))
         assert await vms.terminate(made, "too late") is False, "it has changed since"
         assert await vms.read(replace(taken, uid="another")) is None
         claim = Owner("VirtualMachineClaim", "mine", "c-1")
-        claimed = await insisted(vms, taken, Change(Warm.ALLOCATING, claim_uid="c-1", owner=claim))
+        claimed = await insisted(vms, taken, Change(WarmState.ALLOCATING, claim_uid="c-1", owner=claim))
         assert (claimed.owner.uid, claimed.claim_uid, claimed.unclaimed) == ("c-1", "c-1", False)
         assert [m.uid for m in await vms.find(place.namespace, "c-1")] == [made.uid]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kinds import webhooks
 from kinds.claim import CLAIM
 from kinds.meta import INSTANCE_TYPE
+from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
@@ -38,7 +38,7 @@ MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 async def closed(admission: Admission, namespace: str) -> None:
     """VMs fail closed from now on, and nobody answers."""
     path = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
-    await admission.api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING, path, kind="json")
+    await admission.api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION, path, kind="json")
     await admission.webhook_ends()
 
     async def refused() -> bool:

@@ -15,8 +15,8 @@ from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component
 from controllers.warmpool_and_claim import build as warm
-from kinds.crd import crd
 from kinds.replicaset import REPLICA_SET
+from manifests.crd import crd
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinds.upstream import spec
+from migrationpolicies.upstream import upstream_spec
 
 Json = dict[str, Any]
 
@@ -27,7 +27,12 @@ def policy(
     given = {"name": name, "creationTimestamp": created, "uid": uid}
     metadata = {key: value for key, value in given.items() if value is not None}
     spec = {**settings, **({"selectors": selectors} if selectors else {})}
-    return {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "kubevirt.io/v1alpha1",
+        "kind": "MigrationPolicy",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def enforcer(policy: Json, **changed: Any) -> Json:
@@ -38,7 +43,7 @@ def enforcer(policy: Json, **changed: Any) -> Json:
         "apiVersion": "migrations.kubevirt.io/v1alpha1",
         "kind": "MigrationPolicy",
         "metadata": metadata,
-        "spec": spec(metadata["name"], policy["spec"]) | changed,
+        "spec": upstream_spec(metadata["name"], policy["spec"]) | changed,
     }
 
 

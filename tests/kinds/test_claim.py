@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinds.checks.claim import with_annotation_overrides as with_annotations
 from kinds.claim import CLAIM
-from kinds.claim_checks import told as with_annotations
 from kinds.meta import IMAGE_ID, INSTANCE_TYPE
 from tests.kinds.warm import claim
 
@@ -92,7 +92,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("before", "after", "paths"), CHANGES)
 def test_what_was_asked_for_stays(before: Json, after: Json, paths: list[str]) -> None:
-    assert [problem.path for problem in CLAIM.misdeeds(before, after)] == paths
+    assert [problem.path for problem in CLAIM.validate_update(before, after)] == paths
 
 
 @pytest.mark.parametrize(

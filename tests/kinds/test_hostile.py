@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinds import KINDS, Kind
-from kinds.crd import object_schema
-from kinds.kind import MOST_PROBLEMS
+from kinds.kind import MAX_PROBLEMS
 from kinds.replicaset import REPLICA_SET
+from manifests.crd import object_schema
 from tests.kinds.documents import INSTANCE, changed, pool
 
 OURS = tuple(dict.fromkeys((*KINDS, REPLICA_SET)))
@@ -115,14 +115,14 @@ def test_depth_is_no_danger(document: Any) -> None:
 def test_the_answer_stays_small_and_comes_soon() -> None:
     document = pool(**{f"replica{index}": index for index in range(200_000)})
     found = KINDS[0].problems(document)
-    assert len(found) == MOST_PROBLEMS + 1
+    assert len(found) == MAX_PROBLEMS + 1
     assert "more than" in found[-1].message
 
 
 def test_many_devices_are_looked_at_in_time_that_grows_with_them() -> None:
     devices = [{"name": f"disk{index}"} for index in range(10_000)]
     document = changed(pool(), devices, *INSTANCE, "domain", "devices", "disks")
-    assert len(KINDS[0].problems(document)) == MOST_PROBLEMS + 1
+    assert len(KINDS[0].problems(document)) == MAX_PROBLEMS + 1
 
 
 def test_numbers_without_end_are_shown_short() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import kinds
-from kinds import KINDS, Kind, by_gvk, guard, meta, rbac, webhooks
-from kinds.crd import crd
-from kinds.kubevirt import SERVED
-from kinds.refresh import stale
+from kinds import KINDS, Kind, by_gvk, meta
+from kinds.kubevirt import KUBEVIRT_KINDS
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
+from manifests import admission_policy, rbac, webhooks
+from manifests.crd import crd
+from manifests.refresh import stale
 
-ALL = tuple(dict.fromkeys((*KINDS, *SERVED, REPLICA_SET)))
+ALL = tuple(dict.fromkeys((*KINDS, *KUBEVIRT_KINDS, REPLICA_SET)))
 each = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.crd_name)
 
 
@@ -85,7 +86,7 @@ def test_kinds_are_found_by_their_names() -> None:
 
 
 def test_generated_files_are_fresh() -> None:
-    assert stale() == [], "run `python -m kinds.refresh`"
+    assert stale() == [], "run `python -m manifests.refresh`"
 
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
@@ -111,7 +112,7 @@ def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
 
 def test_every_kind_of_ours_is_asked_about() -> None:
     found = webhooks.configurations(service=webhooks.Service(), ca_bundle=CA)
-    ours = [each for each in found if each["metadata"]["name"] == webhooks.OURS]
+    ours = [each for each in found if each["metadata"]["name"] == webhooks.KINDS_CONFIGURATION]
     assert len(ours) == 2
     for configuration in ours:
         rules = configuration["webhooks"][0]["rules"]
@@ -128,7 +129,7 @@ def test_a_webhook_is_reached_in_one_way(reached: dict[str, Any]) -> None:
 
 
 def test_nobody_has_more_rights_than_named() -> None:
-    for grants in (*rbac.CLUSTER.values(), *rbac.OWN_NAMESPACE.values()):
+    for grants in (*rbac.CLUSTER_RULES.values(), *rbac.NAMESPACE_RULES.values()):
         for grant in grants:
             words = {grant.group, *grant.resources, *grant.verbs}
             assert "*" not in words, grant
@@ -143,7 +144,7 @@ def test_the_defaulter_has_no_rights_and_no_token() -> None:
 
 
 def test_controllers_may_own_and_report_on_every_kind_but_not_change_its_spec() -> None:
-    rules = [grant.rule() for grant in rbac.CLUSTER["controllers"]]
+    rules = [grant.rule() for grant in rbac.CLUSTER_RULES["controllers"]]
     for kind in KINDS:
         verbs: dict[str, set[str]] = {}
         for rule in rules:
@@ -157,9 +158,9 @@ def test_controllers_may_own_and_report_on_every_kind_but_not_change_its_spec() 
 
 
 def test_every_label_of_ours_is_guarded_on_the_vm_and_on_what_becomes_its_instance() -> None:
-    policy, binding = guard.policies([rbac.account("controllers")])
+    policy, binding = admission_policy.policies([rbac.service_account_user("controllers")])
     texts = [validation["message"] for validation in policy["spec"]["validations"]]
-    for label in meta.OWN_LABELS:
+    for label in meta.PROTECTED_LABELS:
         assert any(text.startswith(f"metadata.labels[{label}]") for text in texts)
         assert any(text.startswith(f"spec.template.metadata.labels[{label}]") for text in texts)
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]

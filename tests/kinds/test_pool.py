@@ -8,7 +8,7 @@ import pytest
 
 from kinds import POOL
 from kinds.pool import PoolSpec
-from kinds.strategy import ScaleInProactive, UpdateProactive
+from kinds.pool_strategies import ScaleInProactive, UpdateProactive
 from tests.kinds.documents import BY_HAND, EXAMPLE, GONE, INSTANCE, ORDERED, changed, machine, pool, read
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kinds import meta
-from kinds.crd import crd, is_ours
+from kinds.meta import is_installed_by_us
 from kinds.replicaset import REPLICA_SET
+from manifests.crd import crd
 from tests.kinds.documents import GONE, changed
 
 Json = dict[str, Any]
@@ -116,4 +117,4 @@ def test_a_wrong_set_hears_where_and_what_to_do(document: Json, expected: dict[s
 def test_whose_definition_it_is(labels: Json, ours: bool) -> None:
     found = crd(REPLICA_SET)
     found["metadata"]["labels"] |= labels
-    assert is_ours(found) is ours
+    assert is_installed_by_us(found) is ours

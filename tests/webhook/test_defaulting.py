@@ -12,7 +12,7 @@ from apimachinery.problem import Problem as DocumentProblem
 from apimachinery.unstructured import at
 from defaulter.contract import Problem, undefaulted_fields
 from kinds.meta import UNDEFAULTED
-from kinds.started import with_identity
+from kinds.vm_documents import with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
@@ -74,7 +74,7 @@ async def test_a_vm_that_is_older_than_we_are_keeps_its_uuid_when_it_is_started(
     stopped = started | {"spec": started["spec"] | {"running": False}, "status": {"printableStatus": "Stopped"}}
     verdict = await ask(FakeDefaulter()).handle(request(started, stopped))
     uuid = at(verdict.object, "spec", "template", "spec", "domain", "firmware", "uuid")
-    assert uuid == at(with_identity(stopped), "spec", "template", "spec", "domain", "firmware", "uuid")
+    assert uuid == at(with_firmware_uuid(stopped), "spec", "template", "spec", "domain", "firmware", "uuid")
     new = await ask(FakeDefaulter()).handle(request(started))
     assert at(new.object, "spec", "template", "spec", "domain", "firmware", "uuid") != uuid
 

@@ -4,7 +4,7 @@
 {{- $on := dict -}}{{- $off := list -}}
 {{- range $name, $kind := .Files.Get "generated/kinds.yaml" | fromYaml -}}
   {{- $wanted := toString (get $.Values.kinds $kind.plural | default (ternary "false" "auto" (eq (toString (get $.Values.kinds $kind.plural)) "false"))) -}}
-  {{- if and (eq $wanted "auto") $kind.standsBack -}}
+  {{- if and (eq $wanted "auto") $kind.yieldsToKubeVirt -}}
     {{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name -}}
       {{- $labels := .metadata.labels | default dict -}}
       {{- $ours := eq (get $labels "app.kubernetes.io/part-of") "poolhouse" -}}

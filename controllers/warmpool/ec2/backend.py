@@ -26,7 +26,7 @@ from controllers.warmpool.ec2.instance_cache import InstanceCache
 from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
 from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Invalid, NotFound
 
@@ -113,7 +113,7 @@ class EC2Backend:
         place = AgentEndpoint.read(machine.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
         if place is None:
             return HEALTHY
-        if machine.state is not Warm.ALLOCATING or not place.grpc:
+        if machine.state is not WarmState.ALLOCATING or not place.grpc:
             return await self._agents.health(place, timeout_seconds)
         # Two leaders can both believe to have given it away: whose it is, its tags say.
         live = await self.read(machine)
@@ -151,7 +151,7 @@ class EC2Backend:
 
     async def _say_goodbye(self, live: WarmVM) -> None:
         run = self._shown.vmis.get(live.key)
-        if live.state not in (Warm.ALLOCATING, Warm.IN_USE, Warm.TERMINATING) or run is None:
+        if live.state not in (WarmState.ALLOCATING, WarmState.IN_USE, WarmState.TERMINATING) or run is None:
             return
         place = AgentEndpoint.read(live.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
         if place is not None and place.grpc:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kinds.effective import configuration, effective
 from local.engine.quantity import bytes_of
+from migrationpolicies import effective_settings as policy_settings
 
 Json = dict[str, Any]
 
@@ -53,7 +53,9 @@ def effective_settings(
     """For a VMI with these labels in a namespace with those."""
     winner = winning_policy(labels, namespace, policies)
     cluster = next((each for each in sorted(kubevirts, key=lambda each: str(each["metadata"]["name"]))), None)
-    found = effective(winner["spec"] if winner is not None else None, configuration(cluster))
+    found = policy_settings.effective_settings(
+        winner["spec"] if winner is not None else None, policy_settings.cluster_settings(cluster)
+    )
     said = {name: setting.value for name, setting in found.items()}
     return MigrationSettings(
         policy=winner["metadata"]["name"] if winner is not None else "",

@@ -9,7 +9,7 @@ from typing import Any
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, read_claim, text
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any
     return {key: value for key, value in {**found, **status}.items() if value is not None}
 
 
-def taken(uid: str = "m", state: Warm = Warm.ALLOCATING, **facts: Any) -> WarmVM:
+def taken(uid: str = "m", state: WarmState = WarmState.ALLOCATING, **facts: Any) -> WarmVM:
     """A machine that the claim has."""
     facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
     return machine(uid, state, **facts)

@@ -19,7 +19,7 @@ from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.store import Store
@@ -61,7 +61,7 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: W
 
     def observe(c: Claim, memory: ClaimRecord) -> ClaimSnapshot:
         if c.uid == SILENT.uid:
-            return state(c, taken("m", Warm.ALLOCATING, activated=True), pool=pool)
+            return state(c, taken("m", WarmState.ALLOCATING, activated=True), pool=pool)
         return state(c, candidate=machine("n"))
 
     controller = ClaimController(

@@ -9,13 +9,13 @@ import pytest
 from controllers.claim.doctor import findings
 from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.claim.builders import a_claim, bound, taken
 from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
 
 READY = a_claim(status=bound("m", phase="Ready"))
 WAITING = a_claim()
-WELL = taken("m", Warm.IN_USE)
+WELL = taken("m", WarmState.IN_USE)
 OLD = ago(3600)
 
 
@@ -30,7 +30,7 @@ OLD = ago(3600)
         pytest.param([taken("m", state_since=ago(2))], [WAITING], [], id="taken a moment ago"),
         pytest.param([WELL, taken("b")], [READY], [("TwoMachines", True)], id="one too many"),
         pytest.param([taken("a"), taken("b")], [WAITING], [("TwoMachines", False)], id="two, and none chosen"),
-        pytest.param([taken("m", Warm.READY)], [WAITING], [("Drift", True)], id="ready and claimed"),
+        pytest.param([taken("m", WarmState.READY)], [WAITING], [("Drift", True)], id="ready and claimed"),
         pytest.param([], [READY], [("Drift", False)], id="ready without a machine"),
         pytest.param(
             [taken("m", state_since=OLD)], [READY], [("Drift", False)], id="ready, and its machine does not say so"
@@ -51,5 +51,5 @@ def test_findings(machines: list[WarmVM], claims: list[Claim], expected: list[tu
 
 
 def test_what_somebody_uses_is_never_to_be_deleted() -> None:
-    for other in (machine("a"), taken("b"), taken("c", Warm.READY)):
+    for other in (machine("a"), taken("b"), taken("c", WarmState.READY)):
         assert all(each.delete != WELL for each in findings([WELL, other], [READY], [a_pool()], NOW))

@@ -12,7 +12,7 @@ from controllers.claim.record import ClaimRecord
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.expectations import Expectations
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim
@@ -98,6 +98,6 @@ def test_a_placement_that_is_wanted() -> None:
 def test_a_pool_that_is_full(facts: dict[str, Any], full: bool) -> None:
     pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
-    stores = Stores(Store(), pools, queues(*(machine(name, Warm.UNHEALTHY, **facts) for name in "ab")))
+    stores = Stores(Store(), pools, queues(*(machine(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(stores, Floor(), Expectations(), lambda: 0.0)
     assert observe(a_claim(), ClaimRecord()).full is full

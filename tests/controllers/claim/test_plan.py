@@ -27,7 +27,7 @@ from controllers.claim.steps import (
 )
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.vmi import PAUSED_BY_USER
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound, state, taken
 from tests.controllers.warmpool.builders import NOW, a_guest, a_pool, ago, machine
 
@@ -223,16 +223,16 @@ def kind(step: Step) -> Any:
             id="two: one is written down before the other goes",
         ),
         pytest.param(
-            state(None, taken("m", Warm.IN_USE), taken("other")),
+            state(None, taken("m", WarmState.IN_USE), taken("other")),
             ("Bound", "MachineBound"),
             id="what is in use is its own, though its status was lost",
         ),
         pytest.param(
-            state(a_claim(status=bound("gone")), taken("m", Warm.IN_USE)),
+            state(a_claim(status=bound("gone")), taken("m", WarmState.IN_USE)),
             ("Bound", "MachineBound"),
             id="or somebody has written another one into it",
         ),
-        pytest.param(state(None, taken("m", Warm.READY)), (DeleteVM, "m"), id="ready with a claim: nobody's"),
+        pytest.param(state(None, taken("m", WarmState.READY)), (DeleteVM, "m"), id="ready with a claim: nobody's"),
         pytest.param(state(None, taken(deleting=True), candidate=READY), (ReserveVM, "m"), id="one that goes is none"),
         # The second one too
         pytest.param(state(a_claim(status=bound("m")), taken()), (CheckHealth, "m"), id="it runs: it is checked"),
@@ -258,12 +258,12 @@ def kind(step: Step) -> Any:
             id="or could not be done",
         ),
         pytest.param(
-            state(a_claim(status=bound("m"), personalization=WISH), taken("m", Warm.IN_USE)),
+            state(a_claim(status=bound("m"), personalization=WISH), taken("m", WarmState.IN_USE)),
             (PersonalizeVM, "m"),
             id="killed between the hand-over and the word of it: granted again, to know what to say",
         ),
         pytest.param(
-            state(a_claim(status=bound("m"), personalization=WISH), taken("m", Warm.IN_USE), refused=()),
+            state(a_claim(status=bound("m"), personalization=WISH), taken("m", WarmState.IN_USE), refused=()),
             ("Ready", ""),
             id="and said",
         ),
@@ -324,7 +324,7 @@ def kind(step: Step) -> Any:
             id="one that boots has as long as the pool gives it, and says what it waits for",
         ),
         pytest.param(
-            state(a_claim(status=SERVED), taken("m", Warm.IN_USE, owner=a_pool().owner)),
+            state(a_claim(status=SERVED), taken("m", WarmState.IN_USE, owner=a_pool().owner)),
             (HandOverVM, "m"),
             id="somebody wrote its owner references",
         ),
@@ -363,7 +363,9 @@ def kind(step: Step) -> Any:
         ),
         # In use
         pytest.param(
-            state(a_claim(status=bound("m")), taken("m", Warm.IN_USE, activated=True)), ("Ready", ""), id="handed over"
+            state(a_claim(status=bound("m")), taken("m", WarmState.IN_USE, activated=True)),
+            ("Ready", ""),
+            id="handed over",
         ),
         pytest.param(
             state(a_claim(status=bound("m", phase="Ready", readyAt=ago(5)))),
@@ -372,10 +374,12 @@ def kind(step: Step) -> Any:
         ),
         # It ends
         pytest.param(
-            state(a_claim(status=bound("m"), release=True), taken("m", Warm.IN_USE)), ("Releasing", ""), id="released"
+            state(a_claim(status=bound("m"), release=True), taken("m", WarmState.IN_USE)),
+            ("Releasing", ""),
+            id="released",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", phase="Releasing"), release=True), taken("m", Warm.IN_USE)),
+            state(a_claim(status=bound("m", phase="Releasing"), release=True), taken("m", WarmState.IN_USE)),
             (DeleteVM, "m"),
             id="its machine is deleted",
         ),
@@ -390,7 +394,7 @@ def kind(step: Step) -> Any:
             id="gone",
         ),
         pytest.param(
-            state(a_claim(status=bound("m", seconds=61), ttlSeconds=60), taken("m", Warm.IN_USE)),
+            state(a_claim(status=bound("m", seconds=61), ttlSeconds=60), taken("m", WarmState.IN_USE)),
             ("Expired", "Expired"),
             id="its time is over",
         ),
@@ -493,7 +497,7 @@ def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and
     assert (step.status.addresses, step.status.attempts, step.status.launch_type) == (("10.0.0.1",), 1, "Warm")
     found = replace(found, claim=replace(found.claim, status=step.status))
     assert kind(plan(found, NOW)) == (HandOverVM, "m")
-    found = replace(found, machines=(taken("m", Warm.IN_USE),))
+    found = replace(found, machines=(taken("m", WarmState.IN_USE),))
     assert plan(found, NOW + timedelta(seconds=1)) == Requeue(None), "nothing more is written"
 
 
@@ -514,7 +518,7 @@ def test_what_is_said_twice_is_written_once() -> None:
     for found in (
         state(full=True),
         state(absent=Failure("PoolNotFound", "no")),
-        state(a_claim(status=bound("m")), taken("m", Warm.IN_USE, activated=True)),
+        state(a_claim(status=bound("m")), taken("m", WarmState.IN_USE, activated=True)),
     ):
         step = plan(found, NOW)
         assert isinstance(step, UpdateStatus)

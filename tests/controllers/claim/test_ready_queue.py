@@ -11,7 +11,7 @@ import pytest
 from controllers.claim.ready_queue import ReadyQueues, Variant
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, Owner, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, SILENT, a_guest
 
 
@@ -19,7 +19,7 @@ def machine(name: str, pool: str = "p", **facts: Any) -> WarmVM:
     home = {"pool_uid": pool, "owner": Owner(POOL_KIND, "web", pool), "template_hash": "new"}
     standby = facts.get("standby", "Running")
     guest = None if standby == "Stopped" else a_guest(paused=PAUSED_BY_USER if standby == "Paused" else "")
-    return WarmVM("ns", name, f"uid-{name}", **{"state": Warm.READY, "vmi": guest, **home, **facts})
+    return WarmVM("ns", name, f"uid-{name}", **{"state": WarmState.READY, "vmi": guest, **home, **facts})
 
 
 def stocked(*machines: WarmVM) -> ReadyQueues:
@@ -67,7 +67,7 @@ def test_what_is_taken_is_offered_to_nobody_until_its_event() -> None:
     assert offered(shelves) == ["two"]
     shelves.changed(one, replace(one, resource_version="9"))
     assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1), "a status write does not bring it back"
-    given = replace(one, state=Warm.ALLOCATING, claim_uid="c")
+    given = replace(one, state=WarmState.ALLOCATING, claim_uid="c")
     shelves.changed(one, given)
     shelves.changed(given, None)
     assert offered(shelves) == ["two"]
@@ -88,7 +88,7 @@ def test_what_was_not_given_away_is_offered_again() -> None:
 def test_it_says_when_there_is_one_more() -> None:
     one = machine("one")
     shelves = ReadyQueues()
-    unready = replace(one, state=Warm.PROVISIONING)
+    unready = replace(one, state=WarmState.PROVISIONING)
     assert not shelves.changed(None, unready)
     assert shelves.changed(unready, one)
     assert not shelves.changed(one, replace(one, resource_version="2"))

@@ -10,7 +10,7 @@ from apimachinery.unstructured import at, replaced
 from controllers.completion.apply import Apply, without_note
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
-from kinds.started import with_identity
+from kinds.vm_documents import with_firmware_uuid
 from runtime.api import Api
 from runtime.events import EventRecorder
 from tests.webhook.builders import disk, vm
@@ -45,8 +45,8 @@ def refusing() -> FakeDefaulter:
         pytest.param(
             FakeDefaulter(),
             NAMELESS,
-            with_identity(NAMELESS),
-            without_note(with_identity(NAMELESS)),
+            with_firmware_uuid(NAMELESS),
+            without_note(with_firmware_uuid(NAMELESS)),
             [],
             id="a UUID alone too",
         ),

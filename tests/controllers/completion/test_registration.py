@@ -8,8 +8,8 @@ import pytest
 
 from controllers.completion.observe import Machine, machine
 from controllers.completion.registration import Registration, left_alone, registration
-from kinds import webhooks
 from kinds.meta import DEFAULTING, UNDEFAULTED
+from manifests import webhooks
 
 Json = dict[str, Any]
 
@@ -36,7 +36,8 @@ def configuration(**changed: Any) -> Json:
     (found,) = (
         each
         for each in webhooks.configurations(url="https://a", ca_bundle=b"")
-        if (each["kind"], each["metadata"]["name"]) == ("MutatingWebhookConfiguration", webhooks.DEFAULTING)
+        if (each["kind"], each["metadata"]["name"])
+        == ("MutatingWebhookConfiguration", webhooks.DEFAULTING_CONFIGURATION)
     )
     found["metadata"]["creationTimestamp"] = THEN
     found["webhooks"][0] |= changed

@@ -6,7 +6,7 @@ from typing import Any
 
 from controllers.policy import state
 from controllers.policy.state import Enforcer, Policy, State
-from kinds.upstream import spec
+from migrationpolicies.upstream import upstream_spec
 from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream
 
@@ -28,7 +28,7 @@ def enforcer(name: str = "gold", *, owner: str = UID, marked: bool = True, **cha
         "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
         **changed.pop("metadata", {}),
     }
-    return state.enforcer({**found, "spec": changed.pop("spec", None) or spec(name, {})})
+    return state.enforcer({**found, "spec": changed.pop("spec", None) or upstream_spec(name, {})})
 
 
 def given(of: Policy | None = None, **known: Any) -> State:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.policy.board import Board
-from kinds.precedence import Contender, Selectors, candidates, superseded
+from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 
-def contender(name: str, instance=None, namespace=None, created: str = "1") -> Contender:
-    return Contender(name, Selectors.of(instance, namespace), created)
+def contender(name: str, instance=None, namespace=None, created: str = "1") -> RankedPolicy:
+    return RankedPolicy(name, Selectors.of(instance, namespace), created)
 
 
 WEB, DB, LAB = ("shop", "web"), ("shop", "db"), ("lab", "web")

@@ -6,7 +6,7 @@ import pytest
 
 from controllers.policy import state
 from controllers.policy.plan import Create, Delete, Repair, Stamp, plan, stamp
-from kinds.upstream import spec
+from migrationpolicies.upstream import upstream_spec
 from tests.controllers.policy.builders import enforcer, given, policy
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -15,19 +15,21 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("known", "action"),
     [
-        pytest.param(given(), Create(spec("gold", {})), id="nothing enforces it yet"),
+        pytest.param(given(), Create(upstream_spec("gold", {})), id="nothing enforces it yet"),
         pytest.param(given(enforcer=enforcer()), None, id="in step"),
         pytest.param(given(served=False), None, id="KubeVirt's kind is not there"),
         pytest.param(given(policy(metadata=DELETED), enforcer=enforcer()), None, id="being deleted, by its owner"),
         pytest.param(given(enforcer=enforcer(metadata=DELETED)), None, id="going: it is made again when it is gone"),
         pytest.param(
             given(enforcer=enforcer(spec={"allowPostCopy": True})),
-            Repair("uid-of-gold", spec("gold", {}), "allowPostCopy, selectors differed from the policy"),
+            Repair("uid-of-gold", upstream_spec("gold", {}), "allowPostCopy, selectors differed from the policy"),
             id="drift",
         ),
         pytest.param(
             given(policy(allowPostCopy=True, disableTLS=True), enforcer=enforcer()),
-            Repair("uid-of-gold", spec("gold", {"allowPostCopy": True}), "allowPostCopy differed from the policy"),
+            Repair(
+                "uid-of-gold", upstream_spec("gold", {"allowPostCopy": True}), "allowPostCopy differed from the policy"
+            ),
             id="the policy was changed",
         ),
         pytest.param(given(enforcer=enforcer(owner="", marked=False)), None, id="somebody else's of the same name"),
@@ -36,7 +38,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         ),
         pytest.param(
             given(enforcer=enforcer(owner="")),
-            Repair("uid-of-gold", spec("gold", {}), "it had lost its owner"),
+            Repair("uid-of-gold", upstream_spec("gold", {}), "it had lost its owner"),
             id="ours of an earlier life is taken back",
         ),
         pytest.param(

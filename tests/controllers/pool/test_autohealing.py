@@ -14,7 +14,7 @@ from controllers.pool.machine import VM
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Failure, PoolSnapshot
 from controllers.pool.status import pool_status
-from kinds.pool import HEALED_REMEMBERED
+from kinds.pool import MAX_HEALED_VMS
 from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
 
 Json = dict[str, Any]
@@ -130,15 +130,15 @@ def test_how_long_it_is_known_that_a_vm_was_replaced(observed: PoolSnapshot, kno
 
 
 def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
-    before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, HEALED_REMEMBERED + 2)]
+    before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, MAX_HEALED_VMS + 2)]
     wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
-    machines = [bad(1), *(machine(n, ready=False) for n in range(2, HEALED_REMEMBERED + 2))]
+    machines = [bad(1), *(machine(n, ready=False) for n in range(2, MAX_HEALED_VMS + 2))]
     found = healing_status(state(wide, *machines), ("web-1",), NOW)
     assert found is not None
     names = {each.name for each in found.machines}
-    assert len(names) == HEALED_REMEMBERED
+    assert len(names) == MAX_HEALED_VMS
     assert "web-1" in names
-    assert f"web-{HEALED_REMEMBERED + 1}" not in names
+    assert f"web-{MAX_HEALED_VMS + 1}" not in names
 
 
 def test_what_was_replaced_is_made_without_its_old_disks() -> None:

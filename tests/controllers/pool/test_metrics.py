@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.guest import VMI, Transition, transitions
 from controllers.pool.metrics import PoolMetrics
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 from kinds.pool import Breaker, Healing, PoolStatus
 from tests.controllers.pool.builders import a_pool, machine
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.pool.machine import VM
 from controllers.pool.selection import ORDERS, sort_victims
-from kinds.strategy import BasePolicy, SelectionPolicy
+from kinds.pool_strategies import BasePolicy, SelectionPolicy
 from tests.controllers.pool.builders import halted, machine
 
 

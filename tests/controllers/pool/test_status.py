@@ -13,7 +13,7 @@ from controllers.pool.guest import VMI
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Failure, InvalidSpec, PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status, pool_status
-from kinds.condition import Condition
+from kinds.metav1 import Condition
 from kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, a_pool, document, halted, kept, leaving, machine, state
 

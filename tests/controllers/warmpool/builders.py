@@ -24,7 +24,7 @@ from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
 from controllers.warmpool.warm_pool import WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import CLAIM_KIND, POOL_KIND, Owner, StandbyMode, WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 Json = dict[str, Any]
 
@@ -61,7 +61,9 @@ CORDONED = Node("node-1", leaving=True)
 SILENT = Node("node-1", ready=False)
 
 
-def machine(name: str, state: Warm | None = Warm.READY, *, of: WarmPool | None = None, **facts: Any) -> WarmVM:
+def machine(
+    name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool | None = None, **facts: Any
+) -> WarmVM:
     """A healthy one of today's template, with what its state and standby imply."""
     home = of or a_pool()
     standby: StandbyMode = facts.pop("standby", "Running")
@@ -83,11 +85,11 @@ def machine(name: str, state: Warm | None = Warm.READY, *, of: WarmPool | None =
         vmi=a_guest(name=f"web-{name}", owner=name),
         node=NODE,
     )
-    if state is Warm.READY and standby == "Paused":
+    if state is WarmState.READY and standby == "Paused":
         found = replace(found, vmi=a_guest(name=f"web-{name}", owner=name, paused=PAUSED_BY_USER))
-    if state is Warm.READY and standby == "Stopped":
+    if state is WarmState.READY and standby == "Stopped":
         found = replace(found, vmi=None, node=None, run_strategy="Halted")
-    if state in (Warm.ALLOCATING, Warm.IN_USE):
+    if state in (WarmState.ALLOCATING, WarmState.IN_USE):
         found = replace(found, claim_uid=f"claim-{name}", owner=Owner(CLAIM_KIND, name, f"claim-{name}"))
     return replace(found, **facts)
 

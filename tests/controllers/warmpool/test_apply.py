@@ -36,7 +36,7 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
@@ -139,9 +139,9 @@ def create(name: str) -> CreateVM:
     return CreateVM(f"web-{name}", "default", "Running", "0 of 3")
 
 
-MOVE = SetState(machine("a", Warm.PROVISIONING), Warm.READY, "it is healthy")
+MOVE = SetState(machine("a", WarmState.PROVISIONING), WarmState.READY, "it is healthy")
 END = DeleteVM(machine("a"), "Excess", "too many")
-LATE = DeleteVM(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late")
+LATE = DeleteVM(machine("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late")
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,17 @@ LATE = DeleteVM(machine("a", Warm.PROVISIONING), "ReadinessTimeout", "too late")
         pytest.param(create("a"), "MachineCreating", "VMCreated", id="creating"),
         pytest.param(MOVE, "MachineMoved", "VMReady", id="getting ready"),
         pytest.param(
-            SetState(machine("a"), Warm.STANDING_BY, "paused", "Paused"),
+            SetState(machine("a"), WarmState.STANDING_BY, "paused", "Paused"),
             "MachineMoved",
             "StandbyEntered",
             id="standing by",
         ),
-        pytest.param(SetState(machine("a"), Warm.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"),
+        pytest.param(
+            SetState(machine("a"), WarmState.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"
+        ),
         pytest.param(SetStandby(machine("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
         pytest.param(
-            CountFailedCheck(machine("a", Warm.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"
+            CountFailedCheck(machine("a", WarmState.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"
         ),
         pytest.param(OrphanVM(machine("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
     ],
@@ -265,7 +267,7 @@ async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None
 
 async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> None:
     carrying = Carrying()
-    await carrying.out(SetState(machine("a", Warm.UNHEALTHY), Warm.READY, "by mistake"))
+    await carrying.out(SetState(machine("a", WarmState.UNHEALTHY), WarmState.READY, "by mistake"))
     assert carrying.shelf.done == []
     assert carrying.value("invariant_violations_total", invariant="states") == 1
     assert carrying.said.reasons == ["InvariantViolated"]
@@ -289,10 +291,10 @@ async def test_others_finalizers_are_left_to_them(error: Exception | None, again
 
 
 def test_what_is_written_for_an_action() -> None:
-    ill = machine("a", Warm.UNHEALTHY, check_failures=4)
-    moved = vm_change(SetState(ill, Warm.PROVISIONING, "it answers again"))
+    ill = machine("a", WarmState.UNHEALTHY, check_failures=4)
+    moved = vm_change(SetState(ill, WarmState.PROVISIONING, "it answers again"))
     assert moved.annotations == {meta.STATE_REASON: "it answers again", meta.CHECK_FAILURES: None}
-    assert vm_change(SetState(machine("a"), Warm.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
+    assert vm_change(SetState(machine("a"), WarmState.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
     assert vm_change(CountFailedCheck(ill, 5, "x")).annotations == {meta.CHECK_FAILURES: "5"}
     assert vm_change(OrphanVM(ill, "PoolGone", "x")) == Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolGone"})
 
@@ -300,20 +302,25 @@ def test_what_is_written_for_an_action() -> None:
 @pytest.mark.parametrize(
     ("m", "wanted", "fine"),
     [
-        pytest.param(machine("a"), Change(Warm.ALLOCATING, claim_uid="c"), True, id="a claim takes what is Ready"),
-        pytest.param(machine("a", Warm.IN_USE), Change(claim_uid="other"), False, id="never a second claim"),
-        pytest.param(machine("a", Warm.ALLOCATING), Change(Warm.READY, claim_uid=""), True, id="back, untouched"),
+        pytest.param(machine("a"), Change(WarmState.ALLOCATING, claim_uid="c"), True, id="a claim takes what is Ready"),
+        pytest.param(machine("a", WarmState.IN_USE), Change(claim_uid="other"), False, id="never a second claim"),
         pytest.param(
-            machine("a", Warm.ALLOCATING, activated=True),
-            Change(Warm.READY, claim_uid=""),
+            machine("a", WarmState.ALLOCATING), Change(WarmState.READY, claim_uid=""), True, id="back, untouched"
+        ),
+        pytest.param(
+            machine("a", WarmState.ALLOCATING, activated=True),
+            Change(WarmState.READY, claim_uid=""),
             False,
             id="never back, used",
         ),
-        pytest.param(machine("a", Warm.ALLOCATING), Change(Warm.READY), False, id="not back with the claim"),
+        pytest.param(machine("a", WarmState.ALLOCATING), Change(WarmState.READY), False, id="not back with the claim"),
         pytest.param(
-            machine("a", Warm.IN_USE), Change(Warm.READY, claim_uid=""), False, id="what was used never is Ready"
+            machine("a", WarmState.IN_USE),
+            Change(WarmState.READY, claim_uid=""),
+            False,
+            id="what was used never is Ready",
         ),
-        pytest.param(machine("a", None), Change(Warm.READY), False, id="no state at all"),
+        pytest.param(machine("a", None), Change(WarmState.READY), False, id="no state at all"),
         pytest.param(machine("a"), Change(labels={"x": "y"}), True, id="labels alone"),
     ],
 )

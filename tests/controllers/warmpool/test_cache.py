@@ -8,7 +8,7 @@ from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.store import Store
 from tests.controllers.warmpool.builders import UID, a_guest, machine
 
@@ -27,7 +27,7 @@ def queues(*machines: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> Wa
 
 
 def test_each_state_has_its_queue() -> None:
-    found = queues(*(machine(state.name, state) for state in Warm), machine("leaving", deleting=True))
+    found = queues(*(machine(state.name, state) for state in WarmState), machine("leaving", deleting=True))
     names = {
         queue.__name__: [m.uid for m in queue(UID)]
         for queue in (found.provisioning, found.ready, found.allocating, found.unhealthy)
@@ -38,13 +38,13 @@ def test_each_state_has_its_queue() -> None:
         "allocating": ["ALLOCATING"],
         "unhealthy": ["UNHEALTHY"],
     }
-    assert len(found.all(UID)) == len(Warm) + 1
+    assert len(found.all(UID)) == len(WarmState) + 1
     assert found.ready("another pool") == []
 
 
 def test_a_label_that_changes_changes_the_queue() -> None:
     found = queues(machine("a"))
-    found.vms.put(("ns", "web-a"), replace(machine("a"), state=Warm.UNHEALTHY))
+    found.vms.put(("ns", "web-a"), replace(machine("a"), state=WarmState.UNHEALTHY))
     assert found.ready(UID) == []
     assert [m.uid for m in found.unhealthy(UID)] == ["a"]
 
@@ -71,7 +71,7 @@ def test_a_node_that_is_gone_does_not_answer() -> None:
 
 
 def test_machines_are_found_by_claim_pool_name_and_node() -> None:
-    found = queues(machine("a"), machine("b", Warm.IN_USE))
+    found = queues(machine("a"), machine("b", WarmState.IN_USE))
     assert [m.uid for m in found.claimed("claim-b")] == ["b"]
     assert {m.uid for m in found.named(("ns", "web"))} == {"a", "b"}
     assert {m.uid for m in found.on("node-1")} == {"a", "b"}

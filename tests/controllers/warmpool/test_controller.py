@@ -31,7 +31,7 @@ from controllers.warmpool.status import status
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.errors import Invalid, Throttled
@@ -146,9 +146,9 @@ async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
         return a_guest(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
 
     world = World(pool := a_pool(2))
-    world.holds(*(machine(n, Warm.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    world.holds(*(machine(n, WarmState.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
     held = {"phase": "Scheduling", "trouble": "Unschedulable"}
-    world.holds(*(machine(n, Warm.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
+    world.holds(*(machine(n, WarmState.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
     pauses: list[timedelta] = []
     for name in "ab":
         await world.look()
@@ -236,7 +236,7 @@ async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then(
 
 async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
     world = World(a_pool(3, status={"availableReplicas": 2}))
-    world.holds(machine("a", Warm.UNHEALTHY))
+    world.holds(machine("a", WarmState.UNHEALTHY))
     world.sight.problem = "connection refused"
     await world.look()
     assert world.api.statuses == []
@@ -290,7 +290,7 @@ async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:
 
 async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> None:
     world = World(a_pool(3))
-    stray = machine("a", owner=machine("b", Warm.IN_USE).owner)
+    stray = machine("a", owner=machine("b", WarmState.IN_USE).owner)
     world.holds(stray)
     world.pools.drop(KEY)
     await world.look()
@@ -302,7 +302,7 @@ async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> N
 
 async def test_a_write_that_was_lost_is_tried_again() -> None:
     world = World(a_pool(1))
-    world.holds(machine("a", Warm.PROVISIONING))
+    world.holds(machine("a", WarmState.PROVISIONING))
     world.shelf.raises["web-a"] = WriteConflict("somebody was first")
     with pytest.raises(RetryWithBackoff):
         await world.look()
@@ -313,7 +313,7 @@ async def test_a_write_that_was_lost_is_tried_again() -> None:
 
 async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> None:
     world = World(a_pool(2))
-    world.holds(machine("a"), machine("b", Warm.UNHEALTHY))
+    world.holds(machine("a"), machine("b", WarmState.UNHEALTHY))
     await world.look()
     await world.look()
     labels = {"namespace": "ns", "warmpool": "web"}

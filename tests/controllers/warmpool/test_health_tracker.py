@@ -13,7 +13,7 @@ from controllers.warmpool.health import probe, vmi_health
 from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 from tests.controllers.warmpool.builders import SILENT, a_guest, a_pool, machine
 
@@ -77,7 +77,7 @@ def test_health_has_to_last(looking: Looking) -> None:
 
 
 def test_how_long_ago_there_was_no_room(looking: Looking) -> None:
-    waiting = machine("a", Warm.PROVISIONING, vmi=a_guest(trouble="Unschedulable", phase="Scheduling"))
+    waiting = machine("a", WarmState.PROVISIONING, vmi=a_guest(trouble="Unschedulable", phase="Scheduling"))
     assert looking.at(WELL, 0).held_ago == float("inf")
     assert looking.at(waiting, 500).held_ago == 0
     assert looking.at(replace(waiting, vmi=a_guest()), 7).held_ago == 7
@@ -127,7 +127,7 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
 @pytest.mark.parametrize(
     "m",
     [
-        pytest.param(machine("a", Warm.IN_USE), id="what is claimed is its claim's"),
+        pytest.param(machine("a", WarmState.IN_USE), id="what is claimed is its claim's"),
         pytest.param(machine("a", standby="Paused"), id="what is paused can't answer"),
         pytest.param(machine("a", standby="Stopped"), id="what is stopped neither"),
         pytest.param(UNSEEN, id="what nobody can reach is not blamed"),

@@ -11,7 +11,7 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     CORDONED,
     FAILED,
@@ -29,18 +29,18 @@ from tests.controllers.warmpool.builders import (
 )
 
 MAKE = ("create", "Running")
-NEW = Warm.PROVISIONING
+NEW = WarmState.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
 ABROAD = {"vmi": a_guest(trouble="Unschedulable", phase="Scheduling", holds=frozenset())}
 BROKEN = {"vmi": a_guest(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
 
 
-def old(name: str, was: Warm = Warm.READY, **facts: Any) -> Any:
+def old(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
     return machine(name, was, of=OLD, **facts)
 
 
 def tired(name: str, **facts: Any) -> Any:
-    return machine(name, Warm.UNHEALTHY, check_failures=6, **facts)
+    return machine(name, WarmState.UNHEALTHY, check_failures=6, **facts)
 
 
 def ready(count: int) -> list[Any]:
@@ -55,12 +55,12 @@ def ready(count: int) -> list[Any]:
         pytest.param(state(3, *ready(3)), [], id="enough is enough"),
         pytest.param(state(2, machine("a", NEW, vmi=None), machine("b")), [], id="what is on its way counts"),
         pytest.param(
-            state(2, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")), [], id="so does what can't be checked"
+            state(2, machine("a", WarmState.UNKNOWN, node=SILENT), machine("b")), [], id="so does what can't be checked"
         ),
-        pytest.param(state(1, machine("a", Warm.IN_USE)), [MAKE], id="what is claimed does not count"),
-        pytest.param(state(1, machine("a", Warm.ALLOCATING)), [MAKE], id="nor what is just being claimed"),
+        pytest.param(state(1, machine("a", WarmState.IN_USE)), [MAKE], id="what is claimed does not count"),
+        pytest.param(state(1, machine("a", WarmState.ALLOCATING)), [MAKE], id="nor what is just being claimed"),
         pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY), health={"a": failing(9, period_over=False)}),
+            state(1, machine("a", WarmState.UNHEALTHY), health={"a": failing(9, period_over=False)}),
             [MAKE],
             id="nor what is unhealthy",
         ),
@@ -72,9 +72,11 @@ def ready(count: int) -> list[Any]:
             id="nor one that says it is ours and is not",
         ),
         pytest.param(state(0, demand=2), [MAKE] * 2, id="queued claims are filled for, even by a pool of none"),
-        pytest.param(state(a_pool(5, maxTotal=4), machine("a", Warm.IN_USE)), [MAKE] * 3, id="never above maxTotal"),
         pytest.param(
-            state(a_pool(5, maxTotal=4), machine("a", Warm.IN_USE), making=2),
+            state(a_pool(5, maxTotal=4), machine("a", WarmState.IN_USE)), [MAKE] * 3, id="never above maxTotal"
+        ),
+        pytest.param(
+            state(a_pool(5, maxTotal=4), machine("a", WarmState.IN_USE), making=2),
             [MAKE],
             id="nor with those being made for claims",
         ),
@@ -178,35 +180,41 @@ STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
             id="but only when it has warmed up",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused")),
+            state(PAUSED_POOL, machine("a", WarmState.STANDING_BY, standby="Paused")),
             [("rest", "a", "Paused")],
             id="then it is paused",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", vmi=a_guest(paused="PausedByUser"))),
+            state(
+                PAUSED_POOL, machine("a", WarmState.STANDING_BY, standby="Paused", vmi=a_guest(paused="PausedByUser"))
+            ),
             [("move", "a", "Ready")],
             id="and is Ready when it is",
         ),
         pytest.param(
-            state(PAUSED_POOL, machine("a", Warm.STANDING_BY, standby="Paused", vmi=None, run_strategy="Halted")),
+            state(PAUSED_POOL, machine("a", WarmState.STANDING_BY, standby="Paused", vmi=None, run_strategy="Halted")),
             [("rest", "a", "Running")],
             id="one that is stopped has to be started to be paused",
         ),
         pytest.param(
-            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped")),
+            state(STOPPED_POOL, machine("a", WarmState.STANDING_BY, standby="Stopped")),
             [("rest", "a", "Stopped")],
             id="another is stopped",
         ),
         pytest.param(
             state(
                 STOPPED_POOL,
-                machine("a", Warm.STANDING_BY, standby="Stopped", vmi=a_guest(deleting=True), run_strategy="Halted"),
+                machine(
+                    "a", WarmState.STANDING_BY, standby="Stopped", vmi=a_guest(deleting=True), run_strategy="Halted"
+                ),
             ),
             [("rest", "a", "Stopped")],
             id="which takes its time",
         ),
         pytest.param(
-            state(STOPPED_POOL, machine("a", Warm.STANDING_BY, standby="Stopped", vmi=None, run_strategy="Halted")),
+            state(
+                STOPPED_POOL, machine("a", WarmState.STANDING_BY, standby="Stopped", vmi=None, run_strategy="Halted")
+            ),
             [("move", "a", "Ready")],
             id="and is then Ready",
         ),
@@ -233,23 +241,23 @@ WORN = {name: failing(9) for name in "abc"}
             [("move", "a", "Unknown")],
             id="a check that can't be made leaves it unknown at once",
         ),
-        pytest.param(state(1, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="what is unknown is left alone"),
-        pytest.param(state(0, machine("a", Warm.UNKNOWN, node=SILENT)), [], id="even where it is one too many"),
+        pytest.param(state(1, machine("a", WarmState.UNKNOWN, node=SILENT)), [], id="what is unknown is left alone"),
+        pytest.param(state(0, machine("a", WarmState.UNKNOWN, node=SILENT)), [], id="even where it is one too many"),
         pytest.param(
-            state(1, machine("a", Warm.UNKNOWN, node=SILENT, state_since=ago(301))),
+            state(1, machine("a", WarmState.UNKNOWN, node=SILENT, state_since=ago(301))),
             [("move", "a", "Unhealthy")],
             id="until its node is given up",
         ),
-        pytest.param(state(1, machine("a", Warm.UNKNOWN)), [("move", "a", "Ready")], id="it comes back by itself"),
+        pytest.param(state(1, machine("a", WarmState.UNKNOWN)), [("move", "a", "Ready")], id="it comes back by itself"),
         pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY, check_failures=2), machine("b"), health={"a": failing(5)}),
+            state(1, machine("a", WarmState.UNHEALTHY, check_failures=2), machine("b"), health={"a": failing(5)}),
             [("count", "a", 3)],
             id="what is unhealthy is counted",
         ),
         pytest.param(
             state(
                 1,
-                machine("a", Warm.UNHEALTHY, check_failures=2),
+                machine("a", WarmState.UNHEALTHY, check_failures=2),
                 machine("b"),
                 health={"a": failing(5, period_over=False)},
             ),
@@ -282,7 +290,7 @@ WORN = {name: failing(9) for name in "abc"}
             id="nor from a paused pool",
         ),
         pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY)),
+            state(1, machine("a", WarmState.UNHEALTHY)),
             [("move", "a", "PENDING_WARMPOOL_PROVISIONING"), MAKE],
             id="what answers again is checked anew",
         ),
@@ -324,7 +332,7 @@ WORN = {name: failing(9) for name in "abc"}
             id="and the next one after a pause",
         ),
         pytest.param(
-            state(1, machine("a", Warm.STANDING_BY, standby="Stopped", state_since=ago(901))),
+            state(1, machine("a", WarmState.STANDING_BY, standby="Stopped", state_since=ago(901))),
             [("move", "a", "Unhealthy")],
             id="what can't be stopped is unhealthy",
         ),
@@ -334,7 +342,7 @@ WORN = {name: failing(9) for name in "abc"}
             id="Ready with a claim is impossible",
         ),
         pytest.param(
-            state(0, machine("a", Warm.IN_USE, owner=a_pool().owner)),
+            state(0, machine("a", WarmState.IN_USE, owner=a_pool().owner)),
             [],
             id="whoever writes owner references takes nobody's machine",
         ),
@@ -342,10 +350,12 @@ WORN = {name: failing(9) for name in "abc"}
             state(1, machine("a", owner=NO_OWNER)), [("orphan", "a", "Disowned")], id="a machine that was taken from us"
         ),
         pytest.param(
-            state(0, machine("a", Warm.TERMINATING)), [("terminate", "a", "Marked")], id="what was marked goes"
+            state(0, machine("a", WarmState.TERMINATING)), [("terminate", "a", "Marked")], id="what was marked goes"
         ),
         pytest.param(
-            state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)), [], id="what is claimed is not touched"
+            state(0, machine("a", WarmState.IN_USE), machine("b", WarmState.ALLOCATING)),
+            [],
+            id="what is claimed is not touched",
         ),
         pytest.param(
             state(1, machine("a"), health={"a": VMHealth()}),
@@ -372,7 +382,7 @@ GATED = replace(ABROAD["vmi"], trouble="SchedulingGated")
             id="the only one that may be goes",
         ),
         pytest.param(
-            state(a_pool(1, maxTotal=1), machine("a", Warm.UNHEALTHY, check_failures=5), health=WORN),
+            state(a_pool(1, maxTotal=1), machine("a", WarmState.UNHEALTHY, check_failures=5), health=WORN),
             [("count", "a", 6)],
             id="not before it has been waited for",
         ),
@@ -410,7 +420,7 @@ GATED = replace(ABROAD["vmi"], trouble="SchedulingGated")
             id="what was removed is seen first",
         ),
         pytest.param(
-            state(a_pool(2, maxTotal=2), tired("a"), machine("u", Warm.UNKNOWN, node=SILENT), health=WORN),
+            state(a_pool(2, maxTotal=2), tired("a"), machine("u", WarmState.UNKNOWN, node=SILENT), health=WORN),
             [],
             id="none while one can't be checked",
         ),
@@ -498,7 +508,7 @@ def test_making_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
             state(1, machine("a", node=CORDONED), machine("b")), ["a"], id="and those that can't be given away"
         ),
         pytest.param(
-            state(1, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")), ["b"], id="what is unknown stays"
+            state(1, machine("a", WarmState.UNKNOWN, node=SILENT), machine("b")), ["b"], id="what is unknown stays"
         ),
         pytest.param(
             state(1, machine("a"), machine("b"), settled=False), [], id="what was removed must be seen before more is"
@@ -506,7 +516,7 @@ def test_making_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
         pytest.param(state(a_pool(1, paused=True), *ready(3)), [], id="a paused pool removes nothing"),
         pytest.param(state(1, *ready(2), demand=1), [], id="what queued claims wait for stays"),
         pytest.param(
-            state(0, machine("a", Warm.IN_USE), machine("b", Warm.ALLOCATING)),
+            state(0, machine("a", WarmState.IN_USE), machine("b", WarmState.ALLOCATING)),
             [],
             id="what is claimed is nobody's to remove",
         ),
@@ -537,7 +547,9 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
             id="one that serves nobody goes at once",
         ),
         pytest.param(
-            state(4, *FOUR_OLD[:3], old("p", Warm.UNKNOWN, node=SILENT)), [], id="but not one that could not be checked"
+            state(4, *FOUR_OLD[:3], old("p", WarmState.UNKNOWN, node=SILENT)),
+            [],
+            id="but not one that could not be checked",
         ),
         pytest.param(state(1, old("o")), [("terminate", "o", "Outdated")], id="of one, one may be missing"),
         pytest.param(
@@ -650,7 +662,7 @@ COLD = {"standby": "Paused"}
         pytest.param(
             state(
                 MIXED,
-                machine("h", Warm.IN_USE),
+                machine("h", WarmState.IN_USE),
                 machine("a", created_at=ago(9), **COLD),
                 machine("b", created_at=ago(5), **COLD),
             ),
@@ -658,7 +670,9 @@ COLD = {"standby": "Paused"}
             id="one that is claimed is followed by one that is woken",
         ),
         pytest.param(
-            state(MIXED, machine("w", Warm.STANDING_BY, vmi=None), machine("a", **COLD), machine("n", NEW, vmi=None)),
+            state(
+                MIXED, machine("w", WarmState.STANDING_BY, vmi=None), machine("a", **COLD), machine("n", NEW, vmi=None)
+            ),
             [("rest", "w", "Running"), ("move", "n", "PENDING_WARMPOOL_PROVISIONING", "Paused")],
             id="who comes too late to be hot learns where to go",
         ),
@@ -676,7 +690,7 @@ COLD = {"standby": "Paused"}
             state(
                 a_pool(8, standby={"mode": "Paused"}),
                 *ready(6),
-                *(machine(f"s{n}", Warm.STANDING_BY, **COLD) for n in range(2)),
+                *(machine(f"s{n}", WarmState.STANDING_BY, **COLD) for n in range(2)),
             ),
             [("rest", "s0", "Paused"), ("rest", "s1", "Paused")],
             id="and the next when these are back",
@@ -705,11 +719,11 @@ GOING = {**ORPHANING, "deletionTimestamp": ago(1), "finalizers": [FINALIZER]}
             state(a_pool(0, finalizers=[FINALIZER])), [("hold", False)], id="and let go when it changes its mind"
         ),
         pytest.param(
-            state(a_pool(1, **GOING), machine("a"), machine("b", Warm.IN_USE)),
+            state(a_pool(1, **GOING), machine("a"), machine("b", WarmState.IN_USE)),
             [("orphan", "a", "PoolDeleted")],
             id="its machines are orphaned, claimed ones are not its",
         ),
-        pytest.param(state(a_pool(1, **GOING), machine("b", Warm.IN_USE)), [("hold", False)], id="then it may go"),
+        pytest.param(state(a_pool(1, **GOING), machine("b", WarmState.IN_USE)), [("hold", False)], id="then it may go"),
         pytest.param(
             state(a_pool(1, deletionTimestamp=ago(1)), machine("a")), [], id="others leave it to the garbage collector"
         ),
@@ -722,7 +736,7 @@ def test_leaving(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
 def test_one_machine_gets_one_action() -> None:
     """Each is made of the machine as it was seen: the second would only fail."""
     pool = a_pool(2, standby={"mode": "Paused"}, template=OTHER_TEMPLATE)
-    machines = [machine("a"), machine("b", NEW), machine("c", node=SILENT), machine("d", Warm.UNHEALTHY)]
+    machines = [machine("a"), machine("b", NEW), machine("c", node=SILENT), machine("d", WarmState.UNHEALTHY)]
     acted = [each[1] for each in doings(state(pool, *machines)) if each[0] not in ("create", "hold")]
     assert len(acted) == len(set(acted))
 

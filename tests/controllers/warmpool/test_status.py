@@ -12,7 +12,7 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import misfit_status, status
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
     CORDONED,
@@ -27,7 +27,7 @@ from tests.controllers.warmpool.builders import (
     state,
 )
 
-NEW = Warm.PROVISIONING
+NEW = WarmState.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
 BROKEN = {"vmi": a_guest(trouble="ErrImagePull", message="not found", phase="Scheduling", holds=frozenset())}
 ABROAD = {"vmi": a_guest(trouble="Unschedulable", message="0/2 nodes", phase="Scheduling", holds=frozenset())}
@@ -39,11 +39,11 @@ def test_machines_are_counted_by_what_they_are() -> None:
         machine("a", of=pool, placement="east"),
         machine("b", of=pool, placement="west", node=CORDONED),
         machine("c", NEW, of=pool, placement="west"),
-        machine("d", Warm.STANDING_BY, of=pool, placement="east"),
-        machine("e", Warm.UNHEALTHY, of=pool, placement="east"),
-        machine("f", Warm.UNKNOWN, of=pool, placement="east", node=SILENT),
-        machine("g", Warm.ALLOCATING, of=pool),
-        machine("h", Warm.IN_USE, of=pool),
+        machine("d", WarmState.STANDING_BY, of=pool, placement="east"),
+        machine("e", WarmState.UNHEALTHY, of=pool, placement="east"),
+        machine("f", WarmState.UNKNOWN, of=pool, placement="east", node=SILENT),
+        machine("g", WarmState.ALLOCATING, of=pool),
+        machine("h", WarmState.IN_USE, of=pool),
         machine("i", of=pool, deleting=True),
         machine("j", of=pool, orphaned="TemplateChanged", owner=NO_OWNER),
         machine("k", of=OLD, placement="default"),
@@ -87,7 +87,9 @@ FULL = FailureBackoff(2, "CapacityExhausted", "exceeded quota", ago(-5))
         pytest.param(state(a_pool(2, paused=True)), "Progressing", ("False", "Paused"), id="paused"),
         *(
             pytest.param(
-                state(a_pool(3, maxTotal=3), machine("a"), machine("b", Warm.IN_USE), machine("c", Warm.IN_USE)),
+                state(
+                    a_pool(3, maxTotal=3), machine("a"), machine("b", WarmState.IN_USE), machine("c", WarmState.IN_USE)
+                ),
                 kind,
                 ("False", "PoolFull"),
                 id=f"as many as it may have: {kind}",
@@ -118,14 +120,14 @@ FULL = FailureBackoff(2, "CapacityExhausted", "exceeded quota", ago(-5))
             id="degraded by many",
         ),
         pytest.param(
-            state(1, machine("a", Warm.UNHEALTHY), health={"a": failing()}),
+            state(1, machine("a", WarmState.UNHEALTHY), health={"a": failing()}),
             "Degraded",
             ("True", "MassFailure"),
             id="more are ill than well",
         ),
         *(
             pytest.param(
-                state(1, machine("a", Warm.UNKNOWN, node=SILENT)),
+                state(1, machine("a", WarmState.UNKNOWN, node=SILENT)),
                 kind,
                 (said, "MachinesUnknown"),
                 id=f"unknown: {kind}",
@@ -153,7 +155,7 @@ def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, 
     ("observed", "kind", "message"),
     [
         pytest.param(
-            state(2, machine("a", Warm.UNKNOWN, node=SILENT), machine("b")),
+            state(2, machine("a", WarmState.UNKNOWN, node=SILENT), machine("b")),
             "Degraded",
             "1 machine can't be checked: node node-1 does not answer",
             id="which node",

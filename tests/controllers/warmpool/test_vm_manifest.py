@@ -8,7 +8,7 @@ from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_vm import Owner
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}, "annotations": {"note": "y"}},
@@ -79,7 +79,7 @@ def test_each_vm_has_disks_of_its_own() -> None:
 
 
 def test_a_vm_for_a_claim_is_the_claims_from_its_first_moment() -> None:
-    made = build_vm(order(state=Warm.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
+    made = build_vm(order(state=WarmState.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
     assert made["metadata"]["labels"][meta.CLAIM_UID] == "c"
     assert made["metadata"]["labels"][meta.WARM_STATE] == "PENDING_POD_PROVISIONING"
     assert made["metadata"]["annotations"] == {"note": "y", meta.CLAIM_NAME: "mine"}

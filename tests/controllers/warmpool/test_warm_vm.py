@@ -12,7 +12,7 @@ from controllers.warmpool.vmi import parse_vmi
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from controllers.warmpool.warm_vm import parse_warm_vm as view
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, NOW, SILENT, a_guest, ago, machine
 
 LABELS = {
@@ -37,7 +37,7 @@ def test_everything_is_read_from_the_machine_itself() -> None:
     ]
     annotations = {meta.STATE_SINCE: "2026-11-21T12:00:00Z", meta.CHECK_FAILURES: "4", meta.ACTIVATED_AT: "x"}
     found = view(document(labels=LABELS, annotations=annotations, ownerReferences=owners))
-    assert (found.state, found.pool, found.pool_uid, found.standby) == (Warm.READY, "web", "p", "Paused")
+    assert (found.state, found.pool, found.pool_uid, found.standby) == (WarmState.READY, "web", "p", "Paused")
     assert (found.template_hash, found.placement, found.resource_version) == ("v1.abc", "east", "7")
     assert (found.state_since, found.check_failures, found.activated) == ("2026-11-21T12:00:00Z", 4, True)
     assert found.owned_by("p")
@@ -55,7 +55,7 @@ def test_everything_is_read_from_the_machine_itself() -> None:
 )
 def test_whatever_is_wrong_in_it_counts_as_nothing(labels: Any, annotations: Any) -> None:
     found = view(document(labels=labels, annotations=annotations))
-    assert found.state in (None, Warm.READY)
+    assert found.state in (None, WarmState.READY)
     assert (found.standby, found.check_failures, found.owner.uid) == ("Running", 0, "")
 
 
@@ -75,8 +75,10 @@ STOPPED = machine("a", standby="Stopped")
         pytest.param(machine("a"), "", id="a healthy one that runs is given away"),
         pytest.param(PAUSED, "", id="so is one that is paused"),
         pytest.param(STOPPED, "", id="and one that is stopped"),
-        pytest.param(machine("a", Warm.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"),
-        pytest.param(machine("a", Warm.UNKNOWN), "Unknown", id="not one that could not be checked"),
+        pytest.param(
+            machine("a", WarmState.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"
+        ),
+        pytest.param(machine("a", WarmState.UNKNOWN), "Unknown", id="not one that could not be checked"),
         pytest.param(machine("a", claim_uid="c"), "has a claim", id="not one with a claim"),
         pytest.param(machine("a", deleting=True), "being deleted", id="not one that goes"),
         pytest.param(machine("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),

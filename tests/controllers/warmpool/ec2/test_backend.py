@@ -16,15 +16,15 @@ from controllers.warmpool.ec2.instance_cache import SHOWN_SECONDS, InstanceCache
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM, why_unavailable
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
 from runtime.errors import AlreadyExists, Forbidden, Invalid, Unreachable
 from tests.controllers.warmpool.ec2.cloud import TEMPLATE, Few, order
 
 CLAIM = Owner(CLAIM_KIND, "mine", "claim-uid")
 OTHER = Owner(CLAIM_KIND, "theirs", "other-uid")
-READY = Change(Warm.READY)
-TAKEN = Change(Warm.ALLOCATING, "claim-uid", CLAIM, annotations={meta.CLAIM_NAME: "mine"})
+READY = Change(WarmState.READY)
+TAKEN = Change(WarmState.ALLOCATING, "claim-uid", CLAIM, annotations={meta.CLAIM_NAME: "mine"})
 GRPC = {**TEMPLATE, "protocol": "GRPC"}
 
 
@@ -115,7 +115,7 @@ async def test_of_two_claims_one_gets_it() -> None:
     house = House()
     ready = await house.ready()
     given = await house.instances.change(ready, TAKEN)
-    assert (given.claim_uid, given.owner, given.state) == ("claim-uid", CLAIM, Warm.ALLOCATING)
+    assert (given.claim_uid, given.owner, given.state) == ("claim-uid", CLAIM, WarmState.ALLOCATING)
     with pytest.raises(WriteConflict):
         await house.instances.change(ready, replace(TAKEN, claim_uid="other-uid", owner=OTHER))
     assert [m.uid for m in await house.instances.find("ns", "claim-uid")] == [ready.uid]
@@ -137,14 +137,16 @@ async def test_two_leaders_that_write_in_the_same_moment_don_t_both_launch() -> 
     assert (found.verdict, found.reason) == ("Failed", "Lost")
     assert first.agents.launched == []
     with pytest.raises(WriteConflict):
-        await first.instances.change(mine, Change(Warm.IN_USE))
+        await first.instances.change(mine, Change(WarmState.IN_USE))
     assert not await first.instances.terminate(mine, "it is not ours")
     assert first.cloud.instances[ready.uid]["State"]["Name"] == "running"
 
 
 async def test_what_the_states_forbid_is_not_sent() -> None:
     house = House()
-    used = await house.instances.change(await house.instances.change(await house.ready(), TAKEN), Change(Warm.IN_USE))
+    used = await house.instances.change(
+        await house.instances.change(await house.ready(), TAKEN), Change(WarmState.IN_USE)
+    )
     with pytest.raises(InvalidTransition):
         await house.instances.change(used, READY)
 
@@ -156,7 +158,7 @@ async def test_a_lost_answer_to_a_write_is_looked_up() -> None:
     with pytest.raises(OutcomeUnknown):
         await house.instances.change(ready, TAKEN)
     house.cloud.loses = None
-    assert [m.state for m in await house.instances.find("ns", "claim-uid")] == [Warm.ALLOCATING]
+    assert [m.state for m in await house.instances.find("ns", "claim-uid")] == [WarmState.ALLOCATING]
 
 
 async def test_what_ec2_does_not_show_yet_is_not_forgotten() -> None:
@@ -182,7 +184,7 @@ async def test_what_ec2_does_not_know_yet_can_be_written_to_and_is_not_taken_for
     made = await house.instances.create(order())
     house.cloud.stale = []
     ready = await house.instances.change(made, READY)
-    assert ready.state is Warm.READY
+    assert ready.state is WarmState.READY
     house.cloud.unknown = {made.uid}
     with pytest.raises(WriteConflict):
         await house.instances.change(ready, TAKEN)

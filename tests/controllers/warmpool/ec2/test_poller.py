@@ -9,7 +9,7 @@ import pytest
 from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2.poller import PAUSES, UNSEEN, EC2Poller
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import NotFound, Unreachable
 from tests.controllers.warmpool.ec2.cloud import POOL, order
@@ -89,7 +89,7 @@ async def test_what_somebody_terminated_a_moment_after_we_wrote_is_not_shown_on(
 async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
     house = House()
     claimed = await house.instances.change(await house.ready(), TAKEN)
-    assert (claimed.owner, claimed.state) == (CLAIM, Warm.ALLOCATING)
+    assert (claimed.owner, claimed.state) == (CLAIM, WarmState.ALLOCATING)
     await house.instances.change(await house.ready(name="mac-2"), Change(owner=NO_OWNER))
     await scan(house, Pools()).look()
     assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}

@@ -11,12 +11,12 @@ from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.warm_vm import CLAIM_KIND, NO_OWNER, Owner
 from kinds import meta
-from kinds.warm import Warm
+from kinds.warm_states import WarmState
 from tests.controllers.warmpool.ec2.cloud import POOL, order
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLAIM = Owner(CLAIM_KIND, "mine", "claim-uid")
-TAKEN = Change(Warm.ALLOCATING, "claim-uid", CLAIM, annotations={meta.CLAIM_NAME: "mine"})
+TAKEN = Change(WarmState.ALLOCATING, "claim-uid", CLAIM, annotations={meta.CLAIM_NAME: "mine"})
 
 
 def instance(state: str = "running", **given: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def instance(state: str = "running", **given: str) -> dict[str, Any]:
 def test_an_order_is_read_again_as_the_machine_that_it_is() -> None:
     m = tags.view(instance())
     assert m is not None
-    assert (m.key, m.uid, m.state, m.resource_version) == (("ns", "mac-1"), "i-1", Warm.PROVISIONING, "1")
+    assert (m.key, m.uid, m.state, m.resource_version) == (("ns", "mac-1"), "i-1", WarmState.PROVISIONING, "1")
     assert (m.pool, m.pool_uid, m.owner) == ("mac", "pool-uid", POOL)
     assert (m.placement, m.template_hash, m.claim_uid, m.deleting) == ("subnet-a", "v1.abc", "", False)
     assert m.labels[tags.AGENT] == "TCP:8200"
@@ -47,9 +47,9 @@ def test_the_documents_tags_say_whose_it_is() -> None:
     taken = before | tags.of_change(before, TAKEN, NOW)
     assert taken[tags.STATE] == "PENDING_POD_PROVISIONING"
     assert [taken[each] for each in tags.POD.values()] == ["mine", "ns", "claim-uid"]
-    used = taken | tags.of_change(taken, Change(Warm.IN_USE), NOW)
+    used = taken | tags.of_change(taken, Change(WarmState.IN_USE), NOW)
     assert [used[each] for each in tags.POD.values()] == ["mine", "ns", "claim-uid"]
-    back = taken | tags.of_change(taken, Change(Warm.READY, "", POOL), NOW)
+    back = taken | tags.of_change(taken, Change(WarmState.READY, "", POOL), NOW)
     assert [back[each] for each in tags.POD.values()] == ["", "", ""]
 
 
@@ -57,8 +57,12 @@ HOSTILE = {"WarmPool": "InUse", "Name": "x", "KubernetesPodUUID": "other", "team
 
 
 def test_a_claims_labels_take_no_tag_of_ours() -> None:
-    made = tags.of_order(order(labels=HOSTILE, claim_uid="claim-uid", state=Warm.ALLOCATING), "cluster", NOW)
-    assert (made["Name"], made[tags.STATE], made["KubernetesPodUUID"]) == ("mac-1", Warm.ALLOCATING.value, "claim-uid")
+    made = tags.of_order(order(labels=HOSTILE, claim_uid="claim-uid", state=WarmState.ALLOCATING), "cluster", NOW)
+    assert (made["Name"], made[tags.STATE], made["KubernetesPodUUID"]) == (
+        "mac-1",
+        WarmState.ALLOCATING.value,
+        "claim-uid",
+    )
     changed = tags.of_change(made, Change(labels=HOSTILE), NOW)
     assert changed.keys() & tags.OURS == set(tags.POD.values())
     assert changed["KubernetesPodUUID"] == "claim-uid"
@@ -72,7 +76,9 @@ def test_a_claims_labels_take_no_tag_of_ours() -> None:
         pytest.param(Change(owner=NO_OWNER), {tags.OWNER: ""}, id="nobody's"),
         pytest.param(Change(labels={meta.ORPHANED: "x"}), {meta.ORPHANED: "x"}, id="a label"),
         pytest.param(Change(annotations={meta.CHECK_FAILURES: None}), {meta.CHECK_FAILURES: ""}, id="one that goes"),
-        pytest.param(Change(Warm.READY), {tags.STATE: "Ready", meta.STATE_SINCE: "2026-11-21T12:00:00Z"}, id="a state"),
+        pytest.param(
+            Change(WarmState.READY), {tags.STATE: "Ready", meta.STATE_SINCE: "2026-11-21T12:00:00Z"}, id="a state"
+        ),
         pytest.param(
             Change(annotations={meta.STATE_REASON: "x" * 300}),
             {meta.STATE_REASON: "x" * 256},

@@ -1,0 +1,368 @@
+"""The configuration of the AWS Virtual Kubelet, and the warm pools that its `WarmPoolConfig` stands for.
+
+What the file leaves out or says twice is told, all of it at once: a problem where no pool can be made of it, a remark
+where one can and somebody should know how.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
+from kinds.checks.warmpool import MAC_SECONDS
+from kinds.validation import child_path, quoted
+from kinds.warmpool import WARM_POOL
+
+LIST = "WarmPoolConfig"
+FIELDS = (
+    "DesiredCount",
+    "Default",
+    "KeyPair",
+    "ImageID",
+    "InstanceType",
+    "Subnets",
+    "IamInstanceProfile",
+    "SecurityGroups",
+)
+INSTANCE_TYPE = "mac1.metal"
+Target = Literal["ec2", "vm"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of the list, as far as it could be read."""
+
+    desired: int = 0
+    default: bool = False
+    key_pair: str = ""
+    image: str = ""
+    instance_type: str = INSTANCE_TYPE
+    subnets: tuple[str, ...] = ()
+    profile: str = ""
+    security_groups: tuple[str, ...] = ()
+
+    @property
+    def alike(self) -> tuple[str, str, str]:
+        """What the Virtual Kubelet told its instances apart by."""
+        return self.key_pair, self.image, self.instance_type
+
+
+@dataclass
+class Reader:
+    """Reads fields by their names in any case, as Go does, and keeps what there is to say."""
+
+    problems: list[Problem] = field(default_factory=list)
+    remarks: list[Problem] = field(default_factory=list)
+
+    def object(self, value: Any, path: str) -> Json:
+        if value is None or isinstance(value, dict):
+            return value or {}
+        self.problems.append(Problem(path, f"must be an object, not {quoted(value)}"))
+        return {}
+
+    def text(self, value: Any, path: str) -> str:
+        if value is None or isinstance(value, str):
+            return (value or "").strip()
+        self.problems.append(Problem(path, f"must be text, not {quoted(value)}"))
+        return ""
+
+    def texts(self, value: Any, path: str) -> tuple[str, ...]:
+        if isinstance(value, str):
+            self.remarks.append(Problem(path, f"should be a list; it is read as one with {quoted(value)} in it"))
+            value = [value]
+        if value is not None and not isinstance(value, list):
+            self.problems.append(Problem(path, f"must be a list of texts, not {quoted(value)}"))
+            return ()
+        found = [self.text(each, f"{path}[{index}]") for index, each in enumerate(value or ())]
+        for index, each in enumerate(found):
+            if not each:
+                self.problems.append(Problem(f"{path}[{index}]", "is empty"))
+            elif each in found[:index]:
+                self.problems.append(Problem(f"{path}[{index}]", f"{quoted(each)} is there already"))
+        return tuple(found)
+
+    def number(self, value: Any, path: str) -> int | None:
+        """A whole number of at least 0; the document writes them as text."""
+        text = value.strip() if isinstance(value, str) else value
+        if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
+            return int(text)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+            return value
+        if value is not None:
+            self.problems.append(Problem(path, f"must be a whole number of at least 0, not {quoted(value)}"))
+        return None
+
+    def truth(self, value: Any, path: str) -> bool:
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            self.remarks.append(Problem(path, f"should be {value.strip().lower()} without quotes"))
+            return value.strip().lower() == "true"
+        if value is not None and not isinstance(value, bool):
+            self.problems.append(Problem(path, f"must be true or false, not {quoted(value)}"))
+        return value is True
+
+
+@dataclass(frozen=True)
+class Imported:
+    manifests: tuple[Json, ...]
+    """none where there is a problem"""
+    problems: tuple[Problem, ...]
+    remarks: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the file does not say."""
+
+    to: Target = "ec2"
+    namespace: str = ""
+    prefix: str = "warmpool"
+    management_subnet: str = ""
+    iam_instance_profile: str = ""
+
+
+def imported(config: Any, terms: Terms) -> Imported:
+    """`config` is the whole config.json; only its warm pools, and what they fall back on, are read."""
+    reader = Reader()
+    whole = _folded(reader.object(config, ""))
+    entries = _entries(reader, whole, terms)
+    _defaults(reader, entries)
+    _twins(reader, entries)
+    shared = _shared(reader, whole, terms)
+    manifests = []
+    for index, entry in enumerate(entries):
+        if entry is None:
+            continue
+        document = _manifest(index, entry, shared, terms)
+        manifests.append(document)
+        if not reader.problems:
+            found = WARM_POOL.problems(document)
+            reader.problems += [Problem(f"{LIST}[{index}]", f"makes a pool that is not right: {p}") for p in found]
+    if terms.to == "vm":
+        reader.remarks += _needed(entries)
+    return Imported(() if reader.problems else tuple(manifests), tuple(reader.problems), tuple(reader.remarks))
+
+
+def _folded(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(key).lower(): each for key, each in value.items()}
+
+
+def _entries(reader: Reader, whole: Json, terms: Terms) -> list[Entry | None]:
+    given = whole.get(LIST.lower())
+    if given is None:
+        reader.problems.append(Problem(LIST, "is missing; there are no warm pools in this file"))
+    elif not isinstance(given, list):
+        reader.problems.append(Problem(LIST, f"must be a list, not {quoted(given)}"))
+    elif not given:
+        reader.problems.append(Problem(LIST, "is empty; there are no warm pools in this file"))
+    return [_entry(reader, each, i, whole, terms) for i, each in enumerate(given if isinstance(given, list) else ())]
+
+
+def _entry(reader: Reader, value: Any, index: int, whole: Json, terms: Terms) -> Entry | None:
+    here = f"{LIST}[{index}]"
+    if not isinstance(value, dict):
+        reader.problems.append(Problem(here, f"must be an object, not {quoted(value)}"))
+        return None
+    reader.problems += _strangers(value, here)
+    known = _folded(value)
+
+    def of(name: str) -> tuple[Any, str]:
+        return known.get(name.lower()), f"{here}.{name}"
+
+    desired = reader.number(*of("DesiredCount"))
+    if known.get("desiredcount") is None:
+        reader.problems.append(Problem(f"{here}.DesiredCount", "is missing; say how many instances are kept ready"))
+    machine = _folded(reader.object(whole.get("vmconfig"), "VMConfig"))
+    entry = Entry(
+        desired=desired or 0,
+        default=reader.truth(*of("Default")),
+        key_pair=reader.text(*of("KeyPair")),
+        image=reader.text(*of("ImageID")) or reader.text(machine.get("defaultami"), "VMConfig.DefaultAMI"),
+        instance_type=reader.text(*of("InstanceType")) or INSTANCE_TYPE,
+        subnets=reader.texts(*of("Subnets")) or _management(reader, whole, terms),
+        profile=reader.text(*of("IamInstanceProfile")) or terms.iam_instance_profile,
+        security_groups=reader.texts(*of("SecurityGroups"))
+        or reader.texts(machine.get("initialsecuritygroups"), "VMConfig.InitialSecurityGroups"),
+    )
+    _left_out(reader, entry, known, here, terms)
+    if terms.to == "vm":
+        reader.problems += _nameless(entry, here)
+    return entry
+
+
+def _strangers(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
+    names = {name.lower(): name for name in FIELDS}
+    for key in value:
+        if str(key).lower() in names:
+            continue
+        meant = get_close_matches(str(key).lower(), names, 1, 0.7)
+        hint = f'; did you mean "{names[meant[0]]}"?' if meant else f"; there are {', '.join(FIELDS)}"
+        yield Problem(child_path(here, key), f"is not a field here{hint}")
+
+
+def _nameless(entry: Entry, here: str) -> Iterator[Problem]:
+    """What nothing in Kubernetes can be called after."""
+    given = {"KeyPair": [entry.key_pair], "ImageID": [entry.image], "InstanceType": [entry.instance_type]}
+    for name, texts in {**given, "Subnets": entry.subnets}.items():
+        for each in texts:
+            if each and not object_name(each):
+                told = "has no letter from a to z and no digit, and names in Kubernetes have nothing else"
+                yield Problem(f"{here}.{name}", f"{quoted(each)} {told}; rename it in this file")
+
+
+def _management(reader: Reader, whole: Json, terms: Terms) -> tuple[str, ...]:
+    found = reader.text(whole.get("managementsubnet"), "ManagementSubnet") or terms.management_subnet
+    return (found,) if found else ()
+
+
+def _left_out(reader: Reader, entry: Entry, known: Json, here: str, terms: Terms) -> None:
+    say = reader.remarks.append
+    if not known.get("imageid"):
+        if entry.image:
+            say(Problem(f"{here}.ImageID", f"is missing; {entry.image} of VMConfig.DefaultAMI is taken"))
+        else:
+            reader.problems.append(Problem(f"{here}.ImageID", "is missing, and there is no VMConfig.DefaultAMI"))
+    if not known.get("instancetype"):
+        say(Problem(f"{here}.InstanceType", f"is missing; {INSTANCE_TYPE} is taken, as the document says"))
+    if not known.get("keypair"):
+        say(Problem(f"{here}.KeyPair", "is missing; nobody can log in with a key"))
+    if not known.get("subnets"):
+        if entry.subnets:
+            say(Problem(f"{here}.Subnets", f"is missing; the management subnet {entry.subnets[0]} is taken"))
+        elif terms.to == "ec2":
+            told = "is missing, and there is no ManagementSubnet; give --management-subnet, or the controllers'"
+            say(Problem(f"{here}.Subnets", f"{told} POOLHOUSE_EC2_SUBNET is taken"))
+        else:
+            say(Problem(f"{here}.Subnets", "is missing; VMs are on the pod network"))
+    if not entry.profile and terms.to == "ec2":
+        told = "is missing; instances get no rights of their own, so none can fetch its agent: --iam-instance-profile"
+        say(Problem(f"{here}.IamInstanceProfile", told))
+
+
+def _defaults(reader: Reader, entries: list[Entry | None]) -> None:
+    willing = [index for index, entry in enumerate(entries) if entry is not None and entry.default]
+    if len(willing) > 1:
+        told = ", ".join(f"{LIST}[{index}]" for index in willing)
+        reader.problems.append(Problem(LIST, f'exactly one may say "Default": true, and these do: {told}'))
+    elif not willing and len(entries) == 1 and entries[0] is not None:
+        reader.remarks.append(Problem(f"{LIST}[0].Default", "is missing; it is the only pool and so the default one"))
+        entries[0] = Entry(**{**entries[0].__dict__, "default": True})
+    elif not willing and entries:
+        reader.problems.append(Problem(LIST, 'one must say "Default": true, and none does'))
+
+
+def _twins(reader: Reader, entries: list[Entry | None]) -> None:
+    first: dict[tuple[str, str, str], int] = {}
+    for index, entry in enumerate(entries):
+        if entry is None or first.setdefault(entry.alike, index) == index:
+            continue
+        told = f"has KeyPair, ImageID and InstanceType of {LIST}[{first[entry.alike]}]; the Virtual Kubelet took the"
+        more = "instances of one for the other's, and made and terminated them without end. Here each pool has its own"
+        reader.remarks.append(Problem(f"{LIST}[{index}]", f"{told} {more}"))
+
+
+def _shared(reader: Reader, whole: Json, terms: Terms) -> Json:
+    """What the rest of the file says of all pools: health, and where the agent answers."""
+    health = _folded(reader.object(whole.get("healthconfig"), "HealthConfig"))
+    agent = _folded(reader.object(whole.get("bootstrapagent"), "BootstrapAgent"))
+    found: Json = {}
+    period = reader.number(health.get("healthcheckintervalseconds"), "HealthConfig.HealthCheckIntervalSeconds")
+    threshold = reader.number(health.get("unhealthythresholdcount"), "HealthConfig.UnhealthyThresholdCount")
+    most = reader.number(health.get("unhealthymaxcount"), "HealthConfig.UnhealthyMaxCount")
+    wanted = {
+        "periodSeconds": period,
+        "failureThreshold": threshold,
+        "terminateThreshold": max(1, most - (threshold or 0)) if most else None,
+    }
+    if any(wanted.values()):
+        found["health"] = {key: value for key, value in wanted.items() if value}
+    port = reader.number(agent.get("grpcport"), "BootstrapAgent.GRPCPort")
+    if port and terms.to == "ec2":
+        found["agent"] = {"port": port, "protocol": "GRPC"}
+    elif terms.to == "ec2":
+        told = "is missing; an instance is healthy as soon as it runs, and no application is launched on it"
+        reader.remarks.append(Problem("BootstrapAgent.GRPCPort", told))
+    region = reader.text(whole.get("region"), "Region")
+    if region and terms.to == "ec2":
+        reader.remarks.append(Problem("Region", f"is the controllers' to know: set POOLHOUSE_EC2_REGION={region}"))
+    return found
+
+
+def _manifest(index: int, entry: Entry, shared: Json, terms: Terms) -> Json:
+    metadata = {"name": f"{terms.prefix}-{index + 1}", **({"namespace": terms.namespace} if terms.namespace else {})}
+    spec: Json = {"replicas": entry.desired, "default": entry.default}
+    if "health" in shared:
+        spec["health"] = shared["health"]
+    if terms.to == "ec2" and entry.instance_type.startswith("mac"):
+        spec["readiness"] = {"timeoutSeconds": 2 * MAC_SECONDS}
+    spec |= _instances(entry, shared.get("agent", {})) if terms.to == "ec2" else _machines(entry)
+    return {"apiVersion": WARM_POOL.api_version, "kind": WARM_POOL.kind, "metadata": metadata, "spec": spec}
+
+
+def _instances(entry: Entry, agent: Json) -> Json:
+    given = {
+        "imageID": entry.image,
+        "instanceType": entry.instance_type,
+        "keyPair": entry.key_pair,
+        "subnets": list(entry.subnets),
+        "iamInstanceProfile": entry.profile,
+        "securityGroups": list(entry.security_groups),
+        **agent,
+    }
+    # As the document has it: what does not fit its pool any more is left to itself.
+    return {"incompatiblePolicy": "Orphan", "ec2": {key: value for key, value in given.items() if value}}
+
+
+def _machines(entry: Entry) -> Json:
+    """Names are carried over: a disk from the DataSource of the image's name, an instance type of the type's, the key
+    from a Secret of the pair's, and a network of each subnet's."""
+    interface = {"name": "default", "bridge" if entry.subnets else "masquerade": {}}
+    volumes: list[Json] = [{"name": "root", "dataVolume": {"name": "root"}}]
+    disks: list[Json] = [{"name": "root", "disk": {}}]
+    instance: Json = {
+        "domain": {"devices": {"disks": disks, "interfaces": [interface]}},
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": volumes,
+    }
+    if entry.key_pair:
+        volumes.append({"name": "cloud-init", "cloudInitNoCloud": {"userData": "#cloud-config\n"}})
+        disks.append({"name": "cloud-init", "disk": {}})
+        secret = {
+            "source": {"secret": {"secretName": object_name(entry.key_pair)}},
+            "propagationMethod": {"noCloud": {}},
+        }
+        instance["accessCredentials"] = [{"sshPublicKey": secret}]
+    source = {"sourceRef": {"kind": "DataSource", "name": object_name(entry.image)}, "storage": {}}
+    spec = {
+        "instancetype": {"name": object_name(entry.instance_type)},
+        "dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": source}],
+        "template": {"spec": instance},
+    }
+    placements = [
+        {"name": subnet, "networks": [{"name": "default", "multus": {"networkName": object_name(subnet)}}]}
+        for subnet in entry.subnets
+    ]
+    return {"template": {"spec": spec}, **({"placements": placements} if placements else {})}
+
+
+def object_name(text: str) -> str:
+    """As near to a name of AWS as a name in Kubernetes can be."""
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
+
+
+def _needed(entries: list[Entry | None]) -> Iterator[Problem]:
+    """What the VMs refer to and somebody has to make."""
+    there = [entry for entry in entries if entry is not None]
+    for kind, names in (
+        ("DataSource", [entry.image for entry in there]),
+        ("VirtualMachineClusterInstancetype", [entry.instance_type for entry in there]),
+        ("Secret with the public key", [entry.key_pair for entry in there]),
+        ("NetworkAttachmentDefinition", [subnet for entry in there for subnet in entry.subnets]),
+    ):
+        wanted = dict.fromkeys(found for name in names if (found := object_name(name)))
+        if wanted:
+            yield Problem("", f"must exist before the pools can fill: {kind} {', '.join(wanted)}")

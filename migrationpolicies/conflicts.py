@@ -1,0 +1,52 @@
+"""Conflicts of a MigrationPolicy with other policies: equal selectors, and overlaps that only the tie-break decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from apimachinery.problem import Problem
+from apimachinery.unstructured import at
+from kinds.validation import quoted
+from migrationpolicies.precedence import RankedPolicy, reason, superseded
+
+MAX_OVERLAP_WARNINGS = 5
+"""An API server passes on only so many warnings."""
+
+
+def conflicts(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[Problem]:
+    """Another policy that has the same selectors already. `policy` itself may be among the others, as it is stored."""
+    elders = [other for other in others if other.name != policy.name]
+    lost = superseded([*elders, RankedPolicy(policy.name, policy.selectors)]).get(policy.name)
+    if lost is not None:
+        yield Problem(
+            "spec.selectors",
+            f"are exactly those of policy {quoted(lost)}; a VM could not tell which of the two to obey: "
+            "change that one, or choose other labels",
+        )
+
+
+def overlaps(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[str]:
+    """Overlaps in which only the tie-break decides."""
+    found = [
+        other
+        for other in sorted(others, key=lambda each: each.rank)
+        if other.name != policy.name
+        and len(other.selectors) == len(policy.selectors)
+        and other.selectors.overlap(policy.selectors)
+    ]
+    for other in found[:MAX_OVERLAP_WARNINGS]:
+        first, second = sorted((policy, other), key=lambda each: each.rank)
+        yield (
+            f"spec.selectors: overlap with those of policy {quoted(other.name)}; VMs that match both obey "
+            f"{quoted(first.name)}: {reason(first, second)}"
+        )
+    if len(found) > MAX_OVERLAP_WARNINGS:
+        yield f"spec.selectors: {len(found) - MAX_OVERLAP_WARNINGS} more policies overlap in the same way"
+
+
+def missing_name(document: Any) -> Iterator[Problem]:
+    """Of a policy that is only supposed: the API server would make a name of generateName, and here nobody does."""
+    name = at(document, "metadata", "name")
+    if at(document, "metadata", "generateName") and not (isinstance(name, str) and name):
+        yield Problem("metadata.name", "is missing; generateName is not enough here, give the policy a name")

@@ -1,0 +1,60 @@
+"""The settings by which a VM is migrated, and who said so: its policy, KubeVirt's own configuration, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from apimachinery.unstructured import Json, at
+
+Source = Literal["policy", "kubevirt", "default"]
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "allowAutoConverge": False,
+        "bandwidthPerMigration": "0",
+        "completionTimeoutPerGiB": 150,
+        "allowPostCopy": False,
+        "disableTLS": False,
+    }
+)
+"""What KubeVirt does when nobody says anything. A bandwidth of 0 is no limit."""
+
+CLUSTER_WIDE = frozenset({"disableTLS"})
+"""KubeVirt's own migration policies have no such field: its configuration decides, whatever a policy says."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    value: Any
+    source: Source
+    unsupported: Any = None
+    """the policy's value, where KubeVirt cannot apply it"""
+
+
+def effective_settings(policy: Mapping[str, Any] | None, cluster: Mapping[str, Any]) -> dict[str, Setting]:
+    """`policy` is a MigrationPolicy's spec, `cluster` KubeVirt's `spec.configuration.migrations`."""
+    found = {}
+    for name, default in DEFAULTS.items():
+        said, configured = (policy or {}).get(name), cluster.get(name)
+        beneath = Setting(default, "default") if configured is None else Setting(configured, "kubevirt")
+        if said is None:
+            found[name] = beneath
+        elif name in CLUSTER_WIDE and said != beneath.value:
+            found[name] = Setting(beneath.value, beneath.source, unsupported=said)
+        else:
+            found[name] = Setting(said, "policy")
+    return found
+
+
+def unsupported_settings(policy: Mapping[str, Any], cluster: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings of the policy that KubeVirt will not obey."""
+    return tuple(name for name, each in effective_settings(policy, cluster).items() if each.unsupported is not None)
+
+
+def cluster_settings(kubevirt: Any) -> Json:
+    """What KubeVirt's own object says about migrations."""
+    found = at(kubevirt, "spec", "configuration", "migrations")
+    return {name: found[name] for name in DEFAULTS if name in found} if isinstance(found, dict) else {}

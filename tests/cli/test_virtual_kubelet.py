@@ -1,0 +1,185 @@
+"""What a Virtual Kubelet's configuration becomes, and what is said of one that is incomplete or contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.virtual_kubelet import Imported, Terms, imported, object_name
+from kinds.warmpool import WARM_POOL
+
+Json = dict[str, Any]
+
+SUBNETS = ["subnet-1234asdf", "subnet-asdf1234", "subnet-qwerty"]
+MINE = {"KeyPair": "MyPreprovisionedKeypair", "ImageID": "ami-1287634276"}
+OTHER = {"KeyPair": "MyOtherKeypair", "ImageID": "ami-9876789679"}
+SAMPLE: list[Json] = [
+    {"DesiredCount": "2", "Default": True, **MINE, "InstanceType": "mac1.metal", "Subnets": SUBNETS},
+    {"DesiredCount": "5", "Default": False, **OTHER, "InstanceType": "m5.large"},
+    {"DesiredCount": "3", **OTHER, "Subnets": SUBNETS},
+    {"DesiredCount": "1", **MINE},
+]
+"""the document's, which it says does not work"""
+WHOLE: Json = {
+    "ManagementSubnet": "subnet-m",
+    "ClusterName": "my-eks-cluster",
+    "Region": "us-west-2",
+    "VMConfig": {"DefaultAMI": "ami-d", "InitialSecurityGroups": ["sg-d"]},
+    "BootstrapAgent": {"GRPCPort": 8200, "S3Bucket": "b"},
+    "HealthConfig": {"UnhealthyThresholdCount": 3, "UnhealthyMaxCount": 20, "HealthCheckIntervalSeconds": 10},
+    "WarmPoolConfig": [{"DesiredCount": 2, "IamInstanceProfile": "p", "KeyPair": "k", "InstanceType": "m5.large"}],
+}
+
+
+def of(*entries: Json, terms: Terms | None = None, **whole: Any) -> Imported:
+    return imported({"WarmPoolConfig": list(entries), **whole}, terms or Terms())
+
+
+def paths(found: tuple[Any, ...]) -> list[str]:
+    return [each.path for each in found]
+
+
+@pytest.mark.parametrize("to", ["ec2", "vm"])
+def test_the_documents_sample_becomes_four_right_pools_of_eleven_machines(to: Any) -> None:
+    found = of(*SAMPLE, terms=Terms(to=to))
+    assert found.problems == ()
+    assert [WARM_POOL.problems(each) for each in found.manifests] == [[], [], [], []]
+    assert sum(each["spec"]["replicas"] for each in found.manifests) == 11
+    assert [each["spec"]["default"] for each in found.manifests] == [True, False, False, False]
+
+
+def test_everything_that_the_sample_leaves_out_is_told_at_once() -> None:
+    told = [each.removeprefix("WarmPoolConfig") for each in paths(of(*SAMPLE).remarks)]
+    assert {"[1].Subnets", "[3].Subnets", "[2].InstanceType", "[3].InstanceType"} <= set(told)
+    assert {f"[{index}].IamInstanceProfile" for index in range(4)} <= set(told)
+    assert "[3]" in told  # it is the first one again
+    assert "[2]" not in told  # another type than the second
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("KeyPair", "ключ"), ("ImageID", "образ"), ("InstanceType", "--"), ("Subnets", ["s", "сеть"])]
+)
+def test_a_name_of_which_nothing_is_left_is_told(field: str, value: Any) -> None:
+    entry = {**SAMPLE[0], field: value}
+    found = of(entry, terms=Terms(to="vm"))
+    (problem,) = found.problems
+    assert problem.path == f"WarmPoolConfig[0].{field}"
+    assert "no letter from a to z" in problem.message
+    assert not [each for each in found.remarks if each.message.endswith(" ")]
+
+
+def test_a_whole_configuration_fills_the_gaps() -> None:
+    found = imported(WHOLE, Terms(namespace="mac"))
+    (document,) = found.manifests
+    assert document["metadata"] == {"name": "warmpool-1", "namespace": "mac"}
+    assert document["spec"] == {
+        "replicas": 2,
+        "default": True,
+        "incompatiblePolicy": "Orphan",
+        "health": {"periodSeconds": 10, "failureThreshold": 3, "terminateThreshold": 17},
+        "ec2": {
+            "imageID": "ami-d",
+            "instanceType": "m5.large",
+            "keyPair": "k",
+            "subnets": ["subnet-m"],
+            "iamInstanceProfile": "p",
+            "securityGroups": ["sg-d"],
+            "port": 8200,
+            "protocol": "GRPC",
+        },
+    }
+    assert set(paths(found.remarks)) == {
+        "WarmPoolConfig[0].ImageID",
+        "WarmPoolConfig[0].Subnets",
+        "WarmPoolConfig[0].Default",
+        "Region",
+    }
+
+
+def test_macs_have_time_to_boot() -> None:
+    patience = [each["spec"].get("readiness") for each in of(*SAMPLE).manifests]
+    assert patience == [{"timeoutSeconds": 3600}, None, {"timeoutSeconds": 3600}, {"timeoutSeconds": 3600}]
+
+
+def test_vms_take_over_the_names() -> None:
+    (first, *_) = of(*SAMPLE, terms=Terms(to="vm")).manifests
+    spec = first["spec"]["template"]["spec"]
+    assert spec["instancetype"] == {"name": "mac1.metal"}
+    assert spec["dataVolumeTemplates"][0]["spec"]["sourceRef"] == {"kind": "DataSource", "name": "ami-1287634276"}
+    assert [each["name"] for each in first["spec"]["placements"]] == SUBNETS
+    assert object_name("My Key_Pair") == "my-key-pair"
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        pytest.param([], {"": "an object"}, id="no configuration"),
+        pytest.param({}, {"WarmPoolConfig": "is missing"}, id="none of warm pools"),
+        pytest.param({"WarmPoolConfig": []}, {"WarmPoolConfig": "is empty"}, id="no pool"),
+        pytest.param({"WarmPoolConfig": ["x"]}, {"WarmPoolConfig[0]": "an object"}, id="a pool that is none"),
+        pytest.param(
+            {"WarmPoolConfig": [{}, {}]},
+            {
+                "WarmPoolConfig[0].DesiredCount": "is missing",
+                "WarmPoolConfig[0].ImageID": "is missing",
+                "WarmPoolConfig[1].DesiredCount": "is missing",
+                "WarmPoolConfig[1].ImageID": "is missing",
+                "WarmPoolConfig": "none does",
+            },
+            id="all at once",
+        ),
+        pytest.param(
+            {"WarmPoolConfig": [{**SAMPLE[0]}, {**SAMPLE[1], "Default": True}]},
+            {"WarmPoolConfig": "WarmPoolConfig[0], WarmPoolConfig[1]"},
+            id="two defaults",
+        ),
+        pytest.param(
+            {"WarmPoolConfig": [{**SAMPLE[0], "DesiredCount": "-1", "Default": "yes", "Subnets": ["a", "a", ""]}]},
+            {
+                "WarmPoolConfig[0].DesiredCount": "at least 0",
+                "WarmPoolConfig[0].Default": "true or false",
+                "WarmPoolConfig[0].Subnets[1]": "there already",
+                "WarmPoolConfig[0].Subnets[2]": "is empty",
+            },
+            id="values that are none",
+        ),
+        pytest.param(
+            {"WarmPoolConfig": [{**SAMPLE[0], "Subnet": ["a"], "Colour": "red"}]},
+            {"WarmPoolConfig[0].Subnet": 'mean "Subnets"', "WarmPoolConfig[0].Colour": "there are DesiredCount"},
+            id="fields that are none",
+        ),
+        pytest.param(
+            {"WarmPoolConfig": [{**SAMPLE[0], "DesiredCount": True}]},
+            {"WarmPoolConfig[0].DesiredCount": "not true"},
+            id="true is no number",
+        ),
+    ],
+)
+def test_what_cannot_be_a_pool_is_told_with_its_place(config: Any, told: dict[str, str]) -> None:
+    found = imported(config, Terms())
+    assert found.manifests == ()
+    for path, words in told.items():
+        assert any(p.path == path and words in p.message for p in found.problems), (path, found.problems)
+    assert set(told) <= set(paths(found.problems))
+
+
+def test_names_are_read_in_any_case_and_texts_for_numbers() -> None:
+    (document,) = of({"desiredcount": " 2 ", "DEFAULT": "true", "imageId": "ami-1", "subnets": "s"}).manifests
+    assert document["spec"]["replicas"] == 2
+    assert document["spec"]["default"] is True
+    assert document["spec"]["ec2"]["subnets"] == ["s"]
+
+
+def test_options_say_what_the_file_does_not() -> None:
+    terms = Terms(prefix="mac", management_subnet="subnet-o", iam_instance_profile="p")
+    found = of(SAMPLE[0], SAMPLE[1], terms=terms)
+    assert [each["metadata"]["name"] for each in found.manifests] == ["mac-1", "mac-2"]
+    assert found.manifests[1]["spec"]["ec2"]["subnets"] == ["subnet-o"]
+    assert {each["spec"]["ec2"]["iamInstanceProfile"] for each in found.manifests} == {"p"}
+
+
+def test_a_name_that_no_pool_can_have_is_told() -> None:
+    found = of(SAMPLE[0], terms=Terms(prefix="My.Pool"))
+    assert found.manifests == ()
+    assert all("metadata.name" in problem.message for problem in found.problems)

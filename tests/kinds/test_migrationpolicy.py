@@ -1,0 +1,208 @@
+"""The MigrationPolicy: the document's manifests, every nonsense with its path, and others in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apimachinery.problem import Problem
+from apimachinery.quantity import to_int
+from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicySpec
+from migrationpolicies.conflicts import conflicts, overlaps
+from migrationpolicies.precedence import candidates, ranked_policy
+from tests.kinds.policies import policy
+
+FULL = """
+apiVersion: kubevirt.io/v1alpha1
+kind: MigrationPolicy
+metadata:
+  name: my-awesome-policy
+spec:
+  # Migration Configuration
+  allowAutoConverge: true
+  bandwidthPerMigration: 217Ki
+  completionTimeoutPerGiB: 23
+  allowPostCopy: false
+  disableTLS: false
+
+  # Matching to VMs
+  selectors:
+    namespaceSelector:
+      matchLabels:
+        hpc-workloads: true
+        xyz-workloads-type: ""
+    virtualMachineInstanceSelector:
+      matchLabels:
+        workload-type: db
+        operating-system: ""
+"""
+
+INSTANCE = "spec.selectors.virtualMachineInstanceSelector.matchLabels"
+
+
+def problems(document: dict[str, Any]) -> dict[str, str]:
+    return {problem.path: problem.message for problem in MIGRATION_POLICY.problems(document)}
+
+
+def test_the_documents_full_manifest_is_right_as_it_is_written() -> None:
+    assert MIGRATION_POLICY.problems(yaml.safe_load(FULL)) == []
+    (warning,) = MIGRATION_POLICY.warnings(yaml.safe_load(FULL))
+    assert warning.startswith("spec.bandwidthPerMigration: 217Ki a second becomes 1Mi")
+
+
+def test_a_boolean_in_a_selector_becomes_the_text_it_means() -> None:
+    stored = MIGRATION_POLICY.normalize(yaml.safe_load(FULL))
+    assert stored["spec"]["selectors"]["namespaceSelector"]["matchLabels"] == {
+        "hpc-workloads": "true",
+        "xyz-workloads-type": "",
+    }
+    assert MIGRATION_POLICY.normalize(stored) is stored
+
+
+def test_a_boolean_that_no_webhook_saw_is_read_as_its_text_too() -> None:
+    assert ("hpc-workloads", "true") in ranked_policy(yaml.safe_load(FULL)).selectors.namespace
+    spec = MigrationPolicySpec.model_validate(yaml.safe_load(FULL)["spec"])
+    assert spec.selectors is not None
+    assert spec.selectors.namespace_selector is not None
+    assert spec.selectors.namespace_selector.match_labels["hpc-workloads"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "said"),
+    [
+        pytest.param(
+            policy("p", bandwidthPerMigration="-1Mi"), "spec.bandwidthPerMigration", "not negative", id="-1Mi"
+        ),
+        pytest.param(policy("p", bandwidthPerMigration=-1), "spec.bandwidthPerMigration", "not negative", id="-1"),
+        pytest.param(policy("p", bandwidthPerMigration="fast"), "spec.bandwidthPerMigration", "quantity", id="fast"),
+        pytest.param(policy("p", bandwidthPerMigration="100m"), "spec.bandwidthPerMigration", "quantity", id="100m"),
+        pytest.param(policy("p", bandwidthPerMigration="10Ei"), "spec.bandwidthPerMigration", "8Ei", id="10Ei"),
+        pytest.param(
+            policy("p", completionTimeoutPerGiB=-1), "spec.completionTimeoutPerGiB", "at least 0", id="timeout"
+        ),
+        pytest.param(policy("p", allowPostCopy="yes"), "spec.allowPostCopy", "true or false", id="text for a boolean"),
+        pytest.param(policy("x" * 64, {"a": ""}), "metadata.name", "63", id="a name that is no label value"),
+        pytest.param(policy("p", {"a b": ""}), f'{INSTANCE}["a b"]', "label key", id="a key with a space"),
+        pytest.param(policy("p", {"a": "b c"}), f"{INSTANCE}.a", "letters, digits", id="a value with a space"),
+        pytest.param(policy("p", {"a": "x" * 64}), f"{INSTANCE}.a", "63", id="a value that is too long"),
+        pytest.param(policy("p", {"a": 1}), f"{INSTANCE}.a", 'in quotes, "1"', id="a number"),
+        pytest.param(policy("p", {"a": None}), f"{INSTANCE}.a", '"" for any value', id="null"),
+        pytest.param(policy("p", {"a": ["x"]}), f"{INSTANCE}.a", "not a list", id="a list"),
+        pytest.param(
+            policy("p", {"poolhouse.dev/migration-policy": "q"}),
+            f'{INSTANCE}["poolhouse.dev/migration-policy"]',
+            "writes down",
+            id="our own stamp, which would decide about itself",
+        ),
+    ],
+)
+def test_nonsense_is_refused_at_its_path(document: dict[str, Any], path: str, said: str) -> None:
+    assert said in problems(document)[path]
+
+
+def test_fields_in_the_wrong_place_are_told_where_they_belong() -> None:
+    found = problems(policy("p", matchLabels={}, namespaceSelector={}))
+    assert "selectors" in found["spec.matchLabels"]
+    assert "selectors" in found["spec.namespaceSelector"]
+
+
+@pytest.mark.parametrize("document", [policy("p"), policy("p", {}), policy("p", {}, {})], ids=["none", "one", "both"])
+def test_a_policy_for_nobody_is_taken_with_a_warning(document: dict[str, Any]) -> None:
+    assert MIGRATION_POLICY.problems(document) == []
+    (warning,) = MIGRATION_POLICY.warnings(document)
+    assert "matches no VM" in warning
+
+
+def test_one_empty_selector_needs_no_warning() -> None:
+    assert MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, {})) == []
+
+
+def test_disabling_tls_is_taken_with_a_warning() -> None:
+    (warning,) = MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, disableTLS=True))
+    assert "whole cluster" in warning
+
+
+@pytest.mark.parametrize(
+    ("asked", "others", "elder"),
+    [
+        pytest.param(policy("new", {"a": "1"}), [policy("old", {"a": "1"}, created="1")], "old", id="the same labels"),
+        pytest.param(
+            policy("new", {"a": True}, {}), [policy("old", {"a": "true"}, created="1")], "old", id="written differently"
+        ),
+        pytest.param(
+            policy("p", {"a": "1"}), [policy("p", {"a": "1"}, created="1")], None, id="itself, as it is stored"
+        ),
+        pytest.param(policy("new", {"a": "1"}), [policy("old", {"a": "2"}, created="1")], None, id="another value"),
+        pytest.param(
+            policy("new", {"a": ""}), [policy("old", {"a": "1"}, created="1")], None, id="any value is another"
+        ),
+        pytest.param(
+            policy("new", {"a": "1"}), [policy("old", None, {"a": "1"}, created="1")], None, id="another place"
+        ),
+        pytest.param(policy("new"), [policy("old", created="1")], None, id="two for nobody"),
+    ],
+)
+def test_the_same_selectors_are_refused_and_the_other_named(asked, others, elder) -> None:
+    found = list(conflicts(ranked_policy(asked), map(ranked_policy, others)))
+    if elder is None:
+        assert found == []
+    else:
+        (problem,) = found
+        assert isinstance(problem, Problem)
+        assert problem.path == "spec.selectors"
+        assert f'"{elder}"' in problem.message
+
+
+def test_an_overlap_that_only_the_tie_break_decides_is_told() -> None:
+    (warning,) = overlaps(ranked_policy(policy("a", {"z": "1"})), [ranked_policy(policy("b", None, {"y": "1"}))])
+    assert "'y' comes before 'z'" in warning
+    assert '"b"' in warning
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(policy("a", {"k": "1"}), policy("b", {"k": "2"}), id="no VM matches both"),
+        pytest.param(policy("a", {"k": "1"}), policy("b", {"k": "1", "l": "1"}), id="the number of labels decides"),
+        pytest.param(policy("a", {"k": "1"}), policy("a", {"l": "1"}), id="the policy itself as it was"),
+        pytest.param(policy("a"), policy("b"), id="for nobody"),
+    ],
+)
+def test_other_overlaps_are_no_news(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert list(overlaps(ranked_policy(one), [ranked_policy(other)])) == []
+
+
+def test_many_ties_are_told_in_few_words() -> None:
+    many = [ranked_policy(policy(f"p{n}", {f"k{n}": ""})) for n in range(100)]
+    told = list(overlaps(ranked_policy(policy("p", {"a": ""})), many))
+    assert len(told) == 6
+    assert "95 more" in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("217Ki", 217 * 1024), ("0", 0), (5, 5), ("1.5k", 1500), ("1e3", 1000), ("1m", 1), ("", None), ("x", None)],
+)
+def test_quantities_are_numbers(text: Any, number: int | None) -> None:
+    assert to_int(text) == number
+
+
+def test_the_example_is_right_and_its_database_obeys_the_first() -> None:
+    page = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
+    databases, computing = yaml.safe_load_all(page.read_text())
+    assert MIGRATION_POLICY.problems(databases) == MIGRATION_POLICY.problems(computing) == []
+    both = [ranked_policy(computing), ranked_policy(databases)]
+    labels = {"workload-type": "db", "operating-system": "debian"}
+    found = candidates(both, labels, {"hpc-workloads": "true"})
+    assert [each.name for each in found] == ["databases", "computing"]
+
+
+@pytest.mark.parametrize(
+    ("said", "warns"), [("1", True), (5, True), ("1023Ki", True), ("1Mi", False), ("64M", False), ("0", False)]
+)
+def test_a_bandwidth_that_kubevirt_has_not_is_warned_of(said: Any, warns: bool) -> None:
+    warnings = MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, bandwidthPerMigration=said))
+    assert [each.split(":")[0] for each in warnings] == (["spec.bandwidthPerMigration"] if warns else [])

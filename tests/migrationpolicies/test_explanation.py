@@ -1,0 +1,226 @@
+"""Which policy, and why: settings and where they come from, what goes unheeded, who would change hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrationpolicies.effective_settings import DEFAULTS, Setting, effective_settings, unsupported_settings
+from migrationpolicies.explanation import ClusterState, WinnerChange, explain, impact
+from migrationpolicies.precedence import RankedPolicy, Selectors
+from migrationpolicies.upstream import UpstreamPolicy, upstream_spec
+from tests.kinds.policies import enforcer, policy, upstream
+
+STAMP = "poolhouse.dev/migration-policy"
+
+
+def kubevirt(**migrations):
+    return {"spec": {"configuration": {"migrations": migrations}}}
+
+
+@pytest.mark.parametrize(
+    ("said", "cluster", "name", "setting"),
+    [
+        pytest.param({}, {}, "completionTimeoutPerGiB", Setting(150, "default"), id="nobody says anything"),
+        pytest.param({}, {"allowPostCopy": True}, "allowPostCopy", Setting(True, "kubevirt"), id="KubeVirt says"),
+        pytest.param(
+            {"allowPostCopy": False},
+            {"allowPostCopy": True},
+            "allowPostCopy",
+            Setting(False, "policy"),
+            id="the policy",
+        ),
+        pytest.param(
+            {"bandwidthPerMigration": 0}, {}, "bandwidthPerMigration", Setting(0, "policy"), id="zero is said"
+        ),
+        pytest.param({"disableTLS": False}, {}, "disableTLS", Setting(False, "policy"), id="TLS as KubeVirt has it"),
+        pytest.param(
+            {"disableTLS": True},
+            {},
+            "disableTLS",
+            Setting(False, "default", unsupported=True),
+            id="TLS cannot be disabled",
+        ),
+        pytest.param(
+            {"disableTLS": False},
+            {"disableTLS": True},
+            "disableTLS",
+            Setting(True, "kubevirt", unsupported=False),
+            id="nor enabled, for one policy",
+        ),
+    ],
+)
+def test_a_setting_and_who_said_so(said, cluster, name, setting) -> None:
+    assert effective_settings(said, cluster)[name] == setting
+    assert (name in unsupported_settings(said, cluster)) is (setting.unsupported is not None)
+
+
+def test_everything_about_one_vm() -> None:
+    both = policy("both", {"gpu": "nvidia"}, {"priority": "high"}, uid="both-uid", bandwidthPerMigration="64Mi")
+    there = ClusterState(
+        (
+            both,
+            policy("gpu", {"gpu": ""}),
+            policy("intel", {"gpu": "intel"}),
+            policy("copy", {"gpu": ""}),
+            policy("draft"),
+            policy("wrong", {"gpu": "nv idia"}),
+        ),
+        kubevirt(allowPostCopy=True),
+        (enforcer(both),),
+    )
+    told = explain({"gpu": "nvidia"}, {"priority": "high"}, there)
+    assert told["policy"] == "both"
+    assert [each["name"] for each in told["candidates"]] == ["both", "copy"]
+    assert told["candidates"][0]["labels"] == {
+        "virtualMachineInstance": {"gpu": "nvidia"},
+        "namespace": {"priority": "high"},
+    }
+    assert "2 to 1" in told["candidates"][1]["reason"]
+    others = {each["name"]: each["reason"] for each in told["others"]}
+    assert "gpu=intel" in others["intel"]
+    assert "gpu=nvidia" in others["intel"]
+    assert "copy" in others["gpu"]
+    assert "no label" in others["draft"]
+    assert "not valid" in others["wrong"]
+    assert told["settings"]["bandwidthPerMigration"] == {"value": "64Mi", "source": "policy", "from": "both"}
+    assert told["settings"]["allowPostCopy"] == {"value": True, "source": "kubevirt"}
+    assert set(told["settings"]) == set(DEFAULTS)
+    assert told["notes"] == []
+
+
+def test_without_a_policy_kubevirts_settings_hold() -> None:
+    told = explain({}, {}, ClusterState((policy("p", {"a": "1"}),), kubevirt(completionTimeoutPerGiB=800)))
+    assert told["policy"] is None
+    assert told["candidates"] == []
+    assert told["settings"]["completionTimeoutPerGiB"] == {"value": 800, "source": "kubevirt"}
+
+
+def test_what_is_stamped_does_not_decide() -> None:
+    there = ClusterState((policy("p", {STAMP: "p"}),))
+    assert explain({STAMP: "p"}, {}, there)["policy"] is None
+
+
+def test_what_kubevirt_will_not_obey_is_told() -> None:
+    there = ClusterState((policy("p", {"a": "1"}, disableTLS=True),), {}, (upstream("x", {"a": "1", "b": "2"}),))
+    told = explain({"a": "1", "b": "2"}, {}, there)
+    assert any("policy x instead of p" in note for note in told["notes"])
+    assert any("disableTLS" in note for note in told["notes"])
+    assert told["settings"]["disableTLS"] == {"value": False, "source": "default", "unheeded": True}
+
+
+def saying(found, **condition):
+    """The policy with its condition Enforced."""
+    return {**found, "status": {"conditions": [{"type": "Active"}, {"type": "Enforced", **condition}]}}
+
+
+P = policy("p", {"a": "1"}, uid="p-uid", allowPostCopy=True)
+MISSING = "not enforced: KubeVirt has no migration policy p of ours that says the same"
+THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kubevirt.io, not ours"
+
+
+@pytest.mark.parametrize(
+    ("ours", "upstreams", "notes"),
+    [
+        pytest.param(P, [enforcer(P)], [], id="it is enforced"),
+        pytest.param(P, [], [MISSING], id="nothing enforces it"),
+        pytest.param(P, [enforcer(P, allowPostCopy=False)], [MISSING], id="what enforces it says something else"),
+        pytest.param(P, [upstream("p", {"b": "1"})], [MISSING], id="somebody else's has its name"),
+        pytest.param(P, [upstream("p", {"a": "1"})], [MISSING, THEIRS.format("p")], id="and KubeVirt obeys that"),
+        pytest.param(P, [upstream("z", {}, {})], [MISSING, THEIRS.format("z")], id="or what is left"),
+        pytest.param(P, [enforcer(P), upstream("z", {}, {})], [], id="which is as good as nothing otherwise"),
+        pytest.param(
+            P,
+            [enforcer(P), upstream("a", {"a": "1"}), upstream("z", {"a": "1", "b": "2"})],
+            [THEIRS.format("z")],
+            id="only the first of theirs is obeyed",
+        ),
+        pytest.param(
+            saying(P, status="False", reason="Refused", message="It could not be written."),
+            [],
+            ["not enforced: It could not be written."],
+            id="why is known",
+        ),
+        pytest.param(
+            saying(P, status="False", reason="Outranked", message="by x"),
+            [enforcer(P), upstream("x", {"c": "1", "d": "2"})],
+            [],
+            id="what outranks it for other VMs",
+        ),
+        pytest.param(saying(P, status="True", reason="InStep", message=""), [], [MISSING], id="it was a moment ago"),
+        pytest.param(P, None, [], id="nobody may look"),
+        pytest.param(
+            saying(P, status="False", reason="KindMissing", message="There is none."),
+            None,
+            ["not enforced: There is none."],
+            id="nobody may look, but the policy itself tells",
+        ),
+    ],
+)
+def test_whether_kubevirt_obeys_is_told(ours, upstreams, notes) -> None:
+    assert explain({"a": "1", "b": "2"}, {}, ClusterState((ours,), {}, upstreams))["notes"] == notes
+
+
+def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None:
+    refused = saying(P, status="False", reason="Refused", message="It could not be written.")
+    there = ClusterState((refused,)).having([policy("p", {"a": "1"})])
+    assert explain({"a": "1"}, {}, there)["notes"] == []
+    preferred = ClusterState((), {}, (upstream("x", {"a": "1", "b": "2"}),)).having([policy("p", {"a": "1"})])
+    assert explain({"a": "1", "b": "2"}, {}, preferred)["notes"] == [THEIRS.format("x")]
+
+
+def test_what_if_there_were_another_policy() -> None:
+    there = ClusterState((policy("p", {"a": "1"}, created="1"),))
+    assert explain({"a": "1"}, {}, there.having([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "p"
+    assert explain({"a": "1"}, {"n": "x"}, there.having([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "q"
+    assert explain({"a": "1"}, {}, there.having([policy("p", {"a": "2"})]))["policy"] is None
+    assert explain({"a": "1"}, {}, there.having([policy("0", {"a": "1"})]))["policy"] == "p"
+
+
+def test_impact_tells_who_changes_hands_and_nobody_else() -> None:
+    instances = [("shop", "web", {"a": "1"}), ("shop", "db", {"a": "1", "b": "1"}), ("lab", "web", {"a": "1"})]
+    there = ClusterState((policy("p", {"a": "1"}),))
+    new = there.having([policy("q", {"a": "1"}, {"n": ""}), policy("r", {"b": "", "a": ""})])
+    assert impact(instances, {"shop": {}, "lab": {"n": "x"}}, there, new) == [
+        WinnerChange("lab", "web", "p", "q"),
+        WinnerChange("shop", "db", "p", "r"),
+    ]
+
+
+def test_impact_of_other_settings_is_none() -> None:
+    there = ClusterState((policy("p", {"a": "1"}),))
+    new = there.having([policy("p", {"a": "1"}, allowPostCopy=True)])
+    assert impact([("shop", "web", {"a": "1"})], {"shop": {}}, there, new) == []
+
+
+def test_the_policy_that_enforces_ours_selects_our_stamp_alone() -> None:
+    ours = policy("p", {"a": "1"}, allowPostCopy=True, disableTLS=True, bandwidthPerMigration="1Mi")["spec"]
+    assert upstream_spec("p", ours) == {
+        "allowPostCopy": True,
+        "bandwidthPerMigration": "1Mi",
+        "selectors": {"virtualMachineInstanceSelector": {STAMP: "p"}},
+    }
+
+
+OURS = RankedPolicy("p", Selectors.of({"size": "small", "gpu": ""}, {"tier": "gold"}))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "threatens"),
+    [
+        pytest.param(upstream("z", {"size": "small", "gpu": "x"}), True, id="two labels"),
+        pytest.param(upstream("z", {"other": "x", "more": "y"}), True, id="two labels that a VM could have as well"),
+        pytest.param(upstream("z", {"other": "x"}, {"tier": "gold"}), True, id="one of each"),
+        pytest.param(upstream("a", {"size": "small"}), True, id="one label and a name that comes first"),
+        pytest.param(upstream("z", {"size": "small"}), False, id="one label and a name that comes after"),
+        pytest.param(upstream("a", None, {"tier": "gold"}), False, id="one of the namespace's"),
+        pytest.param(upstream("a", None, {"tier": "gold", "x": "y"}), True, id="two of the namespace's"),
+        pytest.param(upstream("z", {"size": "large", "gpu": "x"}), False, id="no VM of ours has that label"),
+        pytest.param(upstream("z", {"size": "small"}, {"tier": "lead"}), False, id="no namespace of ours has it"),
+        pytest.param(upstream("z", {"size": "small", "gpu": ""}), True, id="the empty value, which is one of any"),
+        pytest.param(upstream("z", {STAMP: "q", "a": "b"}), False, id="another policy's stamp"),
+        pytest.param(upstream("a"), False, id="everybody, which counts nothing"),
+        pytest.param({"metadata": {"name": "a"}, "spec": {}}, False, id="nobody"),
+    ],
+)
+def test_who_could_decide_against_us(theirs, threatens) -> None:
+    assert UpstreamPolicy.of(theirs).threatens(OURS) is threatens

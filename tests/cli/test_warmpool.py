@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.warmpool import warmpool
-from tests.kinds.test_virtual_kubelet import SAMPLE, WHOLE
+from tests.cli.test_virtual_kubelet import SAMPLE, WHOLE
 
 FRAGMENT = f'  "WarmPoolConfig": {json.dumps(SAMPLE, indent=2)} \n'
 

@@ -26,8 +26,8 @@ from runtime.metrics import Metrics
 from runtime.resource import Resource
 from tests.cluster.pooling import CRDS, serve
 from tests.kinds.policies import policy, upstream
-from tests.kinds.test_precedence import DOCUMENT, VMI
-from tests.kinds.test_precedence import NAMESPACE as LABELS
+from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
+from tests.migrationpolicies.test_precedence import NAMESPACE as LABELS
 from tests.waiting import eventually
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ import yaml
 from local.paths import StackPaths
 from tests.conftest import stack
 from tests.kinds.policies import policy
-from tests.kinds.test_policy import FULL
+from tests.kinds.test_migrationpolicy import FULL
 from tests.waiting import wait_until
 
 Json = dict[str, Any]

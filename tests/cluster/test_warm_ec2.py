@@ -18,12 +18,12 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from runtime.errors import NotFound
+from tests.cli.test_virtual_kubelet import SAMPLE
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warming import controllers, namespace
-from tests.kinds.test_virtual_kubelet import SAMPLE
 from tests.waiting import eventually
 
 Json = dict[str, Any]

@@ -50,7 +50,7 @@ from runtime.metrics import Metrics
 from runtime.resource import Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs, settings
-from service.json_api import answering
+from service.json_api import with_endpoints
 from service.server import health_app, serve
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ async def run(settings: Settings) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
-            health = answering(health_app(missing, registry), answers)
+            health = with_endpoints(health_app(missing, registry), answers)
             if settings.certificates is not None:
                 keeper = certificates(api, settings.namespace, settings.certificates)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)

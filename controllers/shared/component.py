@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.informer import Informer
-from service.json_api import Answer
+from service.json_api import Endpoint
 
 
 @dataclass(frozen=True)
@@ -17,5 +17,5 @@ class Component:
     """run by every replica, so that a new leader begins with full stores"""
     work: Callable[[], Coroutine[Any, Any, None]]
     """run by the leader, once the stores are full; runs until it is cancelled"""
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, Endpoint] = field(default_factory=dict)
     """questions that every replica answers over HTTP, by path"""

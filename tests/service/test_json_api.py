@@ -1,4 +1,4 @@
-"""Questions over HTTP are answered, or refused with a sentence; health is somebody else's."""
+"""Endpoints answer a POST with a token, and refuse other requests with a message."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from service.json_api import AT_ONCE, BODY_LIMIT_BYTES, answering
+from service.json_api import MAX_IN_FLIGHT, with_endpoints
+from service.request_body import MAX_BODY_BYTES
 
 Json = dict[str, Any]
+HEADERS = {"Authorization": "Bearer me", "Content-Type": "application/json"}
 
 
 async def other(scope: Any, receive: Any, send: Any) -> None:
@@ -23,17 +25,17 @@ async def echo(document: Json, token: str) -> tuple[int, Json]:
 
 
 def client(answer: Any = echo) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=answering(other, {"/ask": answer}))
-    return httpx.AsyncClient(transport=transport, base_url="http://here", headers={"Authorization": "Bearer me"})
+    transport = httpx.ASGITransport(app=with_endpoints(other, {"/ask": answer}))
+    return httpx.AsyncClient(transport=transport, base_url="http://here", headers=HEADERS)
 
 
-async def test_a_question_is_answered() -> None:
+async def test_an_endpoint_answers() -> None:
     async with client() as http:
         answer = await http.post("/ask", json={"a": 1})
     assert (answer.status_code, answer.json()) == (200, {"me": {"a": 1}})
 
 
-async def test_everything_else_goes_on() -> None:
+async def test_other_paths_reach_the_app() -> None:
     async with client() as http:
         assert (await http.get("/healthz")).status_code == 204
 
@@ -41,35 +43,35 @@ async def test_everything_else_goes_on() -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        pytest.param(b"", 400, id="nothing"),
-        pytest.param(b"no", 400, id="no JSON"),
-        pytest.param(b"[" * 100_000, 400, id="nested without end"),
-        pytest.param(b"[1]", 400, id="no object"),
-        pytest.param(b"\xff{}", 400, id="no text"),
-        pytest.param(b" " * BODY_LIMIT_BYTES + b"{}", 413, id="too large"),
+        pytest.param(b"", 400, id="empty"),
+        pytest.param(b"no", 400, id="not JSON"),
+        pytest.param(b"[" * 100_000, 400, id="nested too deeply"),
+        pytest.param(b"[1]", 400, id="not an object"),
+        pytest.param(b"\xff{}", 400, id="not UTF-8"),
+        pytest.param(b" " * MAX_BODY_BYTES + b"{}", 413, id="too large"),
     ],
 )
-async def test_what_is_no_question_is_refused_with_a_sentence(body: bytes, status: int) -> None:
+async def test_a_bad_body_is_refused_with_a_message(body: bytes, status: int) -> None:
     async with client() as http:
         answer = await http.post("/ask", content=body)
     assert answer.status_code == status
     assert answer.json()["problems"][0]["message"]
 
 
-async def test_to_get_is_not_to_ask() -> None:
+async def test_get_is_refused() -> None:
     async with client() as http:
         assert (await http.get("/ask")).status_code == 405
 
 
 @pytest.mark.parametrize("given", ["", "Basic bWU6bWU=", "Bearer ", "Bearer"])
-async def test_who_brings_no_token_is_told_nothing(given: str) -> None:
+async def test_a_request_without_a_token_is_refused(given: str) -> None:
     async with client() as http:
         answer = await http.post("/ask", json={"a": 1}, headers={"Authorization": given})
     assert answer.status_code == 401
     assert "Bearer" in answer.json()["problems"][0]["message"]
 
 
-async def test_too_many_questions_at_once_are_put_off() -> None:
+async def test_requests_beyond_the_limit_are_refused() -> None:
     go = asyncio.Event()
 
     async def slow(document: Json, token: str) -> tuple[int, Json]:
@@ -77,9 +79,9 @@ async def test_too_many_questions_at_once_are_put_off() -> None:
         return 200, {}
 
     async with client(slow) as http, asyncio.TaskGroup() as group:
-        asked = [group.create_task(http.post("/ask", json={})) for _ in range(AT_ONCE)]
+        asked = [group.create_task(http.post("/ask", json={})) for _ in range(MAX_IN_FLIGHT)]
         for _ in range(10):
             await asyncio.sleep(0)
         assert (await http.post("/ask", json={})).status_code == 429
         go.set()
-    assert [task.result().status_code for task in asked] == [200] * AT_ONCE
+    assert [task.result().status_code for task in asked] == [200] * MAX_IN_FLIGHT

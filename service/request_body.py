@@ -1,0 +1,119 @@
+"""Reads the bodies of HTTP requests for every service, within bounds of size, time and memory.
+
+    bodies = BodyReader()
+
+    async with bodies.json(scope, receive) as document:   # starlette: request.scope, request.receive
+        ...
+
+A body counts against `held_bytes` until the block ends. A parsed document takes about ten times the memory of its text,
+and a thousand callers may each send the largest body that is allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from service.strict_json import InvalidJSON, Json, TooManyValues, loads, quote
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""The API server accepts no larger object."""
+READ_TIMEOUT_SECONDS = 5.0
+MAX_HELD_BYTES = 32 * 1024 * 1024
+
+
+class RequestRefused(Exception):
+    """The HTTP status and the message that the caller gets."""
+
+    def __init__(self, status: int, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BodyReader:
+    def __init__(
+        self,
+        *,
+        timeout_seconds: float = READ_TIMEOUT_SECONDS,
+        held_bytes: int = MAX_HELD_BYTES,
+        timeout_status: int = 408,
+    ) -> None:
+        """`held_bytes` bounds the bodies of all requests that are in progress."""
+        self._timeout_seconds = timeout_seconds
+        self._free_bytes = held_bytes
+        self._timeout_status = timeout_status
+
+    @asynccontextmanager
+    async def json(self, scope: Any, receive: Any) -> AsyncIterator[Json]:
+        """The JSON object in the body. Raises `RequestRefused`."""
+        async with self.raw(scope, receive) as body:
+            yield parse(body)
+
+    @asynccontextmanager
+    async def raw(self, scope: Any, receive: Any) -> AsyncIterator[bytes]:
+        """The body of a request that announces JSON. Raises `RequestRefused`."""
+        check_headers(scope["headers"])
+        parts: list[bytes] = []
+        try:
+            await self._read(receive, parts)
+            yield b"".join(parts)
+        finally:
+            self._free_bytes += sum(map(len, parts))
+
+    async def _read(self, receive: Any, parts: list[bytes]) -> None:
+        size = 0
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                async for part in _parts(receive):
+                    parts.append(part)
+                    size += len(part)
+                    self._free_bytes -= len(part)
+                    _check_size(size)
+                    if self._free_bytes < 0:
+                        message = "too many large requests at once; try again in a second"
+                        raise RequestRefused(429, message, retry_after_seconds=1)
+        except TimeoutError:
+            message = f"the body did not arrive within {self._timeout_seconds:g} s"
+            raise RequestRefused(self._timeout_status, message) from None
+
+
+def parse(body: bytes) -> Json:
+    """The JSON object in a body. Raises `RequestRefused`."""
+    try:
+        return loads(body)
+    except InvalidJSON as error:
+        raise RequestRefused(413 if isinstance(error, TooManyValues) else 400, str(error)) from None
+
+
+def check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises `RequestRefused` for a type, an encoding or a length that is not accepted."""
+    found = {name.lower(): value.decode("latin-1") for name, value in headers}
+    content_type = found.get(b"content-type", "")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise RequestRefused(415, f"Content-Type must be application/json, not {quote(content_type or 'absent')}")
+    # Without a decoder there is no decompression bomb. API servers and kubectl send admission requests uncompressed.
+    encoding = found.get(b"content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise RequestRefused(415, f"Content-Encoding {quote(encoding)} is not accepted: send the JSON uncompressed")
+    length = found.get(b"content-length", "")
+    if length.isdigit() and len(length) < 20:
+        _check_size(int(length))
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes >= MAX_BODY_BYTES:
+        raise RequestRefused(413, f"the body must be smaller than {MAX_BODY_BYTES} bytes")
+
+
+async def _parts(receive: Any) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestRefused(400, "the client disconnected before the body was complete")
+        yield message.get("body", b"")
+        more = message.get("more_body", False)

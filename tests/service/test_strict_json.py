@@ -1,0 +1,91 @@
+"""Hostile bodies get one clear message, in bounded time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.strict_json import MAX_DEPTH, MAX_VALUES, InvalidJSON, TooManyValues, loads, lone_surrogates
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+HOSTILE = [
+    pytest.param(b"", "not JSON", id="empty"),
+    pytest.param(b"kind: VirtualMachine", "not JSON", id="YAML"),
+    pytest.param(b'{"a": 1', "not JSON", id="truncated"),
+    pytest.param(b'{"a": 1} {"a": 2}', "not JSON", id="two documents"),
+    pytest.param(b'{"a": 1,}', "not JSON", id="a trailing comma"),
+    pytest.param(b'{"a": 1 /* no */}', "not JSON", id="a comment"),
+    pytest.param(b'{"a": "line\nbreak"}', "not JSON", id="a raw line break in a string"),
+    pytest.param(b"[]", "a list", id="a list"),
+    pytest.param(b'"vm"', "a string", id="a string"),
+    pytest.param(b"12", "a number", id="a number"),
+    pytest.param(b"true", "a boolean", id="a boolean"),
+    pytest.param(b"null", "null", id="null"),
+    pytest.param(b'{"a": 1, "a": 2}', 'duplicate key "a"', id="a duplicate key"),
+    pytest.param(b'{"x": [{"a": 1, "\\u0061": 2}]}', 'duplicate key "a"', id="a duplicate key, escaped once"),
+    pytest.param(b'{"a": NaN}', "NaN", id="NaN"),
+    pytest.param(b'{"a": -Infinity}', "-Infinity", id="minus infinity"),
+    pytest.param(b'{"a": 1e999}', "double", id="a float beyond a double"),
+    pytest.param(b'{"a": ' + b"9" * 1_000_000 + b"}", "64 bits", id="a million digits"),
+    pytest.param(b'{"a": 9223372036854775808}', "64 bits", id="2 to the 63"),
+    pytest.param(b'{"a": "\xff"}', "not UTF-8: byte 7 is 0xff", id="invalid UTF-8"),
+    pytest.param('{"a": 1}'.encode("utf-16"), "not UTF-8", id="UTF-16"),
+    pytest.param(b"\xef\xbb\xbf{}", "byte order mark", id="a byte order mark"),
+    pytest.param(b'{"a": "\\ud800"}', "surrogate", id="a lone surrogate"),
+    pytest.param(b'{"\\uDfff": 1}', "surrogate", id="a lone surrogate in a key"),
+    pytest.param(nested(MAX_DEPTH + 1), "nested deeper", id="a level too deep"),
+    pytest.param(b"[" * 100_000, "nested deeper", id="deep enough to end a recursive parser"),
+    pytest.param(b'{"a":' * 60_000, "nested deeper", id="deep objects"),
+    pytest.param(b"[" + b"[]," * MAX_VALUES + b"[]]", "values", id="a body full of small lists"),
+    pytest.param(b'{"a":[' + b"1," * 1_400_000 + b"1]}", "values", id="a body full of numbers"),
+    pytest.param(b"{" + b",".join(b'"%d":1' % n for n in [*range(99_000), 98_999]) + b"}", "98999", id="many keys"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), HOSTILE)
+def test_a_hostile_body_is_refused_with_a_message(body: bytes, message: str) -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidJSON) as refusal:
+        loads(body)
+    assert message in str(refusal.value)
+    assert len(str(refusal.value)) < 250
+    assert str(refusal.value).isprintable()
+    assert isinstance(refusal.value, TooManyValues) is (message == "values")
+    assert time.process_time() - began < 2
+
+
+WELCOME: list[Any] = [
+    pytest.param({"a": "\u202e\u0000<>&'\"]]>"}, id="bidi, NUL and markup are data"),
+    pytest.param({"a": "😀"}, id="a whole surrogate pair"),
+    pytest.param({"a": -(2**63), "b": 2**63 - 1, "c": 0.1}, id="numbers that fit"),
+    pytest.param({"annotation": "x" * 1_000_000}, id="a megabyte of annotation"),
+    pytest.param({"disks": [{"name": f"d{i}", "disk": {"bus": "virtio"}} for i in range(10_000)]}, id="10,000 disks"),
+    pytest.param(json.loads(nested(MAX_DEPTH)), id="as deep as allowed"),
+]
+
+
+@pytest.mark.parametrize("document", WELCOME)
+def test_an_unusual_valid_body_is_parsed_unchanged(document: Any) -> None:
+    assert loads(json.dumps(document).encode()) == document
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200) | st.text(alphabet='{}[]",:1e-\\ud8 ', max_size=60).map(str.encode))
+def test_no_body_raises_another_error(body: bytes) -> None:
+    with contextlib.suppress(InvalidJSON):
+        json.dumps(loads(body)).encode()
+
+
+def test_lone_surrogates_are_found_by_path() -> None:
+    body = b'{"a": {"n": "\\ud800"}, "b": ["\\udfff"], "c": [{"\\udc00": 1}], "d": "\\ud83d\\ude00"}'
+    assert [*lone_surrogates(loads(body, allow_lone_surrogates=True))] == [("a", "n"), ("b", 0), ("c", 0)]

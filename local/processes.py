@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from local.paths import DIR_VARIABLE
 
@@ -39,10 +41,8 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=uid,
-                group=None if uid is None else _group_of(uid),
-                extra_groups=None if uid is None else [],
                 umask=0o022,
+                **as_user(uid),
             )
         self.pid = self._process.pid
         self._pidfd = os.pidfd_open(self.pid)
@@ -145,9 +145,13 @@ def _ancestry(pid: int, proc: Path) -> Iterator[int]:
         pid = int(status.rpartition(")")[2].split()[1])
 
 
-def _group_of(uid: int) -> int:
-    import pwd
+def as_user(uid: int | None) -> dict[str, Any]:
+    """Arguments of `subprocess` that run a command as that user; none for the current user."""
+    return {} if uid is None else {"user": uid, "group": _group_of(uid), "extra_groups": []}
 
+
+def _group_of(uid: int) -> int:
+    """The user's group. A user without an entry in the password database gets the group of the same number."""
     try:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:

@@ -1,4 +1,4 @@
-"""Conditions in a status, as plain documents: what was not said is kept, and a time moves only when a status does."""
+"""Conditions of a status as plain documents."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from local.engine.times import format_time
+from apimachinery.timestamps import format_time
 
 Json = dict[str, Any]
 
 
 def condition(kind: str, status: bool | str, reason: str = "", message: str = "") -> Json:
-    """A condition that does not yet know since when it holds."""
+    """A condition without its lastTransitionTime, which `merge_conditions` adds."""
     value = status if isinstance(status, str) else str(status)
-    said = {"type": kind, "status": value, "reason": reason, "message": message}
-    return {key: text for key, text in said.items() if text}
+    fields = {"type": kind, "status": value, "reason": reason, "message": message}
+    return {key: text for key, text in fields.items() if text}
 
 
 def find_condition(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
@@ -30,11 +30,11 @@ def has_condition(
 
 
 def merge_conditions(old: Sequence[Mapping[str, Any]], new: Iterable[Json], now: datetime) -> list[Json]:
-    """The new conditions with their times: the old time where type and status are as before."""
-    settled = []
+    """The new conditions; each keeps its old lastTransitionTime while its status stays the same."""
+    merged = []
     for each in new:
         before = find_condition(old, each["type"])
         same = before is not None and before.get("status") == each["status"]
         since = before.get("lastTransitionTime") if before is not None and same else None
-        settled.append({**each, "lastTransitionTime": since or format_time(now)})
-    return settled
+        merged.append({**each, "lastTransitionTime": since or format_time(now)})
+    return merged

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from local.engine.quantity import bytes_of
+from apimachinery.quantity import to_int
 from runtime.backoff import hash_fraction
 
 FAULTS = ("ErrImagePull", "CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Stuck")
@@ -76,7 +76,7 @@ def _kind(text: str) -> str | None:
 
 
 def _size(text: str) -> int:
-    value = bytes_of(text)
+    value = to_int(text)
     if not value:
         raise ValueError
     return value

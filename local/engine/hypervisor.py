@@ -1,27 +1,52 @@
-"""What vmis ask of whoever runs the guests."""
+"""What the controllers ask of a hypervisor: the state of a VMI's domain, and operations on it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from local.engine.domain import Domain
 from local.engine.fault_injection import Faults
-from local.engine.migration.settings import MigrationSettings, timeout_message
+from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
-from local.engine.simulated import copy_seconds, domain_of
 
 Json = dict[str, Any]
 
+DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
+
 
 class HypervisorRefused(Exception):
-    """A guest cannot be started as it is asked for; trying again gives the same."""
+    """The hypervisor cannot do what was asked; a retry has the same result."""
 
 
 class MigrationAborted(Exception):
-    """A migration was given up when its time was over: the guest is where it was."""
+    """A migration was aborted at its timeout; the VMI still runs on its source node."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The observed libvirt domain of a VMI."""
+
+    state: DomainState = "absent"
+    """unknown: the domain cannot be observed now. off: the guest shut itself down. The engine still has to undefine a
+    domain that is off or crashed."""
+    node: str = ""
+    reason: str = ""
+    """why the domain is off, crashed or does not start"""
+    start_problem: Literal["", "Unschedulable", "ErrImagePull"] = ""
+    """what prevents the start, in KubeVirt's words"""
+    agent: bool = False
+    """whether the guest agent is connected"""
+    change_seconds: float | None = None
+    """when the state changes, if that is known"""
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("starting", "running", "paused")
+
+
+ABSENT = Domain()
 
 
 class Hypervisor(Protocol):
@@ -29,19 +54,20 @@ class Hypervisor(Protocol):
         """Calls `changed` with the UID of each VMI whose domain has changed."""
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-        """What is known now; never waits."""
+        """The last observed domain; does not wait. `identity` and `failures` are those of `Faults.outcome`."""
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
-        """Start the VMI's domain, or find it started. Raises `Refused`."""
+        """Starts the domain of a VMI unless it runs already. Raises `HypervisorRefused`."""
 
-    async def press_power(self, vmi: VMI) -> None: ...
+    async def press_power(self, vmi: VMI) -> None:
+        """Sends an ACPI power button event to the guest."""
 
     async def destroy(self, vmi: VMI) -> None: ...
 
     async def pause(self, vmi: VMI, paused: bool) -> None: ...
 
-    async def no_post_copy(self) -> str | None:
-        """Why guests cannot be moved by post-copy here, or None."""
+    async def why_no_post_copy(self) -> str | None:
+        """Why this machine does not allow post-copy; None if it does."""
 
     async def migrate(
         self,
@@ -58,63 +84,4 @@ class Hypervisor(Protocol):
         """
 
     async def clear(self, uid: str) -> None:
-        """End the domain of a VMI that is no more."""
-
-
-class SimulatedHypervisor:
-    """Starts nothing; a pause is remembered until the VMI's condition tells of it."""
-
-    def __init__(self) -> None:
-        self._changed: Callable[[str], None] = lambda uid: None
-        self._paused: dict[str, bool] = {}
-
-    def subscribe(self, changed: Callable[[str], None]) -> None:
-        self._changed = changed
-
-    def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-        found = domain_of(vmi, faults, identity, failures, now)
-        paused = self._paused.get(vmi.uid)
-        if paused is None or found.state not in ("running", "paused"):
-            self._paused.pop(vmi.uid, None)
-            return found
-        if paused == (found.state == "paused"):
-            del self._paused[vmi.uid]
-        return Domain("paused" if paused else "running", found.node, agent=found.agent)
-
-    async def launch(self, document: Json, node: str, faults: Faults) -> None:
-        """Nothing to start: by the VMI's phase it is on its way."""
-
-    async def press_power(self, vmi: VMI) -> None:
-        """It ends when its time is over."""
-
-    async def destroy(self, vmi: VMI) -> None:
-        """Nothing to clear away."""
-
-    async def pause(self, vmi: VMI, paused: bool) -> None:
-        self._paused[vmi.uid] = paused
-        self._changed(vmi.uid)
-
-    async def no_post_copy(self) -> str | None:
-        return None
-
-    async def migrate(
-        self,
-        vmi: VMI,
-        target: str,
-        settings: MigrationSettings,
-        faults: Faults,
-        switched: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Takes as long as copying its memory would."""
-        deadline = settings.deadline_seconds(vmi.memory)
-        try:
-            async with asyncio.timeout(deadline):
-                await asyncio.sleep(copy_seconds(vmi.memory, settings, faults.dirty_memory))
-        except TimeoutError:
-            assert deadline is not None
-            if not settings.post_copy:
-                raise MigrationAborted(timeout_message(deadline, {})) from None
-            await switched()
-
-    async def clear(self, uid: str) -> None:
-        """Nothing is left of it."""
+        """Destroys and undefines the domain of a VMI that no longer exists."""

@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 
 from kinds.meta import NAMESPACE, SIMULATION
-from local.engine import reading
+from local.engine import objects
 from local.engine.fault_injection import Faults, parse_faults
 from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs
 from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES, PVCS, VMIS, VMS
@@ -24,19 +24,19 @@ def now() -> datetime:
 class Informers:
     def __init__(self, api: Api) -> None:
         self.vms: Informer[VM] = Informer(
-            api, VMS, reading.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda m: [m.uid]}
+            api, VMS, objects.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda m: [m.uid]}
         )
         self.vmis: Informer[VMI] = Informer(
-            api, VMIS, reading.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda i: [i.uid]}
+            api, VMIS, objects.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda i: [i.uid]}
         )
-        self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, reading.read_data_volume)
-        self.pvcs: Informer[PVC] = Informer(api, PVCS, reading.read_pvc)
-        self.nodes: Informer[Node] = Informer(api, NODES, reading.read_node)
+        self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, objects.read_data_volume)
+        self.pvcs: Informer[PVC] = Informer(api, PVCS, objects.read_pvc)
+        self.nodes: Informer[Node] = Informer(api, NODES, objects.read_node)
         self.migrations: Informer[Migration] = Informer(
-            api, MIGRATIONS, reading.read_migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
+            api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
         )
         self.settings: Informer[Pairs] = Informer(
-            api, CONFIG_MAPS, lambda d: reading.read_config_map(d, SIMULATION), namespace=NAMESPACE
+            api, CONFIG_MAPS, lambda d: objects.read_config_map(d, SIMULATION), namespace=NAMESPACE
         )
 
     @property
@@ -56,7 +56,7 @@ class Informers:
 
     def faults_of(self, vmi: VMI) -> tuple[Faults, tuple[str, ...]]:
         """What its VM asks for now, over what it was made with."""
-        vm = self.vm_of(vmi.owner)
+        vm = self.vm_of(vmi.controller_uid)
         return self.faults(vmi.faults, vm.faults if vm is not None else ())
 
     def vm_of(self, owner: str) -> VM | None:
@@ -65,7 +65,7 @@ class Informers:
 
 
 def _pvcs_of_vm(vm: VM) -> list[tuple[str, str]]:
-    return [(vm.namespace, name) for name in {*vm.disks, *(v.pvc for v in vm.volumes)}]
+    return [(vm.namespace, name) for name in {*vm.data_volume_templates, *(v.pvc for v in vm.volumes)}]
 
 
 def _pvcs_of_vmi(vmi: VMI) -> list[tuple[str, str]]:

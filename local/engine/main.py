@@ -14,15 +14,15 @@ from prometheus_client import CollectorRegistry
 
 from local.engine.datavolume.controller import DataVolumeController
 from local.engine.datavolume.importer import Importer
-from local.engine.hypervisor import Hypervisor, SimulatedHypervisor
+from local.engine.hypervisor import Hypervisor
 from local.engine.informers import Informers
 from local.engine.migration.controller import MigrationController
 from local.engine.migration.evacuation import EvacuationController
-from local.engine.node.capacity import NodeCapacity
 from local.engine.node.controller import NodeController, NodeHardware
+from local.engine.node.scheduler import NodeCapacity
 from local.engine.peer import Peer
 from local.engine.qemu.libvirtd import NODE_NAMES
-from local.engine.simulated import SimulatedImporter
+from local.engine.simulated import SimulatedHypervisor, SimulatedImporter
 from local.engine.virt_api import VirtApi
 from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
@@ -115,7 +115,7 @@ async def serve(settings: Settings) -> None:
             moving = (migrations.controller, migrations.unfinished.controller, evacuations.controller)
             for controller in (*controllers, *moving, fleet.controller):
                 group.create_task(controller.run(), name=controller.name)
-            group.create_task(disks.clear(), name="clear")
+            group.create_task(disks.delete_files(), name="delete-files")
             if settings.listen is not None:
                 app = VirtApi(api, backing.hypervisor, informers.missing, registry)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None

@@ -1,13 +1,28 @@
-"""What the engine keeps of each object: small frozen values. `reading` makes them from documents."""
+"""Small frozen views of the objects that the engine watches, and the functions that read them from documents."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from local.engine import times
+from apimachinery.owner_references import controller_of
+from apimachinery.quantity import to_int
+from apimachinery.timestamps import parse_time
+from defaulter.contract import undefaulted_fields
+from kinds.meta import NODE_LOST, SIM_PREFIX
+from kinds.vm_documents import run_strategy
 from local.engine.conditions import find_condition
+from local.engine.resources import (
+    CONTENT_ANNOTATION,
+    EVACUATION_ANNOTATION,
+    NODE_LABEL,
+    SCHEDULABLE_LABEL,
+    TEMPLATE_HASH_ANNOTATION,
+)
 from runtime.resource import Key, Resource
 
 Json = dict[str, Any]
@@ -17,7 +32,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 GRACE_SECONDS = 30.0
 DEFAULT_MEMORY = 128 << 20
 OVERHEAD = 192 << 20
-"""what QEMU takes beside its guest's memory; measured under emulation, where translated code is much of it"""
+"""Bytes that QEMU takes beside the guest's memory, measured under emulation, where translated code is much of it."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +43,24 @@ class ApiObject:
     resource_version: str = field(compare=False, default="")
     created: datetime = EPOCH
     deleted: datetime | None = None
-    """when its deletion was asked for"""
+    """the deletion timestamp"""
     finalizers: tuple[str, ...] = ()
-    owner: str = ""
-    """UID of its controller"""
+    controller_uid: str = ""
+    """UID of the owner that controls the object"""
 
     @property
     def key(self) -> Key:
         return self.namespace, self.name
 
     def reference(self, resource: Resource) -> Json:
-        """Of whom an Event speaks."""
-        named = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
-        return {"apiVersion": resource.api_version, "kind": resource.kind, **named}
+        """The object reference of an Event."""
+        identity = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+        return {"apiVersion": resource.api_version, "kind": resource.kind, **identity}
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume of a VM that is kept in a pvc; a DataVolume's pvc has the DataVolume's name."""
+    """A volume of a VMI that is backed by a PVC. The PVC of a DataVolume has the DataVolume's name."""
 
     pvc: str
     data_volume: bool
@@ -53,41 +68,37 @@ class Volume:
 
 @dataclass(frozen=True)
 class VM(ApiObject):
-    """A VirtualMachine."""
-
     generation: int = 0
-    strategy: str = "Halted"
-    template: str = ""
-    """hash of the VMI spec that it would be started with"""
-    disks: tuple[str, ...] = ()
-    """names in dataVolumeTemplates"""
+    run_strategy: str = "Halted"
+    template_hash: str = ""
+    """hash of the VMI spec in the VM's template"""
+    data_volume_templates: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    complete: bool = True
-    """whether all hardware is decided"""
+    defaulted: bool = True
+    """whether the defaulter has decided all hardware"""
     faults: Pairs = ()
     status: Json = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class VMI(ApiObject):
-    """A VirtualMachineInstance."""
-
-    template: str = ""
+    template_hash: str = ""
+    """hash of the template that the VMI was created from"""
     grace_seconds: float = GRACE_SECONDS
-    selector: Pairs = ()
+    node_selector: Pairs = ()
     volumes: tuple[Volume, ...] = ()
     interfaces: Pairs = ()
     """name and MAC address"""
     node_label: str = ""
     start_paused: bool = False
     memory: int = 0
-    """bytes that the guest has"""
+    """bytes of guest memory"""
     faults: Pairs = ()
     status: Json = field(default_factory=dict, hash=False)
 
     @property
-    def size(self) -> int:
-        """Bytes that it takes of its node."""
+    def memory_with_overhead(self) -> int:
+        """Bytes that the VMI takes of its node's memory."""
         return self.memory + OVERHEAD
 
     @property
@@ -107,19 +118,16 @@ class VMI(ApiObject):
         return list(self.status.get("conditions") or ())
 
     def reached(self, phase: str) -> datetime | None:
-        """When it entered the phase, if it ever did."""
+        """When the VMI entered the phase; None if it never did."""
         for each in self.status.get("phaseTransitionTimestamps") or ():
             if each.get("phase") == phase:
-                return times.read_time(each.get("phaseTransitionTimestamp"))
+                return read_time(each.get("phaseTransitionTimestamp"))
         return None
 
 
 @dataclass(frozen=True)
 class DataVolume(ApiObject):
-    """A DataVolume."""
-
     source: Json = field(default_factory=dict, hash=False)
-    pvc: Json = field(default_factory=dict, hash=False)
     status: Json = field(default_factory=dict, hash=False)
 
     @property
@@ -132,7 +140,7 @@ class DataVolume(ApiObject):
 
     @property
     def failed(self) -> bool:
-        """As KubeVirt sees it: given up, or its importer has stopped over an error."""
+        """As KubeVirt judges it: the phase is Failed, or the importer has stopped with an error."""
         running = find_condition(self.status.get("conditions") or (), "Running") or {}
         stopped = running.get("status") == "False" and running.get("reason") in ("Error", "ImagePullFailed")
         return self.phase == "Failed" or stopped
@@ -140,13 +148,12 @@ class DataVolume(ApiObject):
 
 @dataclass(frozen=True)
 class PVC(ApiObject):
-    """A PersistentVolumeClaim."""
-
     phase: str = ""
     size: str = ""
+    """the storage request"""
     content: str = ""
-    data_volume: str = ""
-    """UID of the DataVolume that it is for"""
+    """what the disk was filled with: image, blank, or the built-in guest"""
+    data_volume_uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,10 +161,10 @@ class Migration(ApiObject):
     """A VirtualMachineInstanceMigration."""
 
     vmi: str = ""
-    selector: Pairs = ()
-    """added to the VMI's own"""
+    node_selector: Pairs = ()
+    """added to the node selector of the VMI"""
     evacuates: str = ""
-    """the node that it is to bring the VMI away from"""
+    """name of the node that the migration evacuates"""
     status: Json = field(default_factory=dict, hash=False)
 
     @property
@@ -165,10 +172,9 @@ class Migration(ApiObject):
         return str(self.status.get("phase") or "")
 
     @property
-    def since(self) -> datetime | None:
-        """Since when it is in its phase."""
-        stamps = self.status.get("phaseTransitionTimestamps") or ()
-        return times.read_time(stamps[-1].get("phaseTransitionTimestamp")) if stamps else None
+    def phase_since(self) -> datetime | None:
+        transitions = self.status.get("phaseTransitionTimestamps") or ()
+        return read_time(transitions[-1].get("phaseTransitionTimestamp")) if transitions else None
 
     @property
     def final(self) -> bool:
@@ -183,16 +189,158 @@ class Node(ApiObject):
     taints: Pairs = ()
     """key and effect"""
     memory: int = 0
-    """bytes that VMs may take"""
+    """allocatable bytes"""
     lost: bool = False
-    """declared lost by annotation"""
+    """declared lost by an annotation"""
     unready_since: datetime | None = None
 
     @property
-    def open(self) -> bool:
-        """Whether VMs may be placed on it."""
-        closed = any(effect in ("NoSchedule", "NoExecute") for _, effect in self.taints)
-        return self.ready and not self.cordoned and not self.lost and not closed
+    def schedulable(self) -> bool:
+        tainted = any(effect in ("NoSchedule", "NoExecute") for _, effect in self.taints)
+        return self.ready and not self.cordoned and not self.lost and not tainted
 
-    def offers(self, selector: Pairs) -> bool:
-        return set(selector) <= set(self.labels)
+    def matches(self, node_selector: Pairs) -> bool:
+        return set(node_selector) <= set(self.labels)
+
+
+def read_vm(document: Json) -> VM:
+    spec = document.get("spec") or {}
+    template = spec.get("template") or {}
+    return VM(
+        **_metadata(document),
+        generation=int(document["metadata"].get("generation") or 0),
+        run_strategy=run_strategy(spec),
+        template_hash=template_hash(template.get("spec") or {}),
+        data_volume_templates=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
+        volumes=tuple(_volumes((template.get("spec") or {}).get("volumes"))),
+        defaulted=not undefaulted_fields(document),
+        faults=_faults(document, template),
+        status=document.get("status") or {},
+    )
+
+
+def template_hash(spec: Json) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_vmi(document: Json) -> VMI:
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    domain = spec.get("domain") or {}
+    grace = spec.get("terminationGracePeriodSeconds")
+    nics = (domain.get("devices") or {}).get("interfaces") or ()
+    return VMI(
+        **_metadata(document),
+        template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION, ""),
+        grace_seconds=GRACE_SECONDS if grace is None else float(grace),
+        node_selector=_pairs(spec.get("nodeSelector")),
+        volumes=tuple(_volumes(spec.get("volumes"))),
+        interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
+        node_label=(metadata.get("labels") or {}).get(NODE_LABEL, ""),
+        start_paused=spec.get("startStrategy") == "Paused",
+        memory=guest_memory(domain),
+        faults=_faults(document),
+        status=document.get("status") or {},
+    )
+
+
+def guest_memory(domain: Json) -> int:
+    """Bytes of guest memory. An invalid quantity counts as the default here; the launch refuses it."""
+    resources = domain.get("resources") or {}
+    quantity = (domain.get("memory") or {}).get("guest") or (resources.get("requests") or {}).get("memory")
+    quantity = quantity or (resources.get("limits") or {}).get("memory")
+    return (to_int(str(quantity)) if quantity is not None else None) or DEFAULT_MEMORY
+
+
+def read_data_volume(document: Json) -> DataVolume:
+    source = (document.get("spec") or {}).get("source") or {}
+    return DataVolume(**_metadata(document), source=source, status=document.get("status") or {})
+
+
+def read_pvc(document: Json) -> PVC:
+    spec = document.get("spec") or {}
+    owners = document["metadata"].get("ownerReferences") or ()
+    return PVC(
+        **_metadata(document),
+        phase=str((document.get("status") or {}).get("phase") or ""),
+        size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
+        content=(document["metadata"].get("annotations") or {}).get(CONTENT_ANNOTATION, ""),
+        data_volume_uid=next((owner["uid"] for owner in owners if owner.get("kind") == "DataVolume"), ""),
+    )
+
+
+def read_migration(document: Json) -> Migration:
+    spec = document.get("spec") or {}
+    return Migration(
+        **_metadata(document),
+        vmi=str(spec.get("vmiName") or ""),
+        node_selector=_pairs(spec.get("addedNodeSelector")),
+        evacuates=(document["metadata"].get("annotations") or {}).get(EVACUATION_ANNOTATION, ""),
+        status=document.get("status") or {},
+    )
+
+
+def read_node(document: Json) -> Node:
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    ready = find_condition(status.get("conditions") or (), "Ready") or {}
+    return Node(
+        **_metadata(document),
+        labels=_pairs(metadata.get("labels")),
+        ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE_LABEL) != "false",
+        cordoned=bool(spec.get("unschedulable")),
+        taints=tuple((str(t.get("key")), str(t.get("effect"))) for t in spec.get("taints") or ()),
+        memory=to_int(str((status.get("allocatable") or {}).get("memory") or "0")) or 0,
+        lost=(metadata.get("annotations") or {}).get(NODE_LOST) == "true",
+        unready_since=None if ready.get("status") == "True" else read_time(ready.get("lastTransitionTime")),
+    )
+
+
+def read_config_map(document: Json, name: str) -> Pairs:
+    """The data of the ConfigMap of that name; empty for any other ConfigMap."""
+    return _pairs(document.get("data")) if document["metadata"]["name"] == name else ()
+
+
+def read_time(text: str | None) -> datetime | None:
+    """None for an absent or invalid time."""
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None
+
+
+def seconds_until(moment: datetime, now: datetime) -> float:
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _metadata(document: Json) -> Json:
+    metadata = document["metadata"]
+    return {
+        "namespace": metadata.get("namespace") or "",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "resource_version": metadata.get("resourceVersion") or "",
+        "created": read_time(metadata.get("creationTimestamp")) or EPOCH,
+        "deleted": read_time(metadata.get("deletionTimestamp")),
+        "finalizers": tuple(metadata.get("finalizers") or ()),
+        "controller_uid": (controller_of(document) or {}).get("uid", ""),
+    }
+
+
+def _volumes(volumes: Any) -> Iterator[Volume]:
+    for each in volumes or ():
+        if name := (each.get("dataVolume") or {}).get("name"):
+            yield Volume(name, data_volume=True)
+        elif name := (each.get("persistentVolumeClaim") or {}).get("claimName"):
+            yield Volume(name, data_volume=False)
+
+
+def _pairs(labels: Mapping[str, Any] | None) -> Pairs:
+    return tuple(sorted((str(key), str(value)) for key, value in (labels or {}).items()))
+
+
+def _faults(*documents: Json) -> Pairs:
+    """Fault injection annotations without their prefix. The earlier document takes precedence."""
+    found: dict[str, str] = {}
+    for document in reversed(documents):
+        annotations = (document.get("metadata") or {}).get("annotations") or {}
+        found |= {k.removeprefix(SIM_PREFIX): str(v) for k, v in annotations.items() if k.startswith(SIM_PREFIX)}
+    return tuple(sorted(found.items()))

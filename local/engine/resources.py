@@ -1,9 +1,14 @@
-"""What the engine reads and writes, and the names that it writes into it."""
+"""API resources of the engine, the names that it writes into objects, and the documents that it creates."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from apimachinery.owner_references import controller_reference
 from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VM, VMI, VMI_MIGRATION
 from runtime.resource import Resource
+
+Json = dict[str, Any]
 
 VMS = Resource.of(VM)
 VMIS = Resource.of(VMI)
@@ -24,8 +29,74 @@ SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 EVACUATION_ANNOTATION = "kubevirt.io/evacuationMigration"
 GENERATION_ANNOTATION = "kubevirt.io/vm-generation"
 
-# Ours: which template a VMI was made from, so that a change of the VM's shows as RestartRequired.
+# Ours: the hash of the template that a VMI was created from. A VM with another hash gets RestartRequired.
 TEMPLATE_HASH_ANNOTATION = "local.poolhouse.dev/template"
-# On a pvc: what its disk is filled with, when that is not what was asked for.
+# On a PVC: what its disk was filled with.
 CONTENT_ANNOTATION = "local.poolhouse.dev/content"
 BUILT_IN_GUEST = "tiny"
+"""content of a disk whose image could not be reached: its VM boots the built-in Linux"""
+
+
+def new_vmi(vm: Json, template_hash: str, *, paused: bool = False) -> Json:
+    """The VMI of a VM: with its name and template, controlled by it."""
+    metadata, template = vm["metadata"], vm["spec"]["template"]
+    inner, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
+    if paused:
+        spec["startStrategy"] = "Paused"
+    annotations = {
+        **(inner.get("annotations") or {}),
+        GENERATION_ANNOTATION: str(metadata.get("generation") or 1),
+        TEMPLATE_HASH_ANNOTATION: template_hash,
+    }
+    return _new(VMIS, vm, metadata["name"], inner.get("labels") or {}, annotations, spec)
+
+
+def new_data_volume(vm: Json, name: str) -> Json | None:
+    """The DataVolume of the dataVolumeTemplate with that name; None if the VM has no such template."""
+    for template in vm["spec"].get("dataVolumeTemplates") or ():
+        metadata = template["metadata"]
+        if metadata["name"] == name:
+            labels = {**(metadata.get("labels") or {}), "kubevirt.io/created-by": vm["metadata"]["uid"]}
+            return _new(DATA_VOLUMES, vm, name, labels, metadata.get("annotations") or {}, template.get("spec") or {})
+    return None
+
+
+def new_pvc(data_volume: Json) -> Json:
+    """The PVC of a DataVolume."""
+    metadata, spec = data_volume["metadata"], data_volume["spec"]
+    claim = dict(spec.get("pvc") or spec.get("storage") or {})
+    claim.setdefault("accessModes", ["ReadWriteOnce"])
+    # No provisioner runs. With a storage class of its own, no other controller waits to bind the PVC.
+    claim.setdefault("storageClassName", "poolhouse-local")
+    claim.setdefault("volumeName", f"pvc-{metadata['uid']}")
+    labels = {**(metadata.get("labels") or {}), "app": "containerized-data-importer"}
+    return _new(PVCS, data_volume, metadata["name"], labels, metadata.get("annotations") or {}, claim)
+
+
+def _new(resource: Resource, owner: Json, name: str, labels: Json, annotations: Json, spec: Json) -> Json:
+    metadata = owner["metadata"]
+    reference = controller_reference(owner["apiVersion"], owner["kind"], metadata["name"], metadata["uid"])
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "finalizers": [VMI_FINALIZER] if resource is VMIS else [],
+            "ownerReferences": [reference],
+        },
+        "spec": spec,
+    }
+
+
+def merge_patch(old: Json, new: Json) -> Json:
+    """The JSON merge patch that turns the old document into the new one."""
+    patch: Json = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if before == value:
+            continue
+        patch[key] = merge_patch(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return patch

@@ -1,113 +1,169 @@
-"""Guests with nothing behind them: what a domain would be by now is a function of the VMI and the time.
+"""The hypervisor and the importer of `--engine simulated`: nothing runs, and objects pass through the same phases.
 
-So nothing is lost when the engine ends, and nothing has to be found again when it starts.
+The state of a domain is a function of the VMI and the time. A restarted engine therefore finds every VMI as it was.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from local.engine.datavolume.phases import ImportProgress
-from local.engine.domain import ABSENT, Domain
 from local.engine.fault_injection import Faults
-from local.engine.migration.settings import MigrationSettings
-from local.engine.objects import PVC, VMI, DataVolume
-from local.engine.times import seconds_until
+from local.engine.hypervisor import ABSENT, Domain, MigrationAborted
+from local.engine.migration.settings import MigrationSettings, timeout_message
+from local.engine.objects import PVC, VMI, DataVolume, seconds_until
 from local.engine.vmi.phases import is_paused
 from runtime.resource import Key
 
-BANDWIDTH = 256 << 20
-PAUSE_SECONDS = 0.3
-"""for how long QEMU may stop a guest to copy what is left"""
+Json = dict[str, Any]
 
-PULL = "failed to pull and unpack image: failed to resolve reference: not found"
+COPY_BYTES_PER_SECOND = 256 << 20
+DOWNTIME_SECONDS = 0.3
+"""how long QEMU may stop a guest to copy the rest of its memory"""
+
 IMPORT_SECONDS = 2.0
-"""how long one simulated try to import takes before it fails"""
+"""how long one simulated import runs before it fails"""
+PULL_MESSAGE = "failed to pull and unpack image: failed to resolve reference: not found"
+UNSCHEDULABLE_MESSAGE = "0/2 nodes are available: 2 Insufficient memory."
 
 
-def domain_of(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-    """`identity` says who it is to chance, `failures` how many starts of its VM have failed before."""
+def simulate_domain(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+    """The domain of a VMI at a time. `identity` and `failures` are those of `Faults.outcome`."""
     if vmi.deleted is not None:
-        return _ending(vmi, faults, now)
+        return _stopping_domain(vmi, faults, now)
     if vmi.phase == "Running":
         return Domain("paused" if is_paused(vmi) else "running", vmi.node, agent=faults.agent)
-    how = faults.outcome(identity, failures)
-    took = faults.start_after(identity)
-    if how in ("ErrorUnschedulable", "ErrImagePull"):
-        return _troubled(vmi, how, faults, took, now)
-    left = seconds_until(vmi.created + timedelta(seconds=took), now)
-    if how == "Stuck":
+    outcome = faults.outcome(identity, failures)
+    start_seconds = faults.start_after(identity)
+    if outcome in ("ErrorUnschedulable", "ErrImagePull"):
+        return _retried_start(vmi, outcome, faults, start_seconds, now)
+    left = seconds_until(vmi.created + timedelta(seconds=start_seconds), now)
+    if outcome == "Stuck":
         return Domain("starting", vmi.node)
     if left > 0:
         return Domain("starting", vmi.node, change_seconds=left)
-    if how == "CrashLoopBackOff":
+    if outcome == "CrashLoopBackOff":
         return Domain("crashed", vmi.node, reason="the guest crashed while it was starting (simulated)")
     return Domain("paused" if vmi.start_paused else "running", vmi.node, agent=faults.agent)
 
 
-def failing(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-    """What becomes of a start that is to fail, for who starts real guests: it is not tried. Absent where none is."""
-    over = vmi.deleted is not None or vmi.final or vmi.phase == "Running"
-    if over or faults.outcome(identity, failures) is None:
+def injected_failure(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+    """The domain of a start that fault injection fails, for hypervisors that start real guests; absent without one."""
+    started = vmi.deleted is not None or vmi.final or vmi.phase == "Running"
+    if started or faults.outcome(identity, failures) is None:
         return ABSENT
-    told = domain_of(vmi, faults, identity, failures, now)
-    return ABSENT if told.state in ("running", "paused") else told
+    domain = simulate_domain(vmi, faults, identity, failures, now)
+    return ABSENT if domain.state in ("running", "paused") else domain
 
 
 def copy_seconds(memory: int, settings: MigrationSettings, dirty: int) -> float:
-    """How long its memory takes to be copied; infinite where it writes over more than the last pause has time for."""
-    speed = settings.bandwidth or BANDWIDTH
-    return math.inf if dirty > speed * PAUSE_SECONDS and not settings.auto_converge else memory / speed
+    """How long a migration copies memory. Infinite if the guest dirties more than the last downtime can copy."""
+    speed = settings.bandwidth or COPY_BYTES_PER_SECOND
+    return math.inf if dirty > speed * DOWNTIME_SECONDS and not settings.auto_converge else memory / speed
 
 
-def _troubled(vmi: VMI, how: str, faults: Faults, took: float, now: datetime) -> Domain:
-    """KubeVirt goes on trying by itself here. Each try takes as long as a start does."""
+def _retried_start(vmi: VMI, outcome: str, faults: Faults, start_seconds: float, now: datetime) -> Domain:
+    """KubeVirt retries these starts within one VMI. Each try takes as long as a start."""
     left = None
     if faults.fail_times is not None:
-        left = seconds_until(vmi.created + timedelta(seconds=took * faults.fail_times), now)
+        left = seconds_until(vmi.created + timedelta(seconds=start_seconds * faults.fail_times), now)
         if left == 0:
             return Domain("running", vmi.node, agent=faults.agent)
-    if how == "ErrImagePull":
-        return Domain(trouble="ErrImagePull", reason=PULL, change_seconds=left)
-    return Domain(
-        trouble="Unschedulable", reason="0/2 nodes are available: 2 Insufficient memory.", change_seconds=left
-    )
+    if outcome == "ErrImagePull":
+        return Domain(start_problem="ErrImagePull", reason=PULL_MESSAGE, change_seconds=left)
+    return Domain(start_problem="Unschedulable", reason=UNSCHEDULABLE_MESSAGE, change_seconds=left)
 
 
-def _ending(vmi: VMI, faults: Faults, now: datetime) -> Domain:
+def _stopping_domain(vmi: VMI, faults: Faults, now: datetime) -> Domain:
     if vmi.deleted is None or vmi.phase not in ("Scheduled", "Running"):
         return ABSENT
-    stop = min(faults.stop_seconds, vmi.grace_seconds)
-    left = seconds_until(vmi.deleted + timedelta(seconds=stop), now)
+    stop_seconds = min(faults.stop_seconds, vmi.grace_seconds)
+    left = seconds_until(vmi.deleted + timedelta(seconds=stop_seconds), now)
     return Domain("running", vmi.node, change_seconds=left) if left > 0 else ABSENT
 
 
+class SimulatedHypervisor:
+    """Remembers a pause until the VMI's condition shows it, and nothing else."""
+
+    def __init__(self) -> None:
+        self._changed: Callable[[str], None] = lambda uid: None
+        self._paused: dict[str, bool] = {}
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+
+    def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
+        domain = simulate_domain(vmi, faults, identity, failures, now)
+        paused = self._paused.get(vmi.uid)
+        if paused is None or domain.state not in ("running", "paused"):
+            self._paused.pop(vmi.uid, None)
+            return domain
+        if paused == (domain.state == "paused"):
+            del self._paused[vmi.uid]
+        return Domain("paused" if paused else "running", domain.node, agent=domain.agent)
+
+    async def launch(self, document: Json, node: str, faults: Faults) -> None: ...
+
+    async def press_power(self, vmi: VMI) -> None: ...
+
+    async def destroy(self, vmi: VMI) -> None: ...
+
+    async def pause(self, vmi: VMI, paused: bool) -> None:
+        self._paused[vmi.uid] = paused
+        self._changed(vmi.uid)
+
+    async def why_no_post_copy(self) -> str | None:
+        return None
+
+    async def migrate(
+        self,
+        vmi: VMI,
+        target: str,
+        settings: MigrationSettings,
+        faults: Faults,
+        switched: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Takes as long as a copy of the memory would."""
+        timeout = settings.timeout_seconds(vmi.memory)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.sleep(copy_seconds(vmi.memory, settings, faults.dirty_memory))
+        except TimeoutError:
+            assert timeout is not None
+            if not settings.post_copy:
+                raise MigrationAborted(timeout_message(timeout, {})) from None
+            await switched()
+
+    async def clear(self, uid: str) -> None: ...
+
+
 class SimulatedImporter:
-    """Disks of simulated VMs: there at once, unless they are to fail."""
+    """Succeeds at once, unless fault injection fails the import."""
 
-    def subscribe(self, changed: Callable[[Key], None]) -> None:
-        """Nothing changes but with time."""
+    def subscribe(self, changed: Callable[[Key], None]) -> None: ...
 
-    def progress(self, disk: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
+    def progress(self, data_volume: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
         done = ImportProgress("done", content="simulated")
         if pvc is not None or faults.fail != "DataVolumeError":
             return done
-        tries = int((now - disk.created).total_seconds() / IMPORT_SECONDS) + 1
-        if faults.outcome(disk.uid, 0) is None or (faults.fail_times is not None and tries > faults.fail_times):
+        tries = int((now - data_volume.created).total_seconds() / IMPORT_SECONDS) + 1
+        if faults.outcome(data_volume.uid, 0) is None or (faults.fail_times is not None and tries > faults.fail_times):
             return done
         reason = "Unable to connect to http data source: the server answered 404 (simulated)"
         if faults.fail_times is None:
             return ImportProgress("failed", reason=reason, failures=1)
-        next_try = seconds_until(disk.created + timedelta(seconds=IMPORT_SECONDS * tries), now)
+        next_try = seconds_until(data_volume.created + timedelta(seconds=IMPORT_SECONDS * tries), now)
         return ImportProgress("failed", reason=reason, failures=tries, requeue_seconds=next_try + 0.01)
 
-    async def fill(self, disk: DataVolume, pvc: PVC) -> None: ...
+    async def start(self, data_volume: DataVolume, pvc: PVC) -> None: ...
 
-    async def provide(self, pvc: PVC) -> str:
+    async def create_blank(self, pvc: PVC) -> str:
         return "blank"
 
-    async def drop(self, pvc: PVC) -> None: ...
+    async def delete(self, pvc: PVC) -> None: ...
 
-    async def sweep(self, pvcs: list[PVC]) -> None: ...
+    async def delete_orphans(self, pvcs: list[PVC]) -> None: ...

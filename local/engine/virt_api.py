@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from local.engine import reading
+from local.engine import objects
 from local.engine.hypervisor import Hypervisor
 from local.engine.objects import VMI
 from local.engine.resources import MIGRATIONS, VMIS, VMS
@@ -135,8 +135,8 @@ class VirtApi:
     async def _once(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
         found = await self._find(VMS, key) if resource == "virtualmachines" else None
         running = await self._find(VMIS, key)
-        vm = reading.read_vm(found) if found is not None else None
-        vmi = reading.read_vmi(running) if running is not None else None
+        vm = objects.read_vm(found) if found is not None else None
+        vmi = objects.read_vmi(running) if running is not None else None
         changes = plan_request(verb, resource, key[1], vm, vmi, options)
         if isinstance(changes, StatusError):
             return changes

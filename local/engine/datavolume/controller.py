@@ -1,4 +1,4 @@
-"""DataVolumes and their pvcs: reads what is there, asks `volumes`, and does what it says."""
+"""Reconciles DataVolumes and PVCs: observes them, asks `phases` for a plan, and applies it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
-from local.engine.documents import merge_patch, pvc_for
 from local.engine.informers import Informers, now
 from local.engine.objects import PVC, DataVolume, Pairs
-from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS
+from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS, merge_patch, new_pvc
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
@@ -27,7 +26,7 @@ class DataVolumeController:
         self._api = api
         self._informers = informers
         self._importer = importer
-        self._dropped: asyncio.Queue[PVC] = asyncio.Queue()
+        self._deleted_pvcs: asyncio.Queue[PVC] = asyncio.Queue()
         self.controller: Controller[Key] = Controller(
             "datavolumes", self.reconcile, workers=workers, metrics=api.metrics
         )
@@ -45,68 +44,69 @@ class DataVolumeController:
         assert pvc is not None
         self.controller.enqueue(pvc.key)
         if old is not None and (new is None or new.uid != old.uid):
-            self._dropped.put_nowait(old)
+            self._deleted_pvcs.put_nowait(old)
 
     def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
-        for disk in self._informers.data_volumes.store.all():
-            if not disk.ready:
-                self.controller.enqueue(disk.key)
+        for data_volume in self._informers.data_volumes.store.all():
+            if not data_volume.ready:
+                self.controller.enqueue(data_volume.key)
 
-    async def clear(self) -> None:
-        """For ever: removes the files of pvcs that are gone."""
-        await self._importer.sweep(self._informers.pvcs.store.all())
+    async def delete_files(self) -> None:
+        """Deletes the files of PVCs that no longer exist, for ever."""
+        await self._importer.delete_orphans(self._informers.pvcs.store.all())
         while True:
-            await self._importer.drop(await self._dropped.get())
+            await self._importer.delete(await self._deleted_pvcs.get())
 
     async def reconcile(self, key: Key) -> float | None:
-        disk, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
-        if disk is None and pvc is not None and not pvc.data_volume and pvc.phase != "Bound":
-            await self._bind(pvc, pvc.content or await self._importer.provide(pvc))
-        if disk is None or disk.ready:
+        data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
+        if data_volume is None and pvc is not None and not pvc.data_volume_uid and pvc.phase != "Bound":
+            await self._bind(pvc, pvc.content or await self._importer.create_blank(pvc))
+        if data_volume is None or data_volume.ready:
             return None
-        vm = self._informers.vm_of(disk.owner)
+        vm = self._informers.vm_of(data_volume.controller_uid)
         faults, _ = self._informers.faults(vm.faults if vm is not None else ())
-        wanted = plan_data_volume(disk, pvc, self._importer.progress(disk, pvc, faults, now()), now())
-        for action in wanted.actions:
-            await self._apply(action, disk, pvc)
-        await self._write(disk, wanted.status)
-        return wanted.requeue_seconds
+        progress = self._importer.progress(data_volume, pvc, faults, now())
+        plan = plan_data_volume(data_volume, pvc, progress, now())
+        for action in plan.actions:
+            await self._apply(action, data_volume, pvc)
+        await self._write_status(data_volume, plan.status)
+        return plan.requeue_seconds
 
-    async def _apply(self, action: Action, disk: DataVolume, pvc: PVC | None) -> None:
+    async def _apply(self, action: Action, data_volume: DataVolume, pvc: PVC | None) -> None:
         match action:
             case CreatePVC():
-                await self._create_pvc(disk)
+                await self._create_pvc(data_volume)
             case StartImport():
                 assert pvc is not None
-                await self._importer.fill(disk, pvc)
+                await self._importer.start(data_volume, pvc)
             case BindPVC(content):
                 assert pvc is not None
                 await self._bind(pvc, content)
 
-    async def _create_pvc(self, disk: DataVolume) -> None:
-        document = await self._api.get(DATA_VOLUMES, *disk.key)
-        if document["metadata"]["uid"] != disk.uid:
+    async def _create_pvc(self, data_volume: DataVolume) -> None:
+        document = await self._api.get(DATA_VOLUMES, *data_volume.key)
+        if document["metadata"]["uid"] != data_volume.uid:
             return
         try:
-            await self._api.create(PVCS, pvc_for(document))
+            await self._api.create(PVCS, new_pvc(document))
         except AlreadyExists:
-            log.debug("%s/%s: its pvc is there already", *disk.key)
+            log.debug("%s/%s: the PVC exists already", *data_volume.key)
 
     async def _bind(self, pvc: PVC, content: str) -> None:
         if pvc.content != content:
             annotated = {"metadata": {"uid": pvc.uid, "annotations": {CONTENT_ANNOTATION: content}}}
             await self._api.patch(PVCS, *pvc.key, annotated)
         status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": pvc.size}}
-        # The UID makes it this pvc's alone: another of the same name has nothing in it yet.
+        # The UID excludes another PVC of the same name, whose disk is still empty.
         bound = {"metadata": {"uid": pvc.uid}, "status": status}
         await self._api.patch(PVCS, *pvc.key, bound, subresource="status")
 
-    async def _write(self, disk: DataVolume, status: Json) -> None:
-        patch = merge_patch(disk.status, status)
+    async def _write_status(self, data_volume: DataVolume, status: Json) -> None:
+        patch = merge_patch(data_volume.status, status)
         if not patch:
             return
-        body = {"metadata": {"resourceVersion": disk.resource_version}, "status": patch}
+        body = {"metadata": {"resourceVersion": data_volume.resource_version}, "status": patch}
         try:
-            await self._api.patch(DATA_VOLUMES, *disk.key, body, subresource="status")
+            await self._api.patch(DATA_VOLUMES, *data_volume.key, body, subresource="status")
         except NotFound:
-            log.debug("%s is gone", disk.name)
+            log.debug("%s/%s: the DataVolume is deleted", *data_volume.key)

@@ -1,6 +1,6 @@
-"""Files of disks: made blank, imported or cloned, each a qcow2 file named by its pvc's UID.
+"""Imports and clones disks as CDI does: each PVC is a qcow2 file named by its UID.
 
-An image that nobody can reach becomes the built-in Linux; one whose server says no is an error, as in CDI.
+An image whose server does not answer is replaced with the built-in Linux. An error answer is an error, as in CDI.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,35 +20,57 @@ from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
+from apimachinery.quantity import to_int
 from local.engine.datavolume.phases import ImportProgress, source_type
 from local.engine.fault_injection import Faults
 from local.engine.objects import PVC, DataVolume
-from local.engine.quantity import bytes_of
+from local.engine.reasons import EngineReason
 from local.engine.resources import BUILT_IN_GUEST, DATA_VOLUMES
-from local.engine.user import as_user
+from local.processes import as_user
 from runtime.backoff import Backoff
 from runtime.events import EventRecorder
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
-REACH_SECONDS = 5.0
-SILENT_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
 IMPORT_SECONDS = 3600.0
 COMMAND_SECONDS = 1800.0
+PARALLEL_IMPORTS = 4
 LIMIT_BYTES = 64 << 30
 RETRIES = Backoff(base_seconds=5, cap_seconds=300)
-CHUNK = 1 << 20
-TELL_SECONDS = 2.0
+CHUNK_BYTES = 1 << 20
+PROGRESS_SECONDS = 2.0
 DEFAULT_SIZE = 1 << 30
 
 
 class SourceUnreachable(Exception):
-    """Nobody answers where the image should be."""
+    """No server answers at the address of an image."""
 
 
 class ImportFailed(Exception):
-    """The image cannot be had or cannot be used; the text says why."""
+    """The image cannot be fetched or used; the text says why."""
+
+
+class Importer(Protocol):
+    def subscribe(self, changed: Callable[[Key], None]) -> None:
+        """Calls `changed` with the key of each DataVolume whose import has progressed."""
+
+    def progress(self, data_volume: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
+        """The last known progress; does not wait."""
+
+    async def start(self, data_volume: DataVolume, pvc: PVC) -> None:
+        """Starts the import unless it runs already."""
+
+    async def create_blank(self, pvc: PVC) -> str:
+        """Creates an empty disk for a PVC without a DataVolume; returns its content, `blank`."""
+
+    async def delete(self, pvc: PVC) -> None:
+        """Stops the import and deletes the file of a deleted PVC."""
+
+    async def delete_orphans(self, pvcs: list[PVC]) -> None:
+        """Deletes the files of all other PVCs."""
 
 
 @dataclass
@@ -59,37 +81,19 @@ class ImportJob:
     retry_at: float = 0.0
 
 
-class Importer(Protocol):
-    def subscribe(self, changed: Callable[[Key], None]) -> None:
-        """Calls `changed` with the name of each DataVolume whose progress has come on."""
-
-    def progress(self, disk: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
-        """What is known now; never waits."""
-
-    async def fill(self, disk: DataVolume, pvc: PVC) -> None:
-        """Begin it, unless it has begun."""
-
-    async def provide(self, pvc: PVC) -> str:
-        """The content of a pvc that no DataVolume fills: an empty disk."""
-
-    async def drop(self, pvc: PVC) -> None:
-        """The pvc is gone: so is what it held."""
-
-    async def sweep(self, pvcs: list[PVC]) -> None:
-        """Drop what belongs to none of these, which are all there are."""
-
-
 class QemuImgImporter:
+    """`uid` is the user that runs qemu-img and owns the files; None for the user of the engine."""
+
     def __init__(
-        self, directory: Path, events: EventRecorder, pvc: Callable[[Key], PVC | None], uid: int | None
+        self, directory: Path, events: EventRecorder, get_pvc: Callable[[Key], PVC | None], uid: int | None
     ) -> None:
         self._directory = directory
         self._events = events
-        self._pvc = pvc
+        self._get_pvc = get_pvc
         self._uid = uid
         self._jobs: dict[str, ImportJob] = {}
         self._changed: Callable[[Key], None] = lambda key: None
-        self._slots = asyncio.Semaphore(4)
+        self._slots = asyncio.Semaphore(PARALLEL_IMPORTS)
 
     def subscribe(self, changed: Callable[[Key], None]) -> None:
         self._changed = changed
@@ -97,7 +101,7 @@ class QemuImgImporter:
     def path(self, pvc: PVC) -> Path:
         return self._directory / f"{pvc.uid}.qcow2"
 
-    def progress(self, disk: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
+    def progress(self, data_volume: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
         job = self._jobs.get(pvc.uid) if pvc is not None else None
         if job is None:
             return ImportProgress()
@@ -106,137 +110,134 @@ class QemuImgImporter:
             return ImportProgress(failures=job.failures)
         return replace(job.progress, requeue_seconds=left if job.progress.state == "failed" else None)
 
-    async def fill(self, disk: DataVolume, pvc: PVC) -> None:
+    async def start(self, data_volume: DataVolume, pvc: PVC) -> None:
         job = self._jobs.setdefault(pvc.uid, ImportJob(ImportProgress()))
         if job.progress.state in ("running", "done"):
             return
         job.progress = ImportProgress("running")
-        job.task = asyncio.create_task(self._bring(disk, pvc, job), name=f"import-{disk.name}")
+        job.task = asyncio.create_task(self._import(data_volume, pvc, job), name=f"import-{data_volume.name}")
 
-    async def provide(self, pvc: PVC) -> str:
-        await self.blank(self.path(pvc), bytes_of(pvc.size) or DEFAULT_SIZE)
+    async def create_blank(self, pvc: PVC) -> str:
+        await self.blank(self.path(pvc), to_int(pvc.size) or DEFAULT_SIZE)
         return "blank"
 
-    async def drop(self, pvc: PVC) -> None:
+    async def delete(self, pvc: PVC) -> None:
         job = self._jobs.pop(pvc.uid, None)
         if job is not None and job.task is not None:
             job.task.cancel()
-        self._remove(pvc.uid)
+        for path in self._directory.glob(f"{pvc.uid}.*"):
+            path.unlink(missing_ok=True)
 
-    async def sweep(self, pvcs: list[PVC]) -> None:
+    async def delete_orphans(self, pvcs: list[PVC]) -> None:
         known = {pvc.uid for pvc in pvcs}
         for path in self._directory.glob("*.*"):
             if path.is_file() and path.name.split(".")[0] not in known:
-                log.info("removing %s: no pvc has it", path.name)
+                log.info("deleting %s: it belongs to no PVC", path.name)
                 path.unlink(missing_ok=True)
 
     async def blank(self, path: Path, size: int) -> None:
-        """A new empty disk; one that is there stays as it is."""
-        if not _is_file(path):
-            fresh = path.with_suffix(".new")
-            await self._run("qemu-img", "create", "-q", "-f", "qcow2", str(fresh), str(size))
-            fresh.rename(path)
+        """Creates an empty disk; an existing file stays as it is."""
+        if not _exists(path):
+            draft = path.with_suffix(".new")
+            await self._run("qemu-img", "create", "-q", "-f", "qcow2", str(draft), str(size))
+            draft.rename(path)
 
-    async def end(self) -> None:
-        """Ends what is under way; it begins anew at the next start."""
-        tasks = [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _bring(self, disk: DataVolume, pvc: PVC, job: ImportJob) -> None:
+    async def _import(self, data_volume: DataVolume, pvc: PVC, job: ImportJob) -> None:
         try:
             async with self._slots, asyncio.timeout(IMPORT_SECONDS):
-                content = await self._content(disk, pvc, job)
+                content = await self._fill(data_volume, pvc, job)
             job.progress = ImportProgress("done", content=content)
         except (ImportFailed, OSError, TimeoutError, aiohttp.ClientError) as error:
-            self._failed(disk, pvc, job, str(error) or type(error).__name__)
+            self._failed(data_volume, pvc, job, str(error) or type(error).__name__)
         except Exception as error:
-            log.exception("%s/%s: the import failed in a way that was not foreseen", *disk.key)
-            self._failed(disk, pvc, job, repr(error))
+            log.exception("%s/%s: the import failed unexpectedly", *data_volume.key)
+            self._failed(data_volume, pvc, job, repr(error))
         finally:
             for suffix in ("download", "new"):
                 (self._directory / f"{pvc.uid}.{suffix}").unlink(missing_ok=True)
-        self._changed(disk.key)
+        self._changed(data_volume.key)
 
-    def _failed(self, disk: DataVolume, pvc: PVC, job: ImportJob, why: str) -> None:
+    def _failed(self, data_volume: DataVolume, pvc: PVC, job: ImportJob, why: str) -> None:
         job.failures += 1
         job.retry_at = asyncio.get_running_loop().time() + RETRIES.delay(job.failures, pvc.uid)
         job.progress = ImportProgress("failed", reason=why, failures=job.failures)
-        self._tell(disk, "Error", why)
+        self._emit(data_volume, EngineReason.IMPORT_FAILED, why)
 
-    async def _content(self, disk: DataVolume, pvc: PVC, job: ImportJob) -> str:
-        path, size = self.path(pvc), bytes_of(pvc.size) or DEFAULT_SIZE
-        kind = source_type(disk.source)
-        if _is_file(path):
-            # Whole, because it was renamed into place: we ended before it could be said.
-            return "blank" if kind in ("blank", "upload") else "image"
-        match kind:
+    async def _fill(self, data_volume: DataVolume, pvc: PVC, job: ImportJob) -> str:
+        path, size = self.path(pvc), to_int(pvc.size) or DEFAULT_SIZE
+        source = source_type(data_volume.source)
+        if _exists(path):
+            # The file is complete, because it was renamed into place. The engine ended before it bound the PVC.
+            return "blank" if source in ("blank", "upload") else "image"
+        match source:
             case "blank" | "upload":
                 await self.blank(path, size)
                 return "blank"
             case "pvc":
-                return await self._clone(disk, pvc, path, size)
+                return await self._clone(data_volume, path, size)
             case "http":
-                url = str(disk.source["http"].get("url") or "")
+                url = str(data_volume.source["http"].get("url") or "")
             case _:
-                url = str((disk.source[kind] or {}).get("url") or kind)
+                url = str((data_volume.source[source] or {}).get("url") or source)
         try:
-            await self._import(url, pvc, path, size, job, disk)
+            await self._import_url(url, pvc, path, size, job, data_volume)
         except SourceUnreachable as error:
-            self._tell(disk, "ImageUnreachable", f"{error}; the VM gets the built-in tiny Linux instead")
+            note = f"{error}; the VM boots the built-in Linux instead"
+            self._emit(data_volume, EngineReason.IMAGE_UNREACHABLE, note)
             await self.blank(path, size)
             return BUILT_IN_GUEST
         return "image"
 
-    async def _import(self, url: str, pvc: PVC, path: Path, size: int, job: ImportJob, disk: DataVolume) -> None:
+    async def _import_url(
+        self, url: str, pvc: PVC, path: Path, size: int, job: ImportJob, data_volume: DataVolume
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme == "file" or url.startswith("/"):
             local = Path(unquote(parts.path))
-            if not _is_file(local):
-                raise ImportFailed(f"{local}: there is no such file")
+            if not _exists(local):
+                raise ImportFailed(f"{local}: no such file")
             return await self._convert(local, path, size)
         if parts.scheme not in ("http", "https"):
-            raise SourceUnreachable(f"{url}: images can be had here from http, https and files only")
+            raise SourceUnreachable(f"{url}: the engine imports from http, https and file URLs only")
         download = self._directory / f"{pvc.uid}.download"
-        await self._download(url, download, job, disk)
+        await self._download(url, download, job, data_volume)
         await self._convert(download, path, size)
         return None
 
-    async def _download(self, url: str, target: Path, job: ImportJob, disk: DataVolume) -> None:
-        limits = aiohttp.ClientTimeout(total=None, connect=REACH_SECONDS, sock_read=SILENT_SECONDS)
-        room = min(LIMIT_BYTES, shutil.disk_usage(self._directory).free // 2)
+    async def _download(self, url: str, target: Path, job: ImportJob, data_volume: DataVolume) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        limit = min(LIMIT_BYTES, shutil.disk_usage(self._directory).free // 2)
         try:
-            async with aiohttp.ClientSession(timeout=limits) as session, session.get(url) as answer:
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
                 if answer.status != 200:
                     raise ImportFailed(f"{url}: the server answered {answer.status} {answer.reason}")
                 total = answer.content_length
-                if total is not None and total > room:
-                    raise ImportFailed(f"{url}: {total} bytes do not fit, there is room for {room}")
-                await self._save(answer.content.iter_chunked(CHUNK), target, total, room, job, disk)
+                if total is not None and total > limit:
+                    raise ImportFailed(f"{url}: the image has {total} bytes, more than the {limit} that fit on disk")
+                await self._save(answer.content.iter_chunked(CHUNK_BYTES), target, total, limit, job, data_volume)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError) as error:
             raise SourceUnreachable(f"{url} cannot be reached: {error or 'no answer in time'}") from error
 
     async def _save(
-        self, chunks: Any, target: Path, total: int | None, room: int, job: ImportJob, disk: DataVolume
+        self, chunks: Any, target: Path, total: int | None, limit: int, job: ImportJob, data_volume: DataVolume
     ) -> None:
-        done, told = 0, 0.0
+        done, reported = 0, 0.0
         with target.open("wb") as file:
             async for chunk in chunks:
                 done += len(chunk)
-                if done > room:
-                    raise ImportFailed(f"the image is larger than the {room} bytes that there is room for")
+                if done > limit:
+                    raise ImportFailed(f"the image is larger than the {limit} bytes that fit on disk")
                 await asyncio.to_thread(file.write, chunk)
                 job.progress = ImportProgress("running", share=done / total if total else None)
                 now = asyncio.get_running_loop().time()
-                if now - told > TELL_SECONDS:
-                    told = now
-                    self._changed(disk.key)
+                if now - reported > PROGRESS_SECONDS:
+                    reported = now
+                    self._changed(data_volume.key)
         if self._uid is not None:
             os.chown(target, self._uid, -1)
 
     async def _convert(self, source: Path, path: Path, size: int) -> None:
-        """Into a qcow2 file of its own. Whatever refers to another file could show it that of someone else."""
+        """Converts to a qcow2 file without a backing file, which could expose another file of this machine."""
         info = json.loads(await self._run("qemu-img", "info", "--output=json", "-U", str(source)))
         specific = (info.get("format-specific") or {}).get("data") or {}
         if "backing-filename" in info or "data-file" in specific or info.get("format") not in ("raw", "qcow2"):
@@ -245,53 +246,47 @@ class QemuImgImporter:
             )
         if int(info["virtual-size"]) > size:
             raise ImportFailed(
-                f"the image is a disk of {info['virtual-size']} bytes, more than the {size} that were asked for"
+                f"the image is a disk of {info['virtual-size']} bytes, more than the {size} bytes that the PVC requests"
             )
-        fresh = path.with_suffix(".new")
+        draft = path.with_suffix(".new")
         await self._run(
-            *("qemu-img", "convert", "-q", "-U", "-f", info["format"], "-O", "qcow2", str(source), str(fresh))
+            *("qemu-img", "convert", "-q", "-U", "-f", info["format"], "-O", "qcow2", str(source), str(draft))
         )
-        await self._run("qemu-img", "resize", "-q", "-f", "qcow2", str(fresh), str(size))
-        fresh.rename(path)
+        await self._run("qemu-img", "resize", "-q", "-f", "qcow2", str(draft), str(size))
+        draft.rename(path)
 
-    async def _clone(self, disk: DataVolume, pvc: PVC, path: Path, size: int) -> str:
-        wanted = disk.source["pvc"]
-        key = wanted.get("namespace") or disk.namespace, str(wanted.get("name"))
-        source = self._pvc(key)
-        if source is None or source.phase != "Bound":
-            raise ImportFailed(f"PVC {key[0]}/{key[1]} is not there to be cloned")
-        await self._convert(self.path(source), path, size)
-        return source.content or "image"
+    async def _clone(self, data_volume: DataVolume, path: Path, size: int) -> str:
+        source = data_volume.source["pvc"]
+        key = source.get("namespace") or data_volume.namespace, str(source.get("name"))
+        pvc = self._get_pvc(key)
+        if pvc is None or pvc.phase != "Bound":
+            raise ImportFailed(f"PVC {key[0]}/{key[1]} cannot be cloned: it does not exist or is not bound")
+        await self._convert(self.path(pvc), path, size)
+        return pvc.content or "image"
 
     async def _run(self, *command: str) -> str:
-        process = await asyncio.to_thread(self._begin, command)
+        process = await asyncio.to_thread(self._start, command)
         try:
             output, errors = await asyncio.to_thread(process.communicate, timeout=COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
-            raise ImportFailed(f"{command[0]} has not ended in {COMMAND_SECONDS:g} s") from None
+            raise ImportFailed(f"{command[0]} has not ended after {COMMAND_SECONDS:g} s") from None
         finally:
             process.kill()
         if process.returncode != 0:
-            raise ImportFailed(errors.strip() or f"{command[0]} ended with {process.returncode}")
+            raise ImportFailed(errors.strip() or f"{command[0]} ended with exit code {process.returncode}")
         return str(output)
 
-    def _begin(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
-        # Not asyncio's own subprocesses: uvloop's cannot be another user's.
+    def _start(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
+        # Not asyncio's subprocesses: those of uvloop cannot run as another user.
         pipe = subprocess.PIPE
         user = as_user(self._uid)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **user)
 
-    def _remove(self, uid: str) -> None:
-        for path in self._files(uid):
-            path.unlink(missing_ok=True)
-
-    def _files(self, uid: str) -> Iterable[Path]:
-        return self._directory.glob(f"{uid}.*")
-
-    def _tell(self, disk: DataVolume, reason: str, note: str) -> None:
-        log.warning("%s/%s: %s", *disk.key, note)
-        self._events.emit(disk.reference(DATA_VOLUMES), "Warning", reason, note, action="Import")
+    def _emit(self, data_volume: DataVolume, reason: EngineReason, note: str) -> None:
+        log.warning("%s/%s: %s", *data_volume.key, note)
+        self._events.emit(data_volume.reference(DATA_VOLUMES), "Warning", reason, note, action="Import")
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
+    """A stat takes microseconds, so it need not run in a thread."""
     return path.is_file()

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from local.engine.documents import merge_patch
 from local.engine.hypervisor import Hypervisor, HypervisorRefused, MigrationAborted
 from local.engine.informers import Informers, now
 from local.engine.migration.abandoned import AbandonedMigrations
@@ -30,10 +29,9 @@ from local.engine.migration.plan import (
     surplus_migrations,
 )
 from local.engine.migration.settings import MigrationSettings, effective_settings
-from local.engine.node.capacity import NodeCapacity
-from local.engine.node.scheduler import schedule, unschedulable_message
+from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node
-from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, VMIS
+from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, VMIS, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import ApiError, Conflict, Invalid, NotFound
@@ -65,13 +63,13 @@ class FinishedMigration:
 
 class MigrationController:
     def __init__(
-        self, api: Api, informers: Informers, hypervisor: Hypervisor, events: EventRecorder, room: NodeCapacity
+        self, api: Api, informers: Informers, hypervisor: Hypervisor, events: EventRecorder, capacity: NodeCapacity
     ) -> None:
         self._api = api
         self._informers = informers
         self._hypervisor = hypervisor
         self._events = events
-        self._room = room
+        self._capacity = capacity
         self.unfinished = AbandonedMigrations(api, informers)
         self._moving: dict[Key, asyncio.Task[None]] = {}
         self._waiting: dict[Key, None] = {}
@@ -87,7 +85,7 @@ class MigrationController:
         informers.migrations.subscribe(self._changed)
         informers.vmis.subscribe(self._vmi_changed)
         informers.nodes.subscribe(self._node_changed)
-        room.subscribe(self._room_again)
+        capacity.subscribe(self._memory_freed)
 
     def _changed(self, old: Migration | None, new: Migration | None) -> None:
         migration = new or old
@@ -95,7 +93,7 @@ class MigrationController:
         if new is None or new.final:
             self._beginning.discard(migration.uid)
             self._seen_over(migration.key)
-            self._room.release(migration.uid)
+            self._capacity.release(migration.uid)
         if new is None or new.deleted is not None:
             # Taking a migration back gives it up.
             self._take_back(migration.key)
@@ -116,14 +114,14 @@ class MigrationController:
             if new is None or new.deleted is not None:
                 self._take_back(migration.key)
         if old is not None and (new is None or new.final or new.node != old.node):
-            self._room_again()
+            self._memory_freed()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for migration in self._informers.migrations.store.all():
             if not migration.final:
                 self.controller.enqueue(migration.key)
 
-    def _room_again(self) -> None:
+    def _memory_freed(self) -> None:
         """There may be a place now for those that found none."""
         for key in self._waiting:
             self.controller.enqueue(key)
@@ -146,7 +144,7 @@ class MigrationController:
             return None
         if migration.uid in self._beginning:
             migration = replace(migration, status={**migration.status, "phase": "Pending"})
-        self._room.release(migration.uid)  # what an earlier try has kept
+        self._capacity.release(migration.uid)  # what an earlier try has kept
         vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
         others = self._informers.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, vmi) if vmi is not None else (None, "")
@@ -163,7 +161,7 @@ class MigrationController:
                 await self._forget(migration)
             case StartMigration(node):
                 assert vmi is not None
-                self._room.keep(migration.uid, node, vmi.size)
+                self._capacity.reserve(migration.uid, node, vmi.memory_with_overhead)
                 for each in surplus_migrations(others):
                     await self._forget(each)
                 await self._move(migration, vmi, node)
@@ -173,16 +171,18 @@ class MigrationController:
 
     def _target(self, migration: Migration, vmi: VMI) -> tuple[str | None, str]:
         nodes = self._informers.nodes.store.all()
-        used = self._room.used(nodes)
-        selector = tuple({*vmi.selector, *migration.selector})
-        found = schedule(selector, vmi.size, nodes, used, avoid=vmi.node)
-        return found, unschedulable_message(selector, vmi.size, [n for n in nodes if n.name != vmi.node], used)
+        used = self._capacity.used(nodes)
+        selector = tuple({*vmi.node_selector, *migration.node_selector})
+        found = schedule(selector, vmi.memory_with_overhead, nodes, used, avoid=vmi.node)
+        return found, unschedulable_message(
+            selector, vmi.memory_with_overhead, [n for n in nodes if n.name != vmi.node], used
+        )
 
     async def _move(self, migration: Migration, vmi: VMI, target: str) -> None:
         settings = await self._effective_settings(await self._api.get(VMIS, *vmi.key))
         state = started_state(vmi, migration, target, settings, now())
         notes = []
-        if settings.post_copy and (why := await self._hypervisor.no_post_copy()) is not None:
+        if settings.post_copy and (why := await self._hypervisor.why_no_post_copy()) is not None:
             settings = replace(settings, post_copy=False)
             notes = [post_copy_unavailable(why)]
             self._tell(vmi, "Warning", "PostCopyImpossible", f"{why}. It moves by pre-copy alone.")

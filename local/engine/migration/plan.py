@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from apimachinery.timestamps import format_time
 from kinds.meta import KUBEVIRT_DRAIN_TAINT
 from local.engine.conditions import condition, merge_conditions
 from local.engine.migration.settings import MigrationSettings
-from local.engine.objects import VMI, Migration, Node
+from local.engine.objects import VMI, Migration, Node, seconds_until
 from local.engine.resources import EVACUATION_ANNOTATION
-from local.engine.times import format_time, seconds_until
 from runtime.resource import Key
 
 Json = dict[str, Any]
@@ -141,7 +141,7 @@ def vmis_to_evacuate(
 
 def _pause(vmi: VMI, before: Iterable[Migration], now: datetime) -> float:
     ended = [
-        each.since
+        each.phase_since
         for each in before
         if each.phase == "Failed" and each.evacuates == vmi.node and each.created >= vmi.created
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.engine.quantity import bytes_of
+from apimachinery.quantity import to_int
 from migrationpolicies import effective_settings as policy_settings
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ class MigrationSettings:
     said: Json | None = None
     """the settings as KubeVirt writes them into the VMI's status"""
 
-    def deadline_seconds(self, memory: int) -> float | None:
+    def timeout_seconds(self, memory: int) -> float | None:
         """When a migration of so much memory that has not come to an end is given up. As in KubeVirt, a GiB that has
         begun counts as a whole one, and with 0 seconds a GiB it never is."""
         if not self.seconds_per_gib:
@@ -59,7 +59,7 @@ def effective_settings(
     said = {name: setting.value for name, setting in found.items()}
     return MigrationSettings(
         policy=winner["metadata"]["name"] if winner is not None else "",
-        bandwidth=mebibytes(bytes_of(str(said["bandwidthPerMigration"])) or 0) << 20,
+        bandwidth=mebibytes(to_int(str(said["bandwidthPerMigration"])) or 0) << 20,
         seconds_per_gib=int(said["completionTimeoutPerGiB"]),
         auto_converge=bool(said["allowAutoConverge"]),
         post_copy=bool(said["allowPostCopy"]),

@@ -10,10 +10,9 @@ from typing import Any
 
 from kinds.meta import NODE_LOST
 from local.engine.conditions import condition, merge_conditions
-from local.engine.documents import merge_patch
 from local.engine.informers import Informers, now
 from local.engine.objects import Node
-from local.engine.resources import NODES, SCHEDULABLE_LABEL
+from local.engine.resources import NODES, SCHEDULABLE_LABEL, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from local.engine.domain import Domain
+from local.engine.hypervisor import Domain
 from local.engine.migration.settings import MigrationSettings
 from local.engine.qemu import driver
 from local.engine.qemu.migration_job import await_migration

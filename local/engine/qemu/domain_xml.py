@@ -12,10 +12,10 @@ from typing import Any
 
 from lxml import etree
 
+from apimachinery.quantity import to_int
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
+from local.engine.objects import guest_memory
 from local.engine.qemu.guest_image import GuestImage, command_line
-from local.engine.quantity import bytes_of
-from local.engine.reading import guest_memory
 
 Json = dict[str, Any]
 
@@ -83,10 +83,10 @@ def with_recorded_hardware(vmi: Json, domain: str) -> str:
         return domain
     try:
         return restore_hardware(str(record), domain)
-    except InvalidHardwareRecord as error:
+    except InvalidHardwareRecord as damaged:
         raise InvalidDomain(
-            f"annotation {HARDWARE_ANNOTATION}: {error}; it must stay as it was written, or go"
-        ) from error
+            f"annotation {HARDWARE_ANNOTATION}: {damaged}; it must stay as it was written, or go"
+        ) from damaged
 
 
 def domain_name(metadata: Json) -> str:
@@ -96,7 +96,7 @@ def domain_name(metadata: Json) -> str:
 
 def memory_of(domain: Json) -> int:
     named = (domain.get("memory") or {}).get("guest")
-    if named is not None and not bytes_of(str(named)):
+    if named is not None and not to_int(str(named)):
         raise InvalidDomain(f"memory.guest: {named!r} is no quantity of at least one byte")
     return guest_memory(domain)
 

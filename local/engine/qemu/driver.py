@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import libvirt
 
-from local.engine.domain import Domain, State
+from local.engine.hypervisor import Domain, DomainState
 from local.engine.migration.settings import MigrationSettings
 
 Failure = libvirt.libvirtError
@@ -65,7 +65,7 @@ def domains(connection: Any, node: str) -> dict[str, Domain]:
     return found
 
 
-def state_of(state: int, reason: int) -> tuple[State, str]:
+def state_of(state: int, reason: int) -> tuple[DomainState, str]:
     """libvirt's state and its reason in our words."""
     match state:
         case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:

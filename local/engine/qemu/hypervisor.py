@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from apimachinery.quantity import to_int
 from local.engine.datavolume.importer import ImportFailed, QemuImgImporter
-from local.engine.domain import ABSENT, Domain
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import HypervisorRefused, MigrationAborted
+from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
 from local.engine.qemu import postcopy
@@ -21,8 +21,7 @@ from local.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeU
 from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
-from local.engine.quantity import bytes_of
-from local.engine.simulated import failing
+from local.engine.simulated import injected_failure
 from runtime.resource import Key
 
 Json = dict[str, Any]
@@ -88,7 +87,7 @@ class QemuHypervisor:
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         if not vmi.node:
-            return failing(vmi, faults, identity, failures, now)
+            return injected_failure(vmi, faults, identity, failures, now)
         node = self.daemons.nodes.get(vmi.node)
         # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
         if node is None or node.problem is not None or vmi.uid in self._moving:
@@ -97,7 +96,7 @@ class QemuHypervisor:
         # A guest that has moved is where it is, whoever has not yet heard of it.
         elsewhere = [other.domains[vmi.uid] for other in self.daemons.nodes.values() if vmi.uid in other.domains]
         seen = next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
-        return failing(vmi, faults, identity, failures, now) if seen == ABSENT else seen
+        return injected_failure(vmi, faults, identity, failures, now) if seen == ABSENT else seen
 
     def orphans(self, known: Callable[[str], bool]) -> list[str]:
         """UIDs of domains whose VMI is no more."""
@@ -126,7 +125,7 @@ class QemuHypervisor:
                 await node.clear(uid)
         await asyncio.to_thread(self._forget, uid)
 
-    async def no_post_copy(self) -> str | None:
+    async def why_no_post_copy(self) -> str | None:
         return await asyncio.to_thread(postcopy.why_no_post_copy, self._setting.uid)
 
     async def migrate(
@@ -139,7 +138,7 @@ class QemuHypervisor:
     ) -> None:
         # Below the target's runtime directory: its QEMU makes the socket, and a socket's path must be short.
         socket = self._setting.runtime / target / f"m-{vmi.uid[:8]}"
-        seconds = settings.deadline_seconds(vmi.memory)
+        seconds = settings.timeout_seconds(vmi.memory)
         self._moving.add(vmi.uid)
         try:
             await self.daemons.migrate(vmi.uid, vmi.node, target, socket, settings, seconds, switched)
@@ -193,5 +192,5 @@ class QemuHypervisor:
 def _size(volume: Json) -> int:
     """Of a disk that stands in for a volume that only a cluster can fill (container images, cloud-init, ...)."""
     if capacity := (volume.get("emptyDisk") or {}).get("capacity"):
-        return bytes_of(str(capacity)) or SMALL_DISK
+        return to_int(str(capacity)) or SMALL_DISK
     return LARGE_DISK if "containerDisk" in volume else SMALL_DISK

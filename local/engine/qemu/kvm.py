@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from local.engine.qemu.guest_image import READY, GuestImage, command_line
-from local.engine.user import as_user
+from local.processes import as_user
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from local.engine.user import as_user
+from local.processes import as_user
 
 QUESTION = (
     {"execute": "qmp_capabilities"},

@@ -6,11 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
-from local.engine import reading
-from local.engine.documents import data_volume_for, merge_patch, vmi_for
+from local.engine import objects
 from local.engine.informers import Informers, now
 from local.engine.objects import VM, VMI, DataVolume
-from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, VMIS, VMS
+from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, VMIS, VMS, merge_patch, new_data_volume, new_vmi
 from local.engine.vm.plan import (
     Action,
     AddFinalizer,
@@ -78,7 +77,7 @@ class VMController:
         planned = self._plan(vm)
         if AddFinalizer() in planned.actions:
             document = await self._finalizers(vm, (*vm.finalizers, VM_FINALIZER))
-            vm = reading.read_vm(document)
+            vm = objects.read_vm(document)
             planned = self._plan(vm)
         if planned.actions:
             try:
@@ -95,12 +94,12 @@ class VMController:
 
     def _plan(self, vm: VM) -> VMPlan:
         vmi = self._informers.vmis.store.get(vm.key)
-        names = {*vm.disks, *(volume.pvc for volume in vm.volumes)}
+        names = {*vm.data_volume_templates, *(volume.pvc for volume in vm.volumes)}
         found = {name: self._informers.data_volumes.store.get((vm.namespace, name)) for name in names}
         faults, _ = self._informers.faults(vm.faults)
         return plan_vm(
             vm,
-            vmi if vmi is not None and vmi.owner == vm.uid else None,
+            vmi if vmi is not None and vmi.controller_uid == vm.uid else None,
             {name: disk for name, disk in found.items() if disk is not None},
             now(),
             pace=self._pace,
@@ -126,13 +125,13 @@ class VMController:
     async def _fresh(self, vm: VM) -> Json:
         """The document as it is now. What it says may have changed since the plan was made: then the plan is void."""
         document = await self._api.get(VMS, *vm.key)
-        if reading.read_vm(document) != vm:
+        if objects.read_vm(document) != vm:
             raise Conflict(f"{vm.name} has changed meanwhile", status=409)
         return document
 
     async def _start(self, vm: VM, document: Json) -> None:
         paused = any((each.get("data") or {}).get("paused") == "true" for each in _requests(vm)[:1])
-        made = await self._api.create(VMIS, vmi_for(document, paused=paused))
+        made = await self._api.create(VMIS, new_vmi(document, vm.template_hash, paused=paused))
         uid = made["metadata"]["uid"]
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
             self._expected.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
@@ -149,7 +148,7 @@ class VMController:
             raise
 
     async def _create_disk(self, document: Json, name: str) -> None:
-        body = data_volume_for(document, name)
+        body = new_data_volume(document, name)
         if body is None:
             return
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from local.engine import times
+from local.engine import objects
 from local.engine.objects import VM, VMI, DataVolume
 from local.engine.resources import VM_FINALIZER
 from local.engine.vm.status import COUNTED, failed_before_running, needs_rerun, vm_status
@@ -89,7 +89,7 @@ def plan_vm(
         # Alone, and first: nothing may be made for a VM that could vanish without its VMI being ended in order. What
         # comes next follows from the answer.
         actions = (AddFinalizer(),)
-    elif absent := [name for name in vm.disks if name not in disks]:
+    elif absent := [name for name in vm.data_volume_templates if name not in disks]:
         actions = tuple(CreateDataVolume(name) for name in absent)
     else:
         actions, again = _run(vm, vmi, disks, status, now, pace)
@@ -120,20 +120,20 @@ def _run(
         if reason is None or _unrecorded(vm, vmi):
             return (), None
         return (DeleteVMI(vmi.uid, reason),), None
-    if vm.strategy == "Halted" and _asked(vm, "Start"):
+    if vm.run_strategy == "Halted" and _asked(vm, "Start"):
         return (SetRunStrategyAlways(),), None
     reason = _why_start(vm)
     if reason is None:
         return (), None
-    if not all(disks[name].ready for name in vm.disks):
+    if not all(disks[name].ready for name in vm.data_volume_templates):
         return (), None
-    wait = max(_backoff(vm, now), 0.0 if vm.complete else _defaults(vm, now, pace))
+    wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _defaults(vm, now, pace))
     return ((), wait) if wait > 0 else ((CreateVMI(reason),), None)
 
 
 def _why_start(vm: VM) -> str | None:
     """Why a VM without a VMI is to have one."""
-    strategy, ran = vm.strategy, vm.status.get("runStrategy")
+    strategy, ran = vm.run_strategy, vm.status.get("runStrategy")
     match strategy:
         case "Always":
             return "it is meant to run"
@@ -151,7 +151,7 @@ def _why_stop(vm: VM, vmi: VMI) -> str | None:
     """Why a VMI is to go."""
     if _asked(vm, "Stop", vmi.uid):
         return "it was asked to stop"
-    match vm.strategy:
+    match vm.run_strategy:
         case "Halted":
             return "it is meant to be halted"
         case "Always" if vmi.final:
@@ -174,12 +174,12 @@ def _unrecorded(vm: VM, vmi: VMI) -> bool:
     failure = vm.status.get("startFailure") or {}
     counted = not failed_before_running(vmi) or failure.get("lastFailedVMIUID") == vmi.uid
     again = not needs_rerun(vm, vmi) or _asked(vm, "Start")
-    return vm.strategy in COUNTED and not (counted and again)
+    return vm.run_strategy in COUNTED and not (counted and again)
 
 
 def _backoff(vm: VM, now: datetime) -> float:
-    retry = times.read_time((vm.status.get("startFailure") or {}).get("retryAfterTimestamp"))
-    return times.seconds_until(retry, now) if retry else 0.0
+    retry = objects.read_time((vm.status.get("startFailure") or {}).get("retryAfterTimestamp"))
+    return objects.seconds_until(retry, now) if retry else 0.0
 
 
 def _defaults(vm: VM, now: datetime, pace: Delays) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from local.engine import times
+from apimachinery import timestamps
 from local.engine.conditions import condition, find_condition, has_condition, merge_conditions
 from local.engine.objects import VM, VMI, DataVolume
 from runtime.backoff import hash_fraction
@@ -40,7 +40,7 @@ def vm_status(
         "startFailure": start_failure,
         "stateChangeRequests": _requests(vm, vmi),
         # Empty until the VM has once been started: that is how a first start is known.
-        "runStrategy": vm.strategy if vmi is not None or vm.status.get("runStrategy") else None,
+        "runStrategy": vm.run_strategy if vmi is not None or vm.status.get("runStrategy") else None,
         "printableStatus": _printable(vm, vmi, disks, start_failure),
     }
     status = {**vm.status, **said}
@@ -54,12 +54,12 @@ def failed_before_running(vmi: VMI) -> bool:
 
 def needs_rerun(vm: VM, vmi: VMI) -> bool:
     """Whether its VM must ask for another start, because its strategy alone does not."""
-    return vm.strategy == "RerunOnFailure" and vmi.phase == "Failed" and vmi.deleted is None
+    return vm.run_strategy == "RerunOnFailure" and vmi.phase == "Failed" and vmi.deleted is None
 
 
 def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float) -> Json | None:
     before: Json | None = vm.status.get("startFailure")
-    if vm.strategy not in COUNTED or (vmi is not None and vmi.reached("Running") is not None):
+    if vm.run_strategy not in COUNTED or (vmi is not None and vmi.reached("Running") is not None):
         return None
     if vmi is None or not failed_before_running(vmi) or (before or {}).get("lastFailedVMIUID") == vmi.uid:
         return before
@@ -68,7 +68,7 @@ def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float)
     return {
         "consecutiveFailCount": count,
         "lastFailedVMIUID": vmi.uid,
-        "retryAfterTimestamp": times.format_time(now + timedelta(seconds=pause)),
+        "retryAfterTimestamp": timestamps.format_time(now + timedelta(seconds=pause)),
     }
 
 
@@ -96,7 +96,7 @@ def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> lis
     if failure is not None:
         found.append(condition("Failure", True, *failure))
     # Not while it is being stopped: the next start takes the new template anyway.
-    if vmi is not None and vmi.template not in ("", vm.template) and vmi.deleted is None:
+    if vmi is not None and vmi.template_hash not in ("", vm.template_hash) and vmi.deleted is None:
         message = "a non-live-updatable field was changed in the template spec"
         found.append(condition("RestartRequired", True, message=message))
     for each in vmi.conditions if vmi is not None else ():
@@ -131,13 +131,13 @@ PRINTABLE: tuple[tuple[str, _Holds], ...] = (
     ("ErrImagePull", lambda m, i, d, f: _synchronized(i, "ErrImagePull")),
     ("ImagePullBackOff", lambda m, i, d, f: _synchronized(i, "ImagePullBackOff")),
     ("Starting", lambda m, i, d, f: i is not None and not i.final),
-    ("CrashLoopBackOff", lambda m, i, d, f: bool(f) and m.strategy in COUNTED),
+    ("CrashLoopBackOff", lambda m, i, d, f: bool(f) and m.run_strategy in COUNTED),
     ("Stopped", lambda m, i, d, f: True),
 )
 
 
 def _printable(vm: VM, vmi: VMI | None, disks: Mapping[str, DataVolume], failure: Json | None) -> str:
-    named = {volume.pvc for volume in vm.volumes if volume.data_volume} | set(vm.disks)
+    named = {volume.pvc for volume in vm.volumes if volume.data_volume} | set(vm.data_volume_templates)
     used = [disks[name] for name in sorted(named) if name in disks]
     return next(word for word, is_so in PRINTABLE if is_so(vm, vmi, used, failure))
 

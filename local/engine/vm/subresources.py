@@ -82,7 +82,7 @@ def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Statu
         return _conflict(vm.name, "VM is already running")
     paused: Json = {"data": {"paused": "true"}} if options.get("paused") else {}
     start = {"action": "Start", **paused}
-    match vm.strategy:
+    match vm.run_strategy:
         case "Halted":
             return (QueueStateChanges((start,)),) if paused else (SetRunning(True),)
         case "RerunOnFailure" if vmi is not None and vmi.phase == "Failed":
@@ -100,13 +100,13 @@ def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Status
     hurry: tuple[Change, ...] = (
         (ShortenGracePeriod(int(grace)),) if live and isinstance(grace, int) and grace >= 0 else ()
     )
-    if vm.strategy in ("Always", "Once"):
+    if vm.run_strategy in ("Always", "Once"):
         # A start that still waits, of a restart that is under way, would start the VM again.
         forget = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
         return (*hurry, *forget, SetRunning(False))
     if vmi is None or not live:
         return _conflict(vm.name, "VM is not running")
-    if vm.strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < vmi.grace_seconds):
+    if vm.run_strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < vmi.grace_seconds):
         return _conflict(vm.name, "Halted only supports manual stop requests with a shorter graceperiod")
     return (*hurry, QueueStateChanges(({"action": "Stop", "uid": vmi.uid},), replace=True))
 
@@ -115,8 +115,8 @@ def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Sta
     grace = options.get("gracePeriodSeconds")
     if grace not in (None, 0):
         return StatusError(400, "BadRequest", "For force restart, only gracePeriod=0 is supported for now")
-    if vm.strategy in ("Halted", "Once"):
-        return _conflict(vm.name, f"RunStategy {vm.strategy} does not support manual restart requests")
+    if vm.run_strategy in ("Halted", "Once"):
+        return _conflict(vm.name, f"RunStategy {vm.run_strategy} does not support manual restart requests")
     if vmi is None:
         return _conflict(vm.name, "VM is not running: Halted")
     hurry: tuple[Change, ...] = (ShortenGracePeriod(1),) if grace == 0 else ()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from local.engine.documents import merge_patch
-from local.engine.domain import Domain
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import Hypervisor, HypervisorRefused
+from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
 from local.engine.informers import Informers, now
-from local.engine.node.capacity import NodeCapacity
-from local.engine.node.scheduler import schedule, unschedulable_message
+from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs
-from local.engine.resources import NODE_LABEL, VMIS
+from local.engine.resources import NODE_LABEL, VMIS, merge_patch
 from local.engine.vm.plan import Delays
 from local.engine.vmi.phases import (
     Action,
@@ -45,7 +42,7 @@ class VMIController:
         hypervisor: Hypervisor,
         events: EventRecorder,
         pace: Delays,
-        room: NodeCapacity,
+        capacity: NodeCapacity,
         *,
         workers: int = 16,
     ) -> None:
@@ -54,7 +51,7 @@ class VMIController:
         self._hypervisor = hypervisor
         self._events = events
         self._pace = pace
-        self._room = room
+        self._capacity = capacity
         # VMIs by VM and VMs by name, as they came: for faults that end after so many tries, and for a seed to repeat.
         self._tries: dict[str, dict[str, None]] = {}
         self._lives: dict[Key, dict[str, None]] = {}
@@ -67,19 +64,19 @@ class VMIController:
         informers.vms.subscribe(self._vm_changed)
         informers.settings.subscribe(self._settings_changed)
         hypervisor.subscribe(self._domain_changed)
-        room.subscribe(self._room_again)
+        capacity.subscribe(self._memory_freed)
 
     def _changed(self, old: VMI | None, new: VMI | None) -> None:
         if new is not None:
             if new.node:
-                self._room.release(new.uid, seen_on=new.node)
+                self._capacity.release(new.uid, observed_on=new.node)
             self.controller.enqueue(new.key)
         elif old is not None:
-            self._room.release(old.uid)
+            self._capacity.release(old.uid)
         if old is not None and not old.final and (new is None or new.final or (old.node and new.node != old.node)):
-            self._room_again()
+            self._memory_freed()
 
-    def _room_again(self) -> None:
+    def _memory_freed(self) -> None:
         """There may be a place now for those that found none."""
         for waiting in self._informers.vmis.store.by("node", ""):
             self.controller.enqueue(waiting.key)
@@ -126,7 +123,7 @@ class VMIController:
         seen = self._observe(vmi, faults)
         wanted = plan_vmi(seen, now(), settle_seconds=self._pace.settle_seconds, lost_seconds=faults.node_lost_seconds)
         if not vmi.node and (node := wanted.status.get("nodeName")):
-            self._room.keep(vmi.uid, node, vmi.size)
+            self._capacity.reserve(vmi.uid, node, vmi.memory_with_overhead)
         await self._write(vmi, wanted)
         for action in wanted.actions:
             await self._apply(action, vmi, seen)
@@ -138,13 +135,15 @@ class VMIController:
         seen = VMISnapshot(vmi, self._domain(vmi, faults), here)
         if vmi.node or vmi.final or vmi.deleted is not None:
             return seen
-        used = self._room.used(nodes)
-        target = self._room.kept(vmi.uid) or schedule(vmi.selector, vmi.size, nodes, used)
-        why = "" if target else unschedulable_message(vmi.selector, vmi.size, nodes, used)
+        used = self._capacity.used(nodes)
+        target = self._capacity.reserved_node(vmi.uid) or schedule(
+            vmi.node_selector, vmi.memory_with_overhead, nodes, used
+        )
+        why = "" if target else unschedulable_message(vmi.node_selector, vmi.memory_with_overhead, nodes, used)
         return VMISnapshot(vmi, seen.domain, here, target, why, self._missing(vmi))
 
     def _domain(self, vmi: VMI, faults: Faults) -> Domain:
-        vm = self._informers.vm_of(vmi.owner)
+        vm = self._informers.vm_of(vmi.controller_uid)
         failures, identity = 0, vmi.uid
         if vm is not None:
             lives = self._lives.setdefault(vm.key, {})

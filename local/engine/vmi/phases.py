@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from local.engine import times
+from apimachinery import timestamps
+from local.engine import objects
 from local.engine.conditions import condition, has_condition, merge_conditions
-from local.engine.domain import Domain
+from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
 from local.engine.resources import VMI_FINALIZER
 
@@ -98,7 +99,7 @@ def _lost(seen: VMISnapshot, now: datetime, lost_seconds: float) -> VMIPlan:
     vmi, node = seen.vmi, seen.node
     assert node is not None
     since = node.unready_since or now
-    left = times.seconds_until(since + timedelta(seconds=lost_seconds), now)
+    left = objects.seconds_until(since + timedelta(seconds=lost_seconds), now)
     if left > 0:
         unready = condition("Ready", False, "NodeNotReady", f"node {node.name} is not ready")
         return VMIPlan(_status(seen, now, vmi.phase, _with(vmi, unready)), requeue_seconds=left)
@@ -111,7 +112,7 @@ def _deleted(seen: VMISnapshot, now: datetime) -> VMIPlan:
     if domain.state == "absent":
         return VMIPlan(vmi.status, finalizer=False)
     assert vmi.deleted is not None
-    left = times.seconds_until(vmi.deleted + timedelta(seconds=vmi.grace_seconds), now)
+    left = objects.seconds_until(vmi.deleted + timedelta(seconds=vmi.grace_seconds), now)
     if domain.alive and left > 0:
         again = min(left, ACPI_SECONDS, domain.change_seconds or ACPI_SECONDS)
         return VMIPlan(vmi.status, (PressPower(),), requeue_seconds=again)
@@ -155,12 +156,12 @@ def _unscheduled(seen: VMISnapshot, now: datetime, settle_seconds: float) -> VMI
     if seen.missing is not None:
         conditions = [_no_pod(), condition("Synchronized", False, "FailedPvcNotFound", seen.missing)]
         return VMIPlan(_status(seen, now, "Pending", conditions))
-    if domain.trouble == "Unschedulable" or seen.target is None:
-        why = domain.reason if domain.trouble else seen.unschedulable
+    if domain.start_problem == "Unschedulable" or seen.target is None:
+        why = domain.reason if domain.start_problem else seen.unschedulable
         conditions = [_no_pod(), condition("PodScheduled", False, "Unschedulable", why)]
         return VMIPlan(_status(seen, now, "Scheduling", conditions), requeue_seconds=domain.change_seconds)
-    if domain.trouble:
-        conditions = [_not_running(), condition("Synchronized", False, domain.trouble, domain.reason)]
+    if domain.start_problem:
+        conditions = [_not_running(), condition("Synchronized", False, domain.start_problem, domain.reason)]
         return VMIPlan(_status(seen, now, "Scheduling", conditions), requeue_seconds=domain.change_seconds)
     if domain.state == "starting" and domain.change_seconds is not None and domain.change_seconds <= settle_seconds:
         return VMIPlan(vmi.status, requeue_seconds=domain.change_seconds)
@@ -207,7 +208,7 @@ def _transitions(vmi: VMI, phase: str, now: datetime) -> list[Json]:
     done = {each.get("phase") for each in listed}
     passed = PHASES[: PHASES.index(phase)] if phase in PHASES else ()
     new = [each for each in (*passed, phase) if each not in done]
-    return listed + [{"phase": each, "phaseTransitionTimestamp": times.format_time(now)} for each in new]
+    return listed + [{"phase": each, "phaseTransitionTimestamp": timestamps.format_time(now)} for each in new]
 
 
 def _interface(name: str, mac: str) -> Json:

@@ -18,7 +18,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def vm(strategy: str = "Always", **changes: Any) -> VM:
+def vm(run_strategy: str = "Always", **changes: Any) -> VM:
     given: dict[str, Any] = {
         "namespace": "default",
         "name": "vm",
@@ -26,8 +26,8 @@ def vm(strategy: str = "Always", **changes: Any) -> VM:
         "created": ago(60),
         "finalizers": (VM_FINALIZER,),
         "generation": 1,
-        "strategy": strategy,
-        "template": "t1",
+        "run_strategy": run_strategy,
+        "template_hash": "t1",
     }
     return VM(**(given | changes))
 
@@ -50,8 +50,8 @@ def vmi(phase: str = "Running", **changes: Any) -> VMI:
         "uid": "vmi-uid",
         "created": ago(60),
         "finalizers": (VMI_FINALIZER,),
-        "owner": "vm-uid",
-        "template": "t1",
+        "controller_uid": "vm-uid",
+        "template_hash": "t1",
         "grace_seconds": 30.0,
         "status": status | changes.pop("status", {}),
     }

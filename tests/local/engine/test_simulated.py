@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from local.engine.domain import ABSENT
 from local.engine.fault_injection import FAULTS, KEYS, Faults, parse_faults
+from local.engine.hypervisor import ABSENT
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
-from local.engine.simulated import copy_seconds, domain_of, failing
+from local.engine.simulated import copy_seconds, injected_failure, simulate_domain
 from tests.local.engine.builders import NOW, ago, vmi
 
 
@@ -33,8 +33,8 @@ from tests.local.engine.builders import NOW, ago, vmi
 def test_what_a_domain_would_be(
     phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str
 ) -> None:
-    found = domain_of(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
-    assert (found.state, found.trouble) == (state, trouble)
+    found = simulate_domain(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
+    assert (found.state, found.start_problem) == (state, trouble)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_what_a_domain_would_be(
     ],
 )
 def test_a_real_guest_that_is_to_fail_is_not_started(seen: VMI, faults: Faults, failures: int, state: str) -> None:
-    assert failing(seen, faults, "x", failures, NOW).state == state
+    assert injected_failure(seen, faults, "x", failures, NOW).state == state
 
 
 def test_a_stop_takes_its_time_but_no_longer_than_its_grace() -> None:
     ending = vmi(deleted=ago(1))
-    assert domain_of(ending, Faults(stop_seconds=3), "x", 0, NOW).change_seconds == 2
-    assert domain_of(vmi(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
-    assert domain_of(vmi(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+    assert simulate_domain(ending, Faults(stop_seconds=3), "x", 0, NOW).change_seconds == 2
+    assert simulate_domain(vmi(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
+    assert simulate_domain(vmi(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
 
 
 def test_a_seed_repeats_and_rates_are_met() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from local.engine.hypervisor import SimulatedHypervisor
+from local.engine.simulated import SimulatedHypervisor
 from local.engine.virt_api import BASE, VirtApi, from_front_proxy
 from runtime.api import Api
 

@@ -51,18 +51,18 @@ async def server(tmp_path: Path) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def filled(images: QemuImgImporter, wanted: DataVolume, made: PVC) -> ImportProgress:
+async def filled(importer: QemuImgImporter, wanted: DataVolume, made: PVC) -> ImportProgress:
     done = asyncio.Event()
-    images.subscribe(lambda key: done.set())
-    await images.fill(wanted, made)
+    importer.subscribe(lambda key: done.set())
+    await importer.start(wanted, made)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while images.progress(wanted, made, Faults(), NOW).state == "running":
+        while importer.progress(wanted, made, Faults(), NOW).state == "running":
             await done.wait()
             done.clear()
-    return images.progress(wanted, made, Faults(), NOW)
+    return importer.progress(wanted, made, Faults(), NOW)
 
 
-def images_in(tmp_path: Path, said: Said, source: PVC | None = None) -> QemuImgImporter:
+def new_importer(tmp_path: Path, said: Said, source: PVC | None = None) -> QemuImgImporter:
     directory = tmp_path / "disks"
     directory.mkdir(exist_ok=True)
     return QemuImgImporter(directory, said, lambda key: source, None)
@@ -81,24 +81,26 @@ SMALL = pvc(phase="Pending", size="2Mi")
 
 
 async def test_an_image_is_imported_and_grown(tmp_path: Path, server: str) -> None:
-    images = images_in(tmp_path, Said())
-    made = await filled(images, disk(phase="", source={"http": {"url": f"{server}/image"}}), SMALL)
+    importer = new_importer(tmp_path, Said())
+    made = await filled(importer, disk(phase="", source={"http": {"url": f"{server}/image"}}), SMALL)
     assert (made.state, made.content) == ("done", "image")
-    assert info(images.path(SMALL))["virtual-size"] == 2 << 20
+    assert info(importer.path(SMALL))["virtual-size"] == 2 << 20
     assert [path.name for path in (tmp_path / "disks").iterdir()] == ["disk-pvc.qcow2"]
 
 
 async def test_an_image_that_nobody_serves_becomes_the_tiny_linux_and_says_so(tmp_path: Path) -> None:
     said = Said()
     made = await filled(
-        images_in(tmp_path, said), disk(phase="", source={"http": {"url": "http://127.0.0.1:1/x"}}), SMALL
+        new_importer(tmp_path, said), disk(phase="", source={"http": {"url": "http://127.0.0.1:1/x"}}), SMALL
     )
     assert (made.state, made.content) == ("done", "tiny")
     assert said.notes[0][0] == "ImageUnreachable"
 
 
 async def test_a_server_that_says_no_is_an_error(tmp_path: Path, server: str) -> None:
-    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/none"}}), SMALL)
+    made = await filled(
+        new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/none"}}), SMALL
+    )
     assert made.state == "failed"
     assert "404" in made.reason
     assert made.requeue_seconds is not None
@@ -108,32 +110,36 @@ async def test_an_image_must_stand_alone(tmp_path: Path) -> None:
     secret, evil = tmp_path / "secret", tmp_path / "evil.qcow2"
     secret.write_bytes(b"x" * 1024)
     create("-b", str(secret), "-F", "raw", str(evil))
-    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"file://{evil}"}}), SMALL)
+    made = await filled(
+        new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"file://{evil}"}}), SMALL
+    )
     assert made.state == "failed"
     assert "stands alone" in made.reason
 
 
 async def test_an_image_must_fit(tmp_path: Path, server: str) -> None:
     small = pvc(phase="Pending", size="512Ki")
-    made = await filled(images_in(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/image"}}), small)
+    made = await filled(
+        new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/image"}}), small
+    )
     assert "512" in made.reason or "524288" in made.reason
 
 
 async def test_a_clone_has_what_its_source_has(tmp_path: Path) -> None:
     source = pvc("source", content="image", size="1Mi")
-    images = images_in(tmp_path, Said(), source)
-    await images.blank(images.path(source), 1 << 20)
-    made = await filled(images, disk(phase="", source={"pvc": {"name": "source", "namespace": "default"}}), SMALL)
+    importer = new_importer(tmp_path, Said(), source)
+    await importer.blank(importer.path(source), 1 << 20)
+    made = await filled(importer, disk(phase="", source={"pvc": {"name": "source", "namespace": "default"}}), SMALL)
     assert (made.state, made.content) == ("done", "image")
 
 
 async def test_files_of_claims_that_are_gone_are_removed(tmp_path: Path) -> None:
-    images = images_in(tmp_path, Said())
+    importer = new_importer(tmp_path, Said())
     kept, gone = pvc("kept"), pvc("gone")
     for each in (kept, gone):
-        await images.blank(images.path(each), 1 << 20)
-    await images.sweep([kept])
-    assert images.path(kept).exists()
-    assert not images.path(gone).exists()
-    await images.drop(kept)
-    assert not images.path(kept).exists()
+        await importer.blank(importer.path(each), 1 << 20)
+    await importer.delete_orphans([kept])
+    assert importer.path(kept).exists()
+    assert not importer.path(gone).exists()
+    await importer.delete(kept)
+    assert not importer.path(kept).exists()

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from apimachinery.quantity import to_int
 from local.engine.conditions import has_condition
 from local.engine.datavolume.phases import BindPVC, CreatePVC, ImportProgress, StartImport, plan_data_volume
 from local.engine.fault_injection import Faults
 from local.engine.objects import PVC
-from local.engine.quantity import bytes_of
 from local.engine.simulated import SimulatedImporter
 from tests.local.engine.builders import NOW, ago, disk, pvc
 
@@ -39,7 +39,11 @@ from tests.local.engine.builders import NOW, ago, disk, pvc
         ),
         pytest.param(pvc(), ImportProgress(), "Succeeded", (), id="and all is done"),
         pytest.param(
-            pvc(data_volume="another"), ImportProgress(), "", (), id="a pvc that goes with its own disk is waited for"
+            pvc(data_volume_uid="another"),
+            ImportProgress(),
+            "",
+            (),
+            id="a pvc that goes with its own disk is waited for",
         ),
         pytest.param(
             pvc(phase="Pending"),
@@ -94,4 +98,4 @@ def test_simulated_imports_fail_as_often_as_they_are_told() -> None:
     ],
 )
 def test_quantities(text: str, size: int | None) -> None:
-    assert bytes_of(text) == size
+    assert to_int(text) == size

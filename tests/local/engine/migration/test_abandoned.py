@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.engine.migration.controller import MigrationController
-from local.engine.node.capacity import NodeCapacity
+from local.engine.node.scheduler import NodeCapacity
 from local.engine.objects import Migration
 from runtime.errors import Conflict, Unreachable
 from tests.local.engine.builders import NOW, vmi

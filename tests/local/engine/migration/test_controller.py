@@ -14,7 +14,7 @@ from local.engine.hypervisor import HypervisorRefused
 from local.engine.migration.controller import MigrationController
 from local.engine.migration.evacuation import EvacuationController
 from local.engine.migration.plan import vmis_to_evacuate
-from local.engine.node.capacity import NodeCapacity
+from local.engine.node.scheduler import NodeCapacity
 from local.engine.objects import VMI, Migration
 from runtime.errors import Conflict, Invalid, NotFound, Unreachable
 from runtime.metrics import Metrics
@@ -291,7 +291,7 @@ async def test_a_guest_goes_on_by_post_copy_though_that_cannot_be_written_just_t
 
 async def test_guests_that_move_at_once_do_not_take_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
     informers, go = a_world(), asyncio.Event()
-    informers.nodes.sees(("", "node-2"), node("node-2", memory=3 * vmi().size // 2))
+    informers.nodes.sees(("", "node-2"), node("node-2", memory=3 * vmi().memory_with_overhead // 2))
     other, asked = vmi(name="other", uid="other-uid"), migration(name="n", uid="n-uid", vmi="other")
     informers.vmis.sees(other.key, other)
     informers.migrations.sees(asked.key, asked)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apimachinery.timestamps import format_time
 from local.engine.migration.plan import (
     STATE,
     Action,
@@ -24,7 +25,6 @@ from local.engine.migration.plan import (
 )
 from local.engine.migration.settings import MigrationSettings, effective_settings, timeout_message, winning_policy
 from local.engine.objects import VMI, Migration
-from local.engine.times import format_time
 from tests.local.engine.builders import NOW, ago, node, vmi
 
 DRAIN = (("kubevirt.io/drain", "NoSchedule"),)
@@ -182,7 +182,7 @@ def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
         7,
         False,
     )
-    assert [settings.deadline_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
+    assert [settings.timeout_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
 
 
 def test_why_it_was_too_slow_is_told_by_figures() -> None:
@@ -204,4 +204,4 @@ def test_bandwidth_is_in_whole_mebibytes_as_kubevirt_rounds_them(said: str, copi
 
 def test_no_seconds_for_a_gib_mean_no_limit() -> None:
     settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, completionTimeoutPerGiB=0)], [])
-    assert settings.deadline_seconds(2 << 30) is None
+    assert settings.timeout_seconds(2 << 30) is None

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from local.engine.node.scheduler import schedule, unschedulable_message
+from local.engine.migration.controller import MigrationController
+from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import Node
-from tests.local.engine.builders import node
+from local.engine.vm.plan import Delays
+from local.engine.vmi.controller import VMIController
+from runtime.metrics import Metrics
+from runtime.store import Store
+from tests.local.engine.builders import node, vmi
+from tests.local.engine.migration.test_controller import Seen, a_world
+from tests.local.engine.migration.test_plan import migration
 
 GIB = 1 << 30
 
@@ -45,3 +53,72 @@ def test_a_selector_must_be_met() -> None:
 def test_why_not_is_said(changes: dict[str, Any], words: str) -> None:
     assert words in unschedulable_message((), GIB, [node(**changes)], {})
     assert "node selector" in unschedulable_message((("a", "b"),), 1, [node()], {})
+
+
+@pytest.mark.parametrize(
+    ("kept", "observed_on", "told"),
+    [
+        pytest.param("node-1", "", 1, id="given back"),
+        pytest.param("node-1", "node-1", 0, id="taken by what it was kept for"),
+        pytest.param("node-1", "node-2", 1, id="which went elsewhere"),
+        pytest.param("", "", 0, id="none was kept"),
+        pytest.param("", "node-1", 0, id="nor was any of what is seen"),
+    ],
+)
+def test_room_that_is_given_back_is_told_of(kept: str, observed_on: str, told: int) -> None:
+    capacity, calls = NodeCapacity(Store()), []
+    capacity.subscribe(lambda: calls.append(capacity.reserved_node("uid")))
+    if kept:
+        capacity.reserve("uid", kept, 1)
+    capacity.release("uid", observed_on)
+    capacity.release("uid", observed_on)
+    assert calls == [None] * told
+
+
+def a_full_world() -> Any:
+    informers = a_world()
+    for kind in ("pvcs", "data_volumes", "vms", "settings"):
+        setattr(informers, kind, Seen())
+    waiting = vmi("Scheduling", name="waits", uid="waits-uid")
+    informers.vmis.sees(waiting.key, waiting)
+    return informers
+
+
+def moves_away(informers: Any, capacity: NodeCapacity) -> None:
+    informers.vmis.sees(("default", "vm"), vmi(status={"nodeName": "node-2"}))
+
+
+def migration_is_over(informers: Any, capacity: NodeCapacity) -> None:
+    capacity.reserve("m-uid", "node-2", 1)
+    informers.migrations.sees(("default", "m"), migration("Failed"))
+
+
+def migration_is_gone(informers: Any, capacity: NodeCapacity) -> None:
+    capacity.reserve("m-uid", "node-2", 1)
+    informers.migrations.sees(("default", "m"), None)
+
+
+def ends(informers: Any, capacity: NodeCapacity) -> None:
+    informers.vmis.sees(("default", "vm"), vmi("Succeeded"))
+
+
+def stays(informers: Any, capacity: NodeCapacity) -> None:
+    informers.vmis.sees(("default", "vm"), vmi(status={"guestOSInfo": {}}))
+
+
+@pytest.mark.parametrize(
+    ("happens", "looks"),
+    [(moves_away, True), (migration_is_over, True), (migration_is_gone, True), (ends, True), (stays, False)],
+)
+async def test_a_vmi_that_found_no_room_looks_again_when_there_is_some(
+    happens: Any, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    informers = a_full_world()
+    capacity, api = NodeCapacity(informers.vmis.store), SimpleNamespace(metrics=Metrics())
+    hypervisor = SimpleNamespace(subscribe=lambda changed: None)
+    MigrationController(api, informers, hypervisor, None, capacity)  # type: ignore[arg-type]
+    engine = VMIController(api, informers, hypervisor, None, Delays(), capacity)  # type: ignore[arg-type]
+    looked_at: list[Any] = []
+    monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
+    happens(informers, capacity)
+    assert (("default", "waits") in looked_at) is looks

@@ -68,9 +68,15 @@ def kinds(actions: tuple[Action, ...]) -> list[type[Action]]:
             id="and not before",
         ),
         pytest.param(
-            vm(disks=("a", "b")), None, {"a": disk("a")}, [CreateDataVolume], id="disks come before the start"
+            vm(data_volume_templates=("a", "b")),
+            None,
+            {"a": disk("a")},
+            [CreateDataVolume],
+            id="disks come before the start",
         ),
-        pytest.param(vm(disks=("a",)), None, {"a": disk("a", "Pending")}, [], id="a disk is waited for"),
+        pytest.param(
+            vm(data_volume_templates=("a",)), None, {"a": disk("a", "Pending")}, [], id="a disk is waited for"
+        ),
         pytest.param(vm(deleted=NOW), vmi(), {}, [DeleteVMI], id="a VM that goes takes its VMI with it"),
         pytest.param(vm(deleted=NOW), None, {}, [RemoveFinalizer], id="and goes after it"),
         pytest.param(vm(), vmi("Failed"), {}, [], id="a failed start is counted before its VMI goes"),
@@ -94,12 +100,12 @@ def test_a_start_after_failures_is_looked_for_at_its_time() -> None:
     [
         pytest.param({"created": ago(10)}, False, 20, id="an incomplete VM waits for the defaulter"),
         pytest.param({"created": ago(31)}, True, None, id="but not for ever"),
-        pytest.param({"created": ago(10), "complete": True}, True, None, id="a complete one does not wait"),
+        pytest.param({"created": ago(10), "defaulted": True}, True, None, id="a complete one does not wait"),
         pytest.param({"created": ago(10), "status": {"runStrategy": "Always"}}, True, None, id="nor one that has run"),
     ],
 )
 def test_a_first_start_waits_for_defaults(changes: dict[str, Any], starts: bool, again: float | None) -> None:
-    made = plan_vm(vm(**({"complete": False} | changes)), None, {}, NOW, pace=Delays(defaults_seconds=30))
+    made = plan_vm(vm(**({"defaulted": False} | changes)), None, {}, NOW, pace=Delays(defaults_seconds=30))
     assert (bool(made.actions), made.requeue_seconds) == (starts, again)
 
 

@@ -21,10 +21,10 @@ ROWS = [
     ("Paused", vm(), vmi(status={"conditions": [{"type": "Paused", "status": "True"}]}), {}),
     ("Running", vm(), vmi(), {}),
     ("ErrorPvcNotFound", vm(), troubled("Synchronized", "FailedPvcNotFound"), {}),
-    ("DataVolumeError", vm(disks=("d",)), None, {"d": disk("d", status={"conditions": [ERROR]})}),
-    ("DataVolumeError", vm(disks=("d",)), None, {"d": disk("d", "Failed")}),
+    ("DataVolumeError", vm(data_volume_templates=("d",)), None, {"d": disk("d", status={"conditions": [ERROR]})}),
+    ("DataVolumeError", vm(data_volume_templates=("d",)), None, {"d": disk("d", "Failed")}),
     ("ErrorUnschedulable", vm(), troubled("PodScheduled", "Unschedulable"), {}),
-    ("Provisioning", vm(disks=("d",)), None, {"d": disk("d", "ImportInProgress")}),
+    ("Provisioning", vm(data_volume_templates=("d",)), None, {"d": disk("d", "ImportInProgress")}),
     ("Provisioning", vm(volumes=(Volume("d", True),)), None, {"d": disk("d", "")}),
     ("ErrImagePull", vm(), troubled("Synchronized", "ErrImagePull"), {}),
     ("ImagePullBackOff", vm(), troubled("Synchronized", "ImagePullBackOff"), {}),
@@ -76,9 +76,9 @@ def test_answered_requests_are_dropped_one_at_a_time() -> None:
 
 
 def test_a_changed_template_asks_for_a_restart() -> None:
-    conditions = vm_status(vm(template="t2"), vmi(), {}, NOW)["conditions"]
+    conditions = vm_status(vm(template_hash="t2"), vmi(), {}, NOW)["conditions"]
     assert find_condition(conditions, "RestartRequired") is not None
-    assert find_condition(vm_status(vm(template="t2"), None, {}, NOW)["conditions"], "RestartRequired") is None
+    assert find_condition(vm_status(vm(template_hash="t2"), None, {}, NOW)["conditions"], "RestartRequired") is None
 
 
 def test_what_others_wrote_stays() -> None:

@@ -1,0 +1,17 @@
+"""Reasons of the events that the engine emits. Reasons of conditions are KubeVirt's and CDI's own."""
+
+from __future__ import annotations
+
+from apimachinery.reasons import Reason
+
+
+class EngineReason(Reason):
+    SYNC_FAILED = "SyncFailed", "The VMI cannot be started as its spec asks."
+    INVALID_SIMULATION = "InvalidSimulation", "A fault injection setting was ignored because its value is invalid."
+    IMPORT_FAILED = "ImportFailed", "The disk of a DataVolume could not be imported or cloned; the import is retried."
+    IMAGE_UNREACHABLE = "ImageUnreachable", "No server answers at the image's address; the VM boots the built-in Linux."
+    MIGRATING = "Migrating", "The live migration of the VMI has started."
+    MIGRATED = "Migrated", "The VMI runs on its target node."
+    FAILED_MIGRATION = "FailedMigration", "The live migration failed; the VMI still runs on its source node."
+    POST_COPY = "PostCopy", "The live migration has switched to post-copy."
+    POST_COPY_IMPOSSIBLE = "PostCopyImpossible", "This machine does not allow post-copy; the VMI migrates by pre-copy."

@@ -1,51 +1,99 @@
-"""What every service reads from its environment."""
+"""Settings of a service come from environment variables; a bad value is named together with what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import pytest
+from pydantic import BeforeValidator, ValidationError
 
-from service import settings
+from service.settings import Address, ListenAddress, ServiceSettings, listen_setting, reference, setting
 
-DEFAULT = "127.0.0.1:8080"
+
+class Settings(ServiceSettings):
+    listen: ListenAddress = listen_setting("127.0.0.1:8080")
+    burst: int = setting("POOLHOUSE_BURST", 250, "VMs that are created at once.", ge=1)
+    deadline_seconds: float = setting("POOLHOUSE_DEADLINE", 2, "Deadline.", unit="seconds", gt=0, le=300)
+    election: bool = setting("POOLHOUSE_ELECTION", True, "Whether a leader is elected.")
+    region: str = setting("POOLHOUSE_REGION", "", "Region.", pattern="^[a-z]*$")
+    hosts: Annotated[tuple[str, ...], BeforeValidator(lambda text: text.split(",") if text else ())] = setting(
+        "POOLHOUSE_HOSTS", (), "Hosts."
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("environment", "expected"),
     [
         pytest.param({}, ("127.0.0.1", 8080), id="the default"),
         pytest.param({"POOLHOUSE_LISTEN": "0.0.0.0:9000"}, ("0.0.0.0", 9000), id="an address"),
-        pytest.param({"POOLHOUSE_LISTEN": "[::]:8443"}, ("::", 8443), id="IPv6 comes in brackets and is bound without"),
+        pytest.param({"POOLHOUSE_LISTEN": "[::]:8443"}, ("::", 8443), id="an IPv6 host is in brackets"),
     ],
 )
-def test_an_address(given: Mapping[str, str], expected: tuple[str, int]) -> None:
-    assert settings.address(given, DEFAULT) == expected
+def test_an_address(environment: Mapping[str, str], expected: tuple[str, int]) -> None:
+    settings = Settings.read(environment)
+    assert settings.listen == Address(*expected)
+    assert (settings.host, settings.port) == expected
 
 
 @pytest.mark.parametrize(
-    ("read", "name", "value"),
+    ("variable", "value", "allowed"),
     [
-        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443:"),
-        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:http"),
-        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "127.0.0.1:70000"),
-        (lambda given: settings.address(given, DEFAULT), "POOLHOUSE_LISTEN", "8443"),
-        (settings.log_format, "POOLHOUSE_LOG_FORMAT", "xml"),
-        (settings.log_level, "POOLHOUSE_LOG_LEVEL", "loud"),
+        ("POOLHOUSE_LISTEN", "8443:", "HOST:PORT"),
+        ("POOLHOUSE_LISTEN", "127.0.0.1:http", "HOST:PORT"),
+        ("POOLHOUSE_LISTEN", "127.0.0.1:70000", "HOST:PORT"),
+        ("POOLHOUSE_LISTEN", "8443", "HOST:PORT"),
+        ("POOLHOUSE_LOG_FORMAT", "xml", "text or json"),
+        ("POOLHOUSE_LOG_LEVEL", "loud", "DEBUG, INFO, WARNING, ERROR or CRITICAL"),
+        ("POOLHOUSE_BURST", "0", "a whole number, at least 1"),
+        ("POOLHOUSE_BURST", "1.5", "a whole number, at least 1"),
+        ("POOLHOUSE_DEADLINE", "301", "a number, greater than 0 and at most 300"),
+        ("POOLHOUSE_ELECTION", "maybe", "true or false"),
+        ("POOLHOUSE_REGION", "US", r"text that matches \^\[a-z\]\*\$"),
+        ("POOLHOUSE_TLS_SECRET", "tls", "POOLHOUSE_TLS_DIR is required"),
     ],
 )
-def test_a_bad_setting_is_named(read: Callable[[Mapping[str, str]], Any], name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        read({name: value})
+def test_a_bad_value_is_named_with_what_is_allowed(variable: str, value: str, allowed: str) -> None:
+    with pytest.raises(ValueError, match=f"{variable}: .*{allowed}"):
+        Settings.read({variable: value})
 
 
-def test_the_rest() -> None:
-    given = {"POOLHOUSE_TLS_DIR": "/tls", "POOLHOUSE_LOG_FORMAT": "json", "POOLHOUSE_LOG_LEVEL": "debug"}
-    assert (settings.tls(given), settings.log_format(given), settings.log_level(given)) == (
-        Path("/tls"),
-        "json",
-        "DEBUG",
+def test_every_bad_variable_is_named() -> None:
+    with pytest.raises(ValueError, match=r"POOLHOUSE_LOG_FORMAT: .*; POOLHOUSE_BURST: "):
+        Settings.read({"POOLHOUSE_BURST": "x", "POOLHOUSE_LOG_FORMAT": "xml"})
+
+
+def test_values_of_other_types() -> None:
+    settings = Settings.read(
+        {
+            "POOLHOUSE_TLS_DIR": "/tls",
+            "POOLHOUSE_TLS_SECRET": "serving",
+            "POOLHOUSE_LOG_FORMAT": "json",
+            "POOLHOUSE_LOG_LEVEL": "debug",
+            "POOLHOUSE_HOSTS": "a,b",
+        }
     )
-    assert (settings.tls({}), settings.log_format({}), settings.log_level({})) == (None, "text", "INFO")
+    assert (settings.tls, settings.log_format, settings.log_level) == (Path("/tls"), "json", "DEBUG")
+    assert (settings.tls_secret, settings.hosts) == ("serving", ("a", "b"))
+
+
+def test_an_empty_variable_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLHOUSE_BURST", "7")  # of the process, not of the environment that is read
+    settings = Settings.read({"POOLHOUSE_TLS_DIR": "", "POOLHOUSE_LOG_LEVEL": "", "POOLHOUSE_BURST": ""})
+    assert (settings.tls, settings.log_format, settings.log_level) == (None, "text", "INFO")
+    assert (settings.burst, settings.namespace) == (250, "poolhouse-system")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings.read({}).burst = 3
+
+
+def test_the_reference_describes_every_setting() -> None:
+    rows = {row.variable: row for row in reference(Settings)}
+    assert rows["POOLHOUSE_LISTEN"].default == "127.0.0.1:8080"
+    assert (rows["POOLHOUSE_ELECTION"].allowed, rows["POOLHOUSE_ELECTION"].default) == ("true or false", "true")
+    deadline = rows["POOLHOUSE_DEADLINE"]
+    assert (deadline.allowed, deadline.unit) == ("a number, greater than 0 and at most 300", "seconds")
+    assert all(row.description for row in rows.values())

@@ -1,41 +1,40 @@
-"""What time it is for the API server.
+"""The time by the clock of the API server, which stamps what other writers write.
 
-It stamps what others write: a leader whose own clock is an hour ahead would find every claim expired and every machine
-too old. So time is counted by this machine's monotonic clock, which nobody sets, from a moment that begins as its own
-idea of the time and is moved when the API server's answers (`Date`, in whole seconds) say that it is elsewhere.
+A leader whose own clock is an hour ahead would find every claim expired and every VM too old. So the time is counted
+with the monotonic clock of this machine, which nothing sets, and corrected by the `Date` headers of the API server.
 
-An answer was dated after it was asked for and before it came: it tells a span, a wide one where it took long. One
-answer says little: a proxy may keep it, or be the only server of three with a wrong clock. What most of the last ones
-allow is believed, as NTP does it (Marzullo's algorithm). Small differences are left alone: a clock that is moved all
-the time is worse than one that is a little off.
+One answer proves little: a proxy may have cached it, or one of three API servers has a wrong clock. The median of the
+last answers decides. Small differences do not count, because a clock that moves often is worse than one that is
+slightly off.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import pairwise
 from time import monotonic, time
+from typing import NamedTuple
 
 from runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-ENOUGH = 3
-"""answers, before one is believed. A replica has listed what it watches before it leads: that is more of them"""
-WINDOW = 15
-"""the last answers that count"""
-APART_SECONDS = 1.0
-"""Answers within a second say the same, but for the first ones."""
-TOLERATED_SECONDS = 3.0
-"""Differences up to this are none."""
-DATED_TO_SECONDS = 1.0
-"""`Date` is cut to whole seconds: up to so much later it was written."""
+MIN_SAMPLES = 3
+"""Before a replica leads, it has listed what it watches, which takes more answers than this."""
+MAX_SAMPLES = 15
+SAMPLE_INTERVAL_SECONDS = 1.0
+"""Once there are enough samples, a burst of answers counts as one."""
+TOLERANCE_SECONDS = 3.0
 
-Span = tuple[float, float]
+
+class Sample(NamedTuple):
+    epoch: float
+    """the API server's time when the monotonic clock of this machine was 0"""
+    uncertainty: float
+    """in seconds; the server wrote `Date` at some moment between request and answer"""
 
 
 class ApiServerClock:
@@ -44,68 +43,56 @@ class ApiServerClock:
     ) -> None:
         self._offset = metrics.clock_offset
         self._wall, self._steady = wall, steady
-        self._start = wall() - steady()
-        """the time when the steady clock was 0, as it is counted from here on"""
-        self._starts: deque[Span] = deque(maxlen=WINDOW)
-        """the same, as far as each of the last answers says it"""
-        self._heard_at = float("-inf")
+        self._epoch = wall() - steady()
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+        self._sampled_at = float("-inf")
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self._start + self._steady(), UTC)
+        return datetime.fromtimestamp(self._epoch + self._steady(), UTC)
 
     @property
     def steady(self) -> float:
-        """To be read before a call is sent, for `heard`."""
+        """The monotonic clock, to read before a request is sent."""
         return self._steady()
 
-    def heard(self, headers: Mapping[str, str], asked_at: float) -> None:
-        """The head of an answer has come."""
+    def observe(self, headers: Mapping[str, str], sent_at: float) -> None:
+        """Takes the headers of an answer; `sent_at` is `steady` of before the request."""
         at = self._steady()
-        often = len(self._starts) == WINDOW and at - self._heard_at < APART_SECONDS
-        if often or "Age" in headers:  # with an age it is out of a cache
+        full = len(self._samples) == MAX_SAMPLES
+        if "Age" in headers or (full and at - self._sampled_at < SAMPLE_INTERVAL_SECONDS):  # Age: from a cache
             return
-        if (said := dated(headers.get("Date", ""))) is None:
+        if (date := parse_date(headers.get("Date", ""))) is None:
             return
-        self._heard_at = at
-        self._starts.append((said - at, said + DATED_TO_SECONDS - asked_at))
-        span = agreed(self._starts)
-        if span is None:
-            return
-        start, here = sum(span) / 2, self._wall() - at
-        self._offset.set(start - here)
-        if not span[0] - TOLERATED_SECONDS <= self._start <= span[1] + TOLERATED_SECONDS:
-            self._start = start
-            _tell(start - here)
+        self._sampled_at = at
+        # `Date` has whole seconds: on average the server wrote it half a second later.
+        self._samples.append(Sample(date + 0.5 - (sent_at + at) / 2, (at - sent_at) / 2 + 0.5))
+        # An even number of samples may be a tie, which proves nothing.
+        if len(self._samples) >= MIN_SAMPLES and len(self._samples) % 2:
+            self._correct(sorted(self._samples)[len(self._samples) // 2], self._wall() - at)
+
+    def _correct(self, median: Sample, own_epoch: float) -> None:
+        self._offset.set(median.epoch - own_epoch)
+        if abs(median.epoch - self._epoch) > TOLERANCE_SECONDS + median.uncertainty:
+            self._epoch = median.epoch
+            _log_offset(median.epoch - own_epoch)
 
 
-def dated(text: str) -> float | None:
-    """The time of a `Date` header."""
+def parse_date(text: str) -> float | None:
+    """The time in a `Date` header."""
     try:
-        said = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return said.replace(tzinfo=said.tzinfo or UTC).timestamp()
+    return date.replace(tzinfo=date.tzinfo or UTC).timestamp()
 
 
-def agreed(spans: Collection[Span]) -> Span | None:
-    """Where as many as possible overlap, if these are most of them."""
-    edges = sorted([(low, 1) for low, _ in spans] + [(high, -1) for _, high in spans], key=lambda e: (e[0], -e[1]))
-    count, most, found = 0, 0, (0.0, 0.0)
-    for (at, step), (until, _) in pairwise(edges):
-        count += step
-        if count > most:
-            most, found = count, (at, until)
-    return found if len(spans) >= ENOUGH and 2 * most > len(spans) else None
-
-
-def _tell(ahead: float) -> None:
-    if abs(ahead) <= TOLERATED_SECONDS:
-        log.info("the clock of this machine agrees with the API server's again")
+def _log_offset(seconds: float) -> None:
+    if abs(seconds) <= TOLERANCE_SECONDS:
+        log.info("the clock of this machine agrees with the API server's clock again")
         return
-    side = "behind" if ahead > 0 else "ahead of"
     log.warning(
-        "the clock of this machine is %.0f s %s the API server's, whose time is taken for all that ends by time:"
-        " set the clocks of both by NTP",
-        abs(ahead),
-        side,
+        "the clock of this machine is %.0f s %s the clock of the API server; deadlines follow the API server."
+        " Synchronize both clocks by NTP",
+        abs(seconds),
+        "behind" if seconds > 0 else "ahead of",
     )

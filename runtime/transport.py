@@ -165,11 +165,11 @@ class Transport:
         code = 0
         try:
             async with asyncio.timeout(call.seconds or self._seconds):
-                asked_at = self.clock.steady
+                sent_at = self.clock.steady
                 answer = await self._send(call)
                 code = answer.status
                 if code < 300:  # an error may be the word of a proxy on the way
-                    self.clock.heard(answer.headers, asked_at)
+                    self.clock.observe(answer.headers, sent_at)
                 if call.warnings is not None:
                     call.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
                 if code >= 300:

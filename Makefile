@@ -17,7 +17,7 @@ PROMETHEUS := $(VENV)/.prometheus
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test lint bench docs manifests plugin setup lock clean
+.PHONY: run test lint bench generate docs manifests plugin setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -34,6 +34,12 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
+
+# Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.
+generate: setup
+	@$(BIN)/python -m manifests.refresh
+	@$(BIN)/python -m monitoring.refresh
+	@$(BIN)/python -m cli.manual
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"
@@ -86,7 +92,7 @@ lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra ec2 \
-	  --extra test --extra lint --extra docs --extra signals --extra build -o requirements/all.lock pyproject.toml
+	  --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
 	  pyproject.toml
 	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml

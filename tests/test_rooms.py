@@ -57,7 +57,7 @@ ROOMS: dict[str, set[str]] = {
         "controllers",
         "local",
     },
-    "signals": {"apimachinery", "service", "kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
+    "monitoring": {"apimachinery", "service", "kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
 }
 
 # Libraries that only one file of a room may touch, so that the rest can be read and tested without them.

@@ -1,7 +1,6 @@
-"""The Grafana dashboard, as code: a table of rows of panels, each a question that somebody on duty asks.
+"""Defines the Grafana dashboard as a table of rows and panels, and generates its JSON and its reference page.
 
-Made with Grafana's own SDK, whose types are the schema that Grafana reads. The chart puts the JSON into a ConfigMap
-that Grafana's sidecar finds; by hand it is imported as it is.
+Grafana's own SDK builds the JSON, so its types ensure the schema. The chart puts the JSON into a ConfigMap.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefre
 UID = "poolhouse"
 P = "kubevirt_poolhouse_"
 WIDTH, HEIGHT = 8, 8
-"""of the 24 columns that a dashboard has: three panels side by side"""
+"""A dashboard has 24 columns: three panels side by side."""
 
 CHOSEN = 'namespace=~"$namespace"'
-"""every series about an object has its namespace; the variable chooses among them"""
+"""Selects the series of the namespaces that the dashboard's variable contains."""
 
 
 @dataclass(frozen=True)
 class Panel:
     title: str
     asks: str
-    """the question that it answers, shown behind the panel's (i)"""
+    """The question that the panel answers; Grafana shows it as the panel's description."""
     queries: tuple[tuple[str, str], ...]
-    """PromQL, and how its series are called"""
+    """Pairs of a PromQL query and the legend of its series."""
     unit: str = "short"
 
 
@@ -57,7 +56,7 @@ ROWS = (
             ),
             Panel(
                 "Desired and ready VMs",
-                "Does what is wanted exist, and is it ready?",
+                "Are all requested VMs present and ready?",
                 (
                     (f"sum by (vmpool) ({P}vmpool_desired_replicas{{{CHOSEN}}})", "{{vmpool}} desired"),
                     (f"sum by (vmpool) ({P}vmpool_ready_replicas{{{CHOSEN}}})", "{{vmpool}} ready"),
@@ -65,7 +64,7 @@ ROWS = (
             ),
             Panel(
                 "VMs with an old template",
-                "Does an update go on?",
+                "Does the rollout make progress?",
                 (
                     (
                         f"{P}vmpool_replicas{{{CHOSEN}}} - {P}vmpool_updated_replicas{{{CHOSEN}}}",
@@ -75,39 +74,45 @@ ROWS = (
             ),
             Panel(
                 "VMs replaced by healing",
-                "Which pool keeps failing, and has healing stopped?",
+                "Which pool has failing VMs, and has healing stopped?",
                 (
-                    (f"rate({P}vmpool_heals_total{{{CHOSEN}}}[$__rate_interval]) * 3600", "{{vmpool}} an hour"),
+                    (f"rate({P}vmpool_heals_total{{{CHOSEN}}}[$__rate_interval]) * 3600", "{{vmpool}} per hour"),
                     (f"{P}vmpool_healing_stopped{{{CHOSEN}}} > 0", "{{vmpool}} stopped"),
                 ),
             ),
             Panel(
-                "Kept disks",
-                "What does scale-in leave behind, and who will ever want it?",
+                "Retained disks",
+                "How many disks has scale-in retained, and does their pool still exist?",
                 (
                     (f"{P}vmpool_kept_disks{{{CHOSEN}}} > 0", "{{vmpool}}"),
-                    (f"max by (namespace) ({P}orphaned_disks{{{CHOSEN}}})", "{{namespace}}: pool is gone"),
+                    (f"max by (namespace) ({P}orphaned_disks{{{CHOSEN}}})", "{{namespace}}: pool deleted"),
                 ),
             ),
             Panel(
-                "VMs made and removed",
-                "What moves?",
+                "VMs created and deleted",
+                "How much do the pools change?",
                 (
-                    (f"sum(rate({P}vmpool_vms_created_total{{{CHOSEN}}}[$__rate_interval])) * 60", "made a minute"),
-                    (f"sum(rate({P}vmpool_vms_deleted_total{{{CHOSEN}}}[$__rate_interval])) * 60", "removed a minute"),
+                    (
+                        f"sum(rate({P}vmpool_vms_created_total{{{CHOSEN}}}[$__rate_interval])) * 60",
+                        "created/min",
+                    ),
+                    (
+                        f"sum(rate({P}vmpool_vms_deleted_total{{{CHOSEN}}}[$__rate_interval])) * 60",
+                        "deleted/min",
+                    ),
                 ),
             ),
             Panel(
                 "VM starts and stops",
-                "Is something restarting VMs?",
+                "Are VMs being restarted?",
                 (
-                    (f"sum(rate({P}vmpool_vm_starts_total{{{CHOSEN}}}[$__rate_interval])) * 60", "starts a minute"),
-                    (f"sum(rate({P}vmpool_vm_stops_total{{{CHOSEN}}}[$__rate_interval])) * 60", "stops a minute"),
+                    (f"sum(rate({P}vmpool_vm_starts_total{{{CHOSEN}}}[$__rate_interval])) * 60", "starts per minute"),
+                    (f"sum(rate({P}vmpool_vm_stops_total{{{CHOSEN}}}[$__rate_interval])) * 60", "stops per minute"),
                 ),
             ),
             Panel(
                 "Time from creation to running",
-                "How long does somebody wait for a VM of a pool?",
+                "How long does a user wait for a VM of a pool?",
                 (
                     (
                         _quantile(
@@ -116,7 +121,7 @@ ROWS = (
                             "vmpool",
                             f'{CHOSEN}, phase="Running"',
                         ),
-                        "{{vmpool}} half of them",
+                        "{{vmpool}} median",
                     ),
                     (
                         _quantile(
@@ -125,7 +130,7 @@ ROWS = (
                             "vmpool",
                             f'{CHOSEN}, phase="Running"',
                         ),
-                        "{{vmpool}} 95 %",
+                        "{{vmpool}} p95",
                     ),
                 ),
                 unit="s",
@@ -136,17 +141,17 @@ ROWS = (
         "Admission and hardware",
         (
             Panel(
-                "Time to answer an admission",
-                "Does Poolhouse slow the cluster down? The API server waits 3 seconds at most.",
+                "Admission latency",
+                "Does Poolhouse slow down the cluster? The API server waits at most 3 seconds.",
                 (
-                    (_quantile(0.5, "admission_duration_seconds", "entry"), "{{entry}} half of them"),
-                    (_quantile(0.99, "admission_duration_seconds", "entry"), "{{entry}} 99 %"),
+                    (_quantile(0.5, "admission_duration_seconds", "entry"), "{{entry}} median"),
+                    (_quantile(0.99, "admission_duration_seconds", "entry"), "{{entry}} p99"),
                 ),
                 unit="s",
             ),
             Panel(
                 "Admissions",
-                "Who is refused?",
+                "How many requests are denied?",
                 (
                     (
                         f"sum by (kind, result) (rate({P}admission_duration_seconds_count[$__rate_interval]))",
@@ -156,35 +161,35 @@ ROWS = (
                 unit="reqps",
             ),
             Panel(
-                "VMs let through undecided",
-                "Is the defaulter ill? These are completed later.",
+                "VMs stored without defaulting",
+                "Does the defaulter fail? The controllers fill these VMs later.",
                 ((f"sum by (reason) (rate({P}admission_fail_open_total[$__rate_interval]))", "{{reason}}"),),
                 unit="reqps",
             ),
             Panel(
-                "Defaulter's workers",
-                "Can libvirt be asked?",
+                "Defaulter workers",
+                "Is libvirt available?",
                 (
                     (f"{P}defaulter_workers_ready", "{{instance}} ready"),
                     (f"{P}defaulter_requests_waiting", "{{instance}} requests waiting"),
                 ),
             ),
             Panel(
-                "Defaulter's answers",
-                "How long does libvirt take?",
+                "Defaulter latency",
+                "How long does libvirt need?",
                 (
-                    (_quantile(0.5, "defaulter_request_duration_seconds", "job"), "half of them"),
-                    (_quantile(0.99, "defaulter_request_duration_seconds", "job"), "99 %"),
+                    (_quantile(0.5, "defaulter_request_duration_seconds", "job"), "median"),
+                    (_quantile(0.99, "defaulter_request_duration_seconds", "job"), "p99"),
                 ),
                 unit="s",
             ),
             Panel(
                 "Workers replaced",
-                "Does libvirt hang, crash or leak?",
+                "Does libvirt hang, crash or leak memory?",
                 (
                     (
                         f"sum by (reason) (rate({P}defaulter_worker_replacements_total[$__rate_interval])) * 60",
-                        "{{reason}} a minute",
+                        "{{reason}} per minute",
                     ),
                 ),
             ),
@@ -194,8 +199,8 @@ ROWS = (
         "Warm pools and claims",
         (
             Panel(
-                "VMs that a claim would get now",
-                "Is there something to give?",
+                "VMs ready for claims",
+                "Are warm VMs available?",
                 (
                     (f"{P}warmpool_available{{{CHOSEN}}}", "{{namespace}}/{{warmpool}}"),
                     (f"{P}warmpool_desired{{{CHOSEN}}}", "{{namespace}}/{{warmpool}} desired"),
@@ -203,41 +208,41 @@ ROWS = (
             ),
             Panel(
                 "VMs by state",
-                "Where do VMs stay?",
+                "In which state are VMs?",
                 ((f"sum by (state) ({P}warmpool_vms{{{CHOSEN}}})", "{{state}}"),),
             ),
             Panel(
-                "Claims that wait",
-                "Does anybody stand in line?",
+                "Waiting claims",
+                "Are claims in the queue?",
                 ((f"{P}warmpool_queued_claims{{{CHOSEN}}}", "{{namespace}}/{{warmpool}}"),),
             ),
             Panel(
                 "Time from claim to Ready",
-                "Is it as quick as it should be?",
+                "How fast are claims served?",
                 (
-                    (_quantile(0.5, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} half of them"),
-                    (_quantile(0.99, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} 99 %"),
+                    (_quantile(0.5, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} median"),
+                    (_quantile(0.99, "claim_duration_seconds", "launch", 'phase="total"'), "{{launch}} p99"),
                 ),
                 unit="s",
             ),
             Panel(
                 "Claims",
-                "How do they end?",
+                "With which result do claims end?",
                 (
                     (
                         f"sum by (launch, result) (rate({P}claims_total{{{CHOSEN}}}[$__rate_interval])) * 60",
-                        "{{launch}} {{result}} a minute",
+                        "{{launch}} {{result}} per minute",
                     ),
                 ),
             ),
             Panel(
-                "Hit rate, and what idles for it",
+                "Hit rate and idle VMs",
                 "Is the pool too small, or too large?",
                 (
                     (
                         f'sum by (warmpool) (rate({P}claims_total{{{CHOSEN}, result="Ready", launch!="Cold"}}[30m])) / '
                         f"sum by (warmpool) (rate({P}claims_total{{{CHOSEN}}}[30m]))",
-                        "{{warmpool}} not cold",
+                        "{{warmpool}} warm share",
                     ),
                     (f"rate({P}warmpool_idle_vm_seconds_total{{{CHOSEN}}}[30m])", "{{warmpool}} VMs idle"),
                 ),
@@ -248,57 +253,57 @@ ROWS = (
         "Migration policies",
         (
             Panel(
-                "VMIs that obey a policy",
-                "Which policies matter?",
+                "VMIs that use a policy",
+                "Which policies win?",
                 ((f"{P}migration_policy_wins", "{{policy}}"),),
             ),
             Panel(
-                "Policies that are not enforced",
-                "Does KubeVirt obey another one?",
+                "Policies that KubeVirt does not enforce",
+                "Does KubeVirt use another policy?",
                 ((f"{P}migration_policy_enforced == 0", "{{policy}}"),),
             ),
             Panel(
-                "Stamps and repairs",
-                "Is somebody changing what we keep in step?",
+                "Policy labels and repairs",
+                "Does another client change the labels or policies that Poolhouse writes?",
                 (
-                    (f"rate({P}migration_policy_stamps_total[$__rate_interval]) * 60", "stamps a minute"),
-                    (f"rate({P}migration_policy_repairs_total[$__rate_interval]) * 60", "repairs a minute"),
+                    (f"rate({P}migration_policy_stamps_total[$__rate_interval]) * 60", "labels per minute"),
+                    (f"rate({P}migration_policy_repairs_total[$__rate_interval]) * 60", "repairs per minute"),
                 ),
             ),
         ),
     ),
     Row(
-        "The services themselves",
+        "Services",
         (
             Panel(
                 "Leaders",
-                "Is exactly one at work?",
+                "Does exactly one replica lead?",
                 ((f"sum by (lease) ({P}leader)", "{{lease}}"),),
             ),
             Panel(
-                "Reconciles that failed",
-                "What goes wrong again and again?",
+                "Failed reconciles",
+                "Which controller fails repeatedly?",
                 (
                     (
                         f"sum by (name, error) (rate({P}reconcile_errors_total[$__rate_interval])) * 60",
-                        "{{name}} {{error}} a minute",
+                        "{{name}} {{error}} per minute",
                     ),
                 ),
             ),
             Panel(
-                "Keys that wait",
+                "Work queue length",
                 "Do the controllers keep up?",
                 ((f"sum by (name) ({P}workqueue_depth)", "{{name}}"),),
             ),
             Panel(
                 "Requests to the API server",
-                "What do we cost the cluster?",
+                "How many requests does Poolhouse send?",
                 ((f"sum by (verb, code) (rate({P}api_requests_total[$__rate_interval]))", "{{verb}} {{code}}"),),
                 unit="reqps",
             ),
             Panel(
-                "How old what we know is",
-                "Has a watch died?",
+                "Age of informer data",
+                "Does a watch receive nothing?",
                 (
                     (
                         f"max by (resource) (time() - {P}informer_last_contact_timestamp_seconds)",
@@ -308,14 +313,14 @@ ROWS = (
                 unit="s",
             ),
             Panel(
-                "Time until certificates end",
-                "Are they renewed?",
+                "Certificate lifetime left",
+                "Are certificates renewed?",
                 ((f"min by (job) ({P}certificate_expiry_timestamp_seconds) - time()", "{{job}}"),),
                 unit="s",
             ),
             Panel(
                 "Memory",
-                "Does a service grow?",
+                "Does a service leak memory?",
                 (('process_resident_memory_bytes{job=~".*poolhouse.*"}', "{{job}} {{instance}}"),),
                 unit="bytes",
             ),
@@ -330,7 +335,7 @@ def expressions() -> Iterator[str]:
 
 
 def asked(panel: Panel) -> Iterator[str]:
-    """A panel's queries as Prometheus gets them when all namespaces are chosen and a point is a minute."""
+    """A panel's queries as Prometheus gets them when all namespaces are chosen and a point is per minute."""
     for expression, _ in panel.queries:
         yield expression.replace("$__rate_interval", "1m").replace("$namespace", ".*")
 
@@ -338,6 +343,23 @@ def asked(panel: Panel) -> Iterator[str]:
 def text() -> str:
     """The dashboard as the JSON that Grafana imports."""
     return JSONEncoder(sort_keys=True, indent=1).encode(_dashboard().build()) + "\n"
+
+
+def page() -> str:
+    """The reference page: each panel with the question that it answers."""
+    lines = [
+        "<!-- Generated by `make generate`. -->",
+        "",
+        "# Dashboard",
+        "",
+        "`charts/poolhouse/monitoring/dashboard.json` is a Grafana dashboard. You can import the file. With",
+        "`metrics.dashboard.enabled` the chart puts it into a ConfigMap for Grafana's sidecar. It works with every",
+        "Prometheus that scrapes [our metrics](metrics.md). A test runs every query on a running stack.",
+    ]
+    for row in ROWS:
+        lines += ["", f"## {row.title}", "", "| Panel | Question |", "| --- | --- |"]
+        lines += [f"| {panel.title} | {panel.asks} |" for panel in row.panels]
+    return "\n".join(lines) + "\n"
 
 
 def _dashboard() -> Any:

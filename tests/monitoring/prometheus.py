@@ -20,5 +20,5 @@ def program(name: str) -> str:
     return found
 
 
-def signals() -> Path:
-    return Path(__file__).resolve().parent.parent.parent / "charts" / "poolhouse" / "signals"
+def rules_directory() -> Path:
+    return Path(__file__).resolve().parent.parent.parent / "charts" / "poolhouse" / "monitoring"

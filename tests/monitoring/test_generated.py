@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-from signals import dashboard, refresh, settings
-from signals.metrics import MAKERS, measures
-from signals.reasons import MEANINGS, PARTS, declared, said
+from monitoring import dashboard, refresh, settings
+from monitoring.metrics import MAKERS, measures
+from monitoring.reasons import MEANINGS, PARTS, declared, said
 
 
 def test_what_is_generated_is_fresh() -> None:
-    assert refresh.stale() == [], "run python -m signals.refresh"
+    assert refresh.stale() == [], "run python -m monitoring.refresh"
 
 
 def test_every_metric_says_what_it_is() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from signals.metrics import MAKERS, measures
-from tests.signals.prometheus import program, signals
+from monitoring.metrics import MAKERS, measures
+from tests.monitoring.prometheus import program, rules_directory
 
-RUNBOOKS = signals().parent.parent.parent / "docs" / "alerts"
+RUNBOOKS = rules_directory().parent.parent.parent / "docs" / "alerts"
 HEADINGS = ("## Meaning", "## Impact", "## Diagnosis", "## Mitigation")
 SEVERITIES = {"critical", "warning", "info"}
 P = "kubevirt_poolhouse_"
@@ -162,7 +162,9 @@ MORE = [
 
 
 def rules(file: str) -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load((signals() / file).read_text())["groups"] for rule in group["rules"]]
+    return [
+        rule for group in yaml.safe_load((rules_directory() / file).read_text())["groups"] for rule in group["rules"]
+    ]
 
 
 ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
@@ -225,7 +227,7 @@ def test_alerts_fire_when_they_should_and_no_sooner(tmp_path: Path) -> None:
         }
         for alert, story in (*STORIES.items(), *MORE)
     ]
-    files = [str(signals() / name) for name in ("alerts.yaml", "recording.yaml")]
+    files = [str(rules_directory() / name) for name in ("alerts.yaml", "recording.yaml")]
     file = tmp_path / "tests.yaml"
     file.write_text(yaml.safe_dump({"rule_files": files, "evaluation_interval": "1m", "tests": tests}))
     done = subprocess.run(

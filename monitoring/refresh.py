@@ -1,26 +1,27 @@
-"""`python -m signals.refresh` rewrites what is generated from the metrics and kept in the repository."""
+"""`python -m monitoring.refresh` rewrites the generated reference pages and the dashboard."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from signals import dashboard, metrics, reasons, settings
+from monitoring import dashboard, metrics, reasons, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file, below the repository, and what it should hold."""
+    """Every generated file, relative to the repository, with its content."""
     return {
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
         Path("docs/reference/settings.md"): settings.page(),
-        Path("charts/poolhouse/signals/dashboard.json"): dashboard.text(),
+        Path("docs/reference/dashboard.md"): dashboard.page(),
+        Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }
 
 
 def stale(root: Path = ROOT) -> list[Path]:
-    """Generated files that do not hold what they should."""
+    """Generated files whose content is out of date."""
     return [
         path for path, text in generated().items() if not (root / path).is_file() or (root / path).read_text() != text
     ]

@@ -20,11 +20,11 @@ from click.testing import CliRunner
 
 from cli.main import poolhouse
 from local.paths import StackPaths
-from signals import dashboard
-from signals.metrics import MAKERS, measures
+from monitoring import dashboard
+from monitoring.metrics import MAKERS, measures
 from tests.conftest import stack
+from tests.monitoring.prometheus import program, rules_directory
 from tests.ports import free_port
-from tests.signals.prometheus import program, signals
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
@@ -33,7 +33,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yam
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """A stack with a pool whose VMs run."""
-    paths = StackPaths.of(tmp_path_factory.mktemp("signals"))
+    paths = StackPaths.of(tmp_path_factory.mktemp("monitoring"))
     with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
         yield paths
 
@@ -45,7 +45,7 @@ def prometheus(running: StackPaths, tmp_path_factory: pytest.TempPathFactory) ->
     endpoints = json.loads(running.endpoints.read_text())
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(signals() / name) for name in ("alerts.yaml", "recording.yaml")],
+        "rule_files": [str(rules_directory() / name) for name in ("alerts.yaml", "recording.yaml")],
         "scrape_configs": [
             {
                 "job_name": f"poolhouse-{name}",
@@ -117,7 +117,7 @@ def test_every_panel_asks_what_prometheus_understands(prometheus: str, expressio
     _ask(prometheus, expression)
 
 
-@pytest.mark.parametrize("title", ["Desired and ready VMs", "Time to answer an admission", "Leaders", "Memory"])
+@pytest.mark.parametrize("title", ["Desired and ready VMs", "Admission latency", "Leaders", "Memory"])
 def test_a_panel_has_something_to_show(prometheus: str, title: str) -> None:
     panel = next(panel for row in dashboard.ROWS for panel in row.panels if panel.title == title)
     for expression in dashboard.asked(panel):

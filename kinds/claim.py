@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from kinds import meta
 from kinds.checks import claim
-from kinds.kind import AGE, Column, Kind
+from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions
 from kinds.model import Count, Int64, Model, Rule, Time, expected
 from kinds.warmpool import OnEmpty, PlacementName, Seconds
@@ -199,5 +199,9 @@ CLAIM = Kind(
     rules=(claim.NAME_IS_A_LABEL,),
     checks=claim.CHECKS,
     update_checks=(claim.update_problems,),
+    requires=("virtualmachinewarmpools",),
+    records_requester=True,
+    on_create=claim.with_annotation_overrides,
+    phases=Phases(ready="Ready", failed="Failed", finished=("Released", "Expired")),
     spec_annotations=(meta.INSTANCE_TYPE, meta.IMAGE_ID, meta.REQUESTER),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
@@ -45,14 +45,53 @@ class Scale:
     selector: str | None = ".status.labelSelector"
 
 
+@dataclass(frozen=True)
+class ResourceType:
+    """A resource whose objects a controller creates."""
+
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+
+VMS = ResourceType("kubevirt.io", ("v1",), "virtualmachines", "VirtualMachine")
+VMIS = ResourceType("kubevirt.io", ("v1",), "virtualmachineinstances", "VirtualMachineInstance")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A part of the spec from which the controller creates objects. The author needs the right to create them."""
+
+    path: tuple[str, ...]
+    creates: ResourceType
+    adds: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """fields that the controller writes into the object's spec and the template must not contain"""
+    dry_run: bool = True
+    """whether the API server serves the resource, so that admission can try one object"""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Values of `status.phase` that `poolhouse overview` tells apart. In all others the object is in progress."""
+
+    ready: str
+    failed: str
+    finished: tuple[str, ...] = ()
+    """`poolhouse overview` leaves these objects out"""
+
+
 AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 
 
 @dataclass(frozen=True)
 class Kind:
+    """All facts about a kind. Its spec and status are models; the other rooms read the remaining fields."""
+
     group: str
     versions: tuple[str, ...]
-    """all of the same shape; the first is the one that is stored"""
+    """All have the same schema. The API server stores the first."""
     kind: str
     plural: str
     doc: str
@@ -65,23 +104,51 @@ class Kind:
     scale: Scale | None = None
     status_subresource: bool = True
     spec_required: bool = True
-    yields_to_kubevirt: bool = False
-    """KubeVirt may have this very resource: where it does, ours is neither installed nor run"""
     notes: str = ""
-    """what the reference page says before the fields"""
+    """text of the reference page before the fields"""
+
+    yields_to_kubevirt: bool = False
+    """KubeVirt may have installed the same CRD. Where it has, ours is neither installed nor run."""
+    requires: tuple[str, ...] = ()
+    """plurals of the kinds without which this one has no effect"""
+
     rules: tuple[Rule, ...] = ()
-    """about the whole object; of its metadata CEL sees only name and generateName"""
+    """CEL rules about the whole object. Of its metadata CEL sees only name and generateName."""
     checks: tuple[Check, ...] = ()
     warning_checks: tuple[Callable[[Json], Iterable[str]], ...] = ()
     update_checks: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
-    """what the object before may not become, beyond what it may not be"""
-    spec_annotations: tuple[str, ...] = ()
-    """annotations that are part of what is wanted, so that a change of them is looked at as one of the spec is"""
+    """problems of an update, given the old and the new object"""
     normalizer: Callable[[Json], Json] = lambda document: document
+
+    templates: tuple[Template, ...] = ()
+    spec_annotations: tuple[str, ...] = ()
+    """annotations that belong to the spec: the webhook checks an update that changes one of them"""
+    records_requester: bool = False
+    """the webhook writes the name of the user who created the object into an annotation"""
+    on_create: Callable[[Json], Json] = lambda document: document
+    """completes a valid object that is being created"""
+    listed_at_admission: bool = False
+    """admission compares a new object with the others, so the webhook may list them"""
+    has_finalizer: bool = False
+    """the controller sets a finalizer, so it may patch the object"""
+
+    plan_path: str = ""
+    """path of the controllers' endpoint that answers what a change would do; empty where there is none"""
+    ready_replicas: str = "readyReplicas"
+    """field of the status that `poolhouse overview` shows as READY"""
+    updated_replicas: str = ""
+    """field of the status that `poolhouse overview` shows as UPDATED"""
+    phases: Phases | None = None
+    """where the status has a phase; None where its conditions tell the health"""
 
     @property
     def singular(self) -> str:
         return self.kind.lower()
+
+    @property
+    def short_name(self) -> str:
+        """The name that the CLI prints and accepts."""
+        return self.short_names[0] if self.short_names else self.singular
 
     @property
     def api_version(self) -> str:

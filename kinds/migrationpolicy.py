@@ -137,6 +137,7 @@ MIGRATION_POLICY = Kind(
         Column("Post-Copy", ".spec.allowPostCopy", "Go on before all memory is there", "boolean", wide=True),
         Column("Disable-TLS", ".spec.disableTLS", "Unencrypted", "boolean", wide=True),
     ),
+    listed_at_admission=True,
     rules=(migrationpolicy.NAME_IS_A_LABEL,),
     checks=migrationpolicy.CHECKS,
     warning_checks=migrationpolicy.WARNINGS,

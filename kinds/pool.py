@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import pool
-from kinds.kind import AGE, Column, Kind, Scale
+from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions
 from kinds.model import Count, Int64, IntOrPercent, Model, Rule, SchemaOf, Time, has, list_map
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
@@ -224,6 +224,10 @@ POOL = Kind(
         Column("Revision", ".status.updateRevision", "Revision of the template", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the pool's VMs", wide=True),
     ),
+    templates=(Template(("spec", "template"), VMS),),
+    listed_at_admission=True,
+    plan_path="/apis/pools/plan",
+    updated_replicas="updatedReplicas",
     rules=(pool.NAMES_ARE_LABELS,),
     checks=pool.CHECKS,
     warning_checks=pool.WARNINGS,

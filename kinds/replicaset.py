@@ -11,7 +11,7 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries, replaced
 from kinds.checks.metadata import booleans_as_text, is_label, selector_problems
 from kinds.checks.vm_template import template_label_problems, vmi_problems
-from kinds.kind import AGE, Column, Kind, Scale
+from kinds.kind import AGE, VMIS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, LabelSelector
 from kinds.model import Count, Int64, Model, SchemaOf, expected
 from kinds.validation import quoted
@@ -139,6 +139,8 @@ REPLICA_SET = Kind(
         Column("Paused", ".spec.paused", "Whether the set leaves its instances alone", "boolean", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the set's instances", wide=True),
     ),
+    templates=(Template(("spec", "template"), VMIS),),
+    plan_path="/apis/replicasets/plan",
     checks=(selection, template),
     normalizer=normalize,
 )

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
-from kinds.kind import AGE, Column, Kind, Scale
+from kinds.kind import AGE, VMS, Column, Kind, ResourceType, Scale, Template
 from kinds.metav1 import Conditions
 from kinds.model import ATOMIC_LIST, Count, Int64, Model, Rule, SchemaOf, Time, expected, has, list_map
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
@@ -395,6 +395,9 @@ class WarmPoolStatus(Model):
     """Valid, Available, Progressing, Degraded, RolloutComplete and Default, those that have something to say."""
 
 
+EC2_INSTANCES = ResourceType("poolhouse.dev", ("v1alpha1",), "ec2instances", "EC2Instance")
+"""No API server serves them. The right to create them allows a user to have instances started, with their profile."""
+
 WARM_POOL = Kind(
     group="poolhouse.dev",
     versions=("v1alpha1",),
@@ -419,6 +422,15 @@ WARM_POOL = Kind(
         Column("Paused", ".spec.paused", "Whether the pool leaves its machines alone", "boolean", wide=True),
         Column("Template", ".status.templateHash", "The current template, in short", wide=True),
     ),
+    templates=(
+        Template(("spec", "template"), VMS, {"runStrategy": "Always"}),
+        Template(("spec", "ec2"), EC2_INSTANCES, dry_run=False),
+    ),
+    requires=("virtualmachineclaims",),
+    listed_at_admission=True,
+    has_finalizer=True,
+    ready_replicas="availableReplicas",
+    updated_replicas="updatedReplicas",
     rules=(warmpool.NAME_FITS,),
     checks=warmpool.CHECKS,
     warning_checks=warmpool.WARNINGS,

@@ -41,6 +41,7 @@ def _kind(kind: Kind) -> Json:
         "plural": kind.plural,
         "namespaced": kind.namespaced,
         "yieldsToKubeVirt": kind.yields_to_kubevirt,
+        "requires": list(kind.requires),
     }
 
 

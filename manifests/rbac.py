@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from apimachinery.unstructured import Json
 from kinds import KINDS, meta
 from kinds.kind import Kind
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.pool import POOL
-from kinds.warmpool import WARM_POOL
 from manifests import webhooks
 
 READ = ("get", "list", "watch")
@@ -64,7 +61,8 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule("kubevirt.io", ("virtualmachines",), ("list",), "to find a free name for the dry run"),
         *(
             PolicyRule(k.group, (k.plural,), ("list",), "to compare with what is there")
-            for k in (POOL, WARM_POOL, MIGRATION_POLICY)
+            for k in KINDS
+            if k.listed_at_admission
         ),
         PolicyRule("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
     ),
@@ -90,11 +88,10 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             ("update",),
             "warm VMs wait paused, and are woken for a claim",
         ),
-        PolicyRule(
-            meta.DOMAIN,
-            ("virtualmachinewarmpools",),
-            ("patch",),
-            "their finalizer, where machines are to outlive them",
+        *(
+            PolicyRule(kind.group, (kind.plural,), ("patch",), "to set and remove their finalizer")
+            for kind in KINDS
+            if kind.has_finalizer
         ),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "disks that outlive their VM"),
         PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "disks that outlive their VM"),

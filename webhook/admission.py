@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 from apimachinery.unstructured import at
 from kinds import by_gvk
-from kinds.checks.claim import with_annotation_overrides
-from kinds.claim import CLAIM
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
 from webhook.defaulting import DEFAULTED_KINDS
@@ -75,8 +73,7 @@ class Admission:
         response = validate_kind(request, kind)
         if response.problems:
             return response
-        if kind is CLAIM:
-            response = complete_claim(request, response)
+        response = complete(request, response, kind)
         for check in self._checks:
             further = await check.handle(replace(request, object=response.object))
             if further.problems:
@@ -130,16 +127,17 @@ def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
     return AdmissionResponse(object=document, warnings=warnings, reason=response.reason)
 
 
-def complete_claim(request: AdmissionRequest, response: AdmissionResponse) -> AdmissionResponse:
-    """Writes the user's name into a valid claim, for quotas per user, and at creation the fields that its annotations
-    stand for.
+def complete(request: AdmissionRequest, response: AdmissionResponse, kind: Kind) -> AdmissionResponse:
+    """Writes the user's name into a valid object whose kind records it, and completes it at creation.
 
     An update that changes the user's name is corrected, not denied: clients that replace a whole object do that without
     intent.
     """
     document = response.object or request.object or {}
     if request.old is None:
-        document = with_annotation_overrides(document)
+        document = kind.on_create(document)
+    if not kind.records_requester:
+        return replace(response, object=document)
     given = annotations_of(document)
     user = request.user.get("username") if request.old is None else annotations_of(request.old).get(REQUESTER)
     wanted = {key: value for key, value in given.items() if key != REQUESTER}

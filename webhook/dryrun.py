@@ -23,7 +23,7 @@ from runtime.resource import VMIS, VMS, Resource
 from webhook.api_errors import problems_of
 from webhook.body import Unreadable
 from webhook.defaulting import DefaulterClient, problems_in
-from webhook.plans import PATHS, PlanClient
+from webhook.plans import PlanClient
 
 Json = dict[str, Any]
 Operation = Literal["create", "update"]
@@ -179,9 +179,9 @@ class DryRun:
         return await self.api.request("PUT", path, body=body, query=query, token=token, warnings=warnings)
 
     async def _planned(self, asked: Target, stored: Json, token: str, warnings: list[str]) -> Answer:
-        if self.plans is None or asked.document["kind"] not in PATHS:
+        if self.plans is None or asked.kind is None or not asked.kind.plan_path:
             return Answer(object=stored, warnings=tuple(warnings))
-        told = await self.plans.of(stored, token)
+        told = await self.plans.of(asked.kind, stored, token)
         return Answer(object=stored, warnings=(*warnings, *told.warnings), plan=told.plan)
 
 

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from kinds.kind import Kind
+
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-PATHS: Mapping[str, str] = {
-    "VirtualMachinePool": "/apis/pools/plan",
-    "VirtualMachineInstanceReplicaSet": "/apis/replicasets/plan",
-}
-"""of the controllers' address, by kind; other kinds have no plan"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UNKNOWN = "what would be done then is not known:"
 
@@ -42,12 +38,12 @@ class PlanClient:
         asked = urlsplit(url)
         self._private = asked.scheme == "https" or asked.hostname in LOOPBACK
 
-    async def of(self, document: Json, token: str) -> PlanAnswer:
+    async def of(self, kind: Kind, document: Json, token: str) -> PlanAnswer:
         if not self._private:
             return PlanAnswer(
                 warnings=(f"{UNKNOWN} POOLHOUSE_CONTROLLERS_URL is not https, and a token must not go there",)
             )
-        url = self._url + PATHS[document["kind"]]
+        url = self._url + kind.plan_path
         headers = {"Authorization": f"Bearer {token}"}
         try:
             async with (

@@ -8,51 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at
-from kinds.warmpool import WARM_POOL
+from kinds import by_gvk
+from kinds.kind import Template
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import Resource
 from webhook.api_errors import cause_of, problems_of
 from webhook.patch import same
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 Json = dict[str, Any]
 
-EC2_INSTANCES = Resource(WARM_POOL.group, WARM_POOL.versions[0], "ec2instances", "EC2Instance")
-"""No API server serves them. The right to create them allows a user to have instances started, with their profile."""
-
 _WEBHOOK_LACKS_RIGHT = re.compile(r' is forbidden: User "')
 """RBAC's message about the user of the request, which for a dry run is the webhook itself."""
 
 
-@dataclass(frozen=True)
-class Template:
-    path: tuple[str, ...]
-    creates: Resource
-    adds: Mapping[str, Any] = field(default_factory=dict)
-    """What the controller writes into the VM's spec and the template must not contain."""
-
-
-TEMPLATES: Mapping[str, tuple[Template, ...]] = {
-    "VirtualMachinePool": (Template(("spec", "template"), VMS),),
-    "VirtualMachineWarmPool": (
-        Template(("spec", "template"), VMS, {"runStrategy": "Always"}),
-        Template(("spec", "ec2"), EC2_INSTANCES),
-    ),
-    "VirtualMachineInstanceReplicaSet": (Template(("spec", "template"), VMIS),),
-}
-
-
 def changed_template(request: AdmissionRequest) -> Template | None:
     """The template that the request adds or changes."""
-    for template in TEMPLATES.get(request.kind, ()):
+    kind = by_gvk(request.api_version, request.kind)
+    for template in kind.templates if kind else ():
         given = at(request.object, *template.path)
         if isinstance(given, dict) and not same(given, at(request.old, *template.path)):
             return template
@@ -65,7 +44,7 @@ def vm_of(request: AdmissionRequest, template: Template) -> Json:
     metadata = {key: value for key in ("labels", "annotations") if (value := at(given, "metadata", key))}
     generated = {"generateName": f"{request.name or 'pool'}-", "namespace": request.namespace}
     return {
-        "apiVersion": template.creates.api_version,
+        "apiVersion": Resource.of(template.creates).api_version,
         "kind": template.creates.kind,
         "metadata": {**metadata, **generated},
         "spec": {**(given.get("spec") or {}), **template.adds},
@@ -89,9 +68,7 @@ class TemplateReview:
                 granted = await self._granted(request, template)
                 if not granted:
                     return _forbidden(request, template)
-                return (
-                    AdmissionResponse() if template.creates is EC2_INSTANCES else await self._dry_run(request, template)
-                )
+                return await self._dry_run(request, template) if template.dry_run else AdmissionResponse()
         except (ApiError, TimeoutError) as error:
             if granted:
                 return AdmissionResponse(warnings=(f"the dry run of a VM of the template failed: {cause_of(error)}",))
@@ -99,14 +76,16 @@ class TemplateReview:
             return AdmissionResponse(problems=(Problem("", message),), forbidden=True)
 
     async def _granted(self, request: AdmissionRequest, template: Template) -> bool:
-        review = access_review.subject_access_review(request.user, "create", template.creates, request.namespace)
+        review = access_review.subject_access_review(
+            request.user, "create", Resource.of(template.creates), request.namespace
+        )
         return access_review.is_allowed(
             await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
         )
 
     async def _dry_run(self, request: AdmissionRequest, template: Template) -> AdmissionResponse:
         try:
-            await self._api.create(template.creates, vm_of(request, template), dry_run=True)
+            await self._api.create(Resource.of(template.creates), vm_of(request, template), dry_run=True)
         except (QuotaExceeded, NotFound) as error:
             # The quota may be raised, and KubeVirt installed, before the controller creates VMs.
             return AdmissionResponse(warnings=(f"a VM of the template would be refused now: {error.message}",))

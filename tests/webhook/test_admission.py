@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kinds import by_gvk
+from kinds.claim import CLAIM
 from kinds.meta import IMAGE_ID, REQUESTER
 from tests.kinds.warm import claim
 from tests.webhook.builders import disk, patched, request, review, vm
 from tests.webhook.conftest import Running
-from webhook.admission import complete_claim, skip_reason, validate_kind
+from webhook.admission import complete, skip_reason, validate_kind
 from webhook.review import AdmissionResponse
 
 Json = dict[str, Any]
@@ -19,7 +20,7 @@ JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
 
 
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
-    return complete_claim(request(document, old, user={"username": user}), AdmissionResponse())
+    return complete(request(document, old, user={"username": user}), AdmissionResponse(), CLAIM)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+import kinds
 from tests.runtime.misbehaving import Request, Server
 from tests.waiting import PATIENCE_SECONDS
 from webhook.plans import PlanAnswer, PlanClient
@@ -37,12 +38,12 @@ async def test_the_controllers_are_asked_about_the_object_as_it_would_be(
         await request.answer(200, {"plan": STEPS, "refused": "another pool has the disks"})
 
     controllers.script = script
-    assert await plans.of(POOL, "token") == PlanAnswer(STEPS, ("another pool has the disks",))
+    assert await plans.of(kinds.POOL, POOL, "token") == PlanAnswer(STEPS, ("another pool has the disks",))
 
 
 async def test_a_token_does_not_travel_in_the_clear() -> None:
     async with aiohttp.ClientSession() as session:
-        told = await PlanClient("http://controllers.example.com", session).of(POOL, "token")
+        told = await PlanClient("http://controllers.example.com", session).of(kinds.POOL, POOL, "token")
     assert told.plan is None
     assert "not https" in told.warnings[0]
 
@@ -52,7 +53,7 @@ async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Pl
         await request.answer(403, {"problems": []})
 
     controllers.script = script
-    assert "may not see" in (await plans.of(POOL, "token")).warnings[0]
+    assert "may not see" in (await plans.of(kinds.POOL, POOL, "token")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,12 @@ async def test_any_other_answer_is_none(controllers: Server, plans: PlanClient, 
         await request.answer(code, body)
 
     controllers.script = script
-    assert (await plans.of(POOL, "token")).plan is None
+    assert (await plans.of(kinds.POOL, POOL, "token")).plan is None
 
 
 async def test_controllers_that_hang_are_not_waited_for(controllers: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        assert (await PlanClient(controllers.url, session, seconds=0.2).of(POOL, "token")).plan is None
+        assert (await PlanClient(controllers.url, session, seconds=0.2).of(kinds.POOL, POOL, "token")).plan is None
 
 
 async def test_controllers_that_hang_up_are_away(controllers: Server, plans: PlanClient) -> None:
@@ -76,4 +77,4 @@ async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Pla
         request.reset()
 
     controllers.script = script
-    assert (await plans.of(POOL, "token")).plan is None
+    assert (await plans.of(kinds.POOL, POOL, "token")).plan is None

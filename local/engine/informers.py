@@ -1,9 +1,8 @@
-"""What the engine sees: one informer a kind, and the faults that are asked for now."""
+"""One informer for each kind that the engine watches, and the fault injection that the objects ask for."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import UTC, datetime
 
 from kinds.meta import NAMESPACE, SIMULATION
@@ -14,8 +13,6 @@ from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES,
 from runtime.api import Api
 from runtime.informer import Informer
 
-log = logging.getLogger(__name__)
-
 
 def now() -> datetime:
     return datetime.now(UTC)
@@ -24,19 +21,19 @@ def now() -> datetime:
 class Informers:
     def __init__(self, api: Api) -> None:
         self.vms: Informer[VM] = Informer(
-            api, VMS, objects.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda m: [m.uid]}
+            api, VMS, objects.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda vm: [vm.uid]}
         )
         self.vmis: Informer[VMI] = Informer(
-            api, VMIS, objects.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda i: [i.uid]}
+            api, VMIS, objects.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda vmi: [vmi.uid]}
         )
         self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, objects.read_data_volume)
         self.pvcs: Informer[PVC] = Informer(api, PVCS, objects.read_pvc)
         self.nodes: Informer[Node] = Informer(api, NODES, objects.read_node)
         self.migrations: Informer[Migration] = Informer(
-            api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda m: [(m.namespace, m.vmi)]}
+            api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda each: [(each.namespace, each.vmi)]}
         )
         self.settings: Informer[Pairs] = Informer(
-            api, CONFIG_MAPS, lambda d: objects.read_config_map(d, SIMULATION), namespace=NAMESPACE
+            api, CONFIG_MAPS, lambda document: objects.read_config_map(document, SIMULATION), namespace=NAMESPACE
         )
 
     @property
@@ -46,26 +43,26 @@ class Informers:
     async def synced(self) -> None:
         await asyncio.gather(*(informer.synced() for informer in self.all))
 
-    def missing(self) -> dict[str, str]:
-        """What cannot be seen now, and why."""
+    def not_synced(self) -> dict[str, str]:
+        """Why an informer is not synced, by resource."""
         return {each.resource.plural: each.problem or "not listed" for each in self.all if not each.is_synced}
 
     def faults(self, *layers: Pairs) -> tuple[Faults, tuple[str, ...]]:
-        """Those of the ConfigMap under what objects ask for themselves, nearest last."""
+        """The faults of the ConfigMap under those of the layers; the last layer takes precedence. The second value
+        describes invalid settings."""
         return parse_faults([self.settings.store.get((NAMESPACE, SIMULATION)) or (), *layers])
 
     def faults_of(self, vmi: VMI) -> tuple[Faults, tuple[str, ...]]:
-        """What its VM asks for now, over what it was made with."""
+        """The faults of a VMI. Those of its VM take precedence, because the VM can change later."""
         vm = self.vm_of(vmi.controller_uid)
         return self.faults(vmi.faults, vm.faults if vm is not None else ())
 
-    def vm_of(self, owner: str) -> VM | None:
-        """The VM of that UID."""
-        return next(iter(self.vms.store.by("uid", owner)), None) if owner else None
+    def vm_of(self, controller_uid: str) -> VM | None:
+        return next(iter(self.vms.store.by("uid", controller_uid)), None) if controller_uid else None
 
 
 def _pvcs_of_vm(vm: VM) -> list[tuple[str, str]]:
-    return [(vm.namespace, name) for name in {*vm.data_volume_templates, *(v.pvc for v in vm.volumes)}]
+    return [(vm.namespace, name) for name in {*vm.data_volume_templates, *(volume.pvc for volume in vm.volumes)}]
 
 
 def _pvcs_of_vmi(vmi: VMI) -> list[tuple[str, str]]:
@@ -73,5 +70,5 @@ def _pvcs_of_vmi(vmi: VMI) -> list[tuple[str, str]]:
 
 
 def _node_of(vmi: VMI) -> list[str]:
-    """Empty for those that are not placed yet."""
+    """The empty name for VMIs that are not scheduled yet."""
     return [] if vmi.final else [vmi.node]

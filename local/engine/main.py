@@ -117,7 +117,7 @@ async def serve(settings: Settings) -> None:
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(disks.delete_files(), name="delete-files")
             if settings.listen is not None:
-                app = VirtApi(api, backing.hypervisor, informers.missing, registry)
+                app = VirtApi(api, backing.hypervisor, informers.not_synced, registry)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
                 serving = http.serve(app, *settings.listen, settings.tls, clients=clients, http=Peer)
                 group.create_task(serving, name="subresources")

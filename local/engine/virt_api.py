@@ -20,9 +20,9 @@ from local.engine.vm.subresources import (
     Change,
     CreateMigration,
     QueueStateChanges,
+    SetGracePeriod,
     SetPaused,
     SetRunning,
-    ShortenGracePeriod,
     StatusError,
     plan_request,
     vm_patch,
@@ -157,7 +157,7 @@ class VirtApi:
                 if isinstance(patch, StatusError):
                     return patch
                 await self._api.patch(VMS, *key, patch[1], subresource=patch[0])
-            case ShortenGracePeriod(seconds):
+            case SetGracePeriod(seconds):
                 await self._api.patch(VMIS, *key, {"spec": {"terminationGracePeriodSeconds": seconds}})
             case SetPaused(paused):
                 assert vmi is not None

@@ -1,4 +1,4 @@
-"""VirtualMachines: reads what is there, asks `plan`, and does what it says."""
+"""Reconciles VMs: observes a VM, its VMI and its DataVolumes, asks `plan` for actions, and applies them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import logging
 from typing import Any
 
-from local.engine import objects
 from local.engine.informers import Informers, now
-from local.engine.objects import VM, VMI, DataVolume
+from local.engine.objects import VM, VMI, DataVolume, read_vm
 from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, VMIS, VMS, merge_patch, new_data_volume, new_vmi
 from local.engine.vm.plan import (
     Action,
@@ -22,6 +21,7 @@ from local.engine.vm.plan import (
     VMPlan,
     plan_vm,
 )
+from local.engine.vm.subresources import run_strategy_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
@@ -34,63 +34,61 @@ Json = dict[str, Any]
 
 
 class VMController:
-    def __init__(self, api: Api, informers: Informers, pace: Delays, *, workers: int = 16) -> None:
+    def __init__(self, api: Api, informers: Informers, delays: Delays, *, workers: int = 16) -> None:
         self._api = api
         self._informers = informers
-        self._pace = pace
-        self._expected: Expectations[Key] = Expectations(timeout_seconds=30)
+        self._delays = delays
+        self._expectations: Expectations[Key] = Expectations(timeout_seconds=30)
         self._failures: dict[Key, tuple[str, str]] = {}
         self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=workers, metrics=api.metrics)
         informers.vms.subscribe(self._changed)
         informers.vmis.subscribe(self._vmi_changed)
-        informers.data_volumes.subscribe(self._disk_changed)
+        informers.data_volumes.subscribe(self._data_volume_changed)
 
     def _changed(self, old: VM | None, new: VM | None) -> None:
-        vm = new or old
-        assert vm is not None
-        if new is None:
-            self._failures.pop(vm.key, None)
-        else:
-            self.controller.enqueue(vm.key)
+        if new is not None:
+            self.controller.enqueue(new.key)
+        elif old is not None:
+            self._failures.pop(old.key, None)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         vmi = new or old
         assert vmi is not None
-        self._expected.creation_observed(vmi.key, vmi.uid)
+        self._expectations.creation_observed(vmi.key, vmi.uid)
         if new is None or new.deleted is not None:
-            self._expected.deletion_observed(vmi.key, vmi.uid)
+            self._expectations.deletion_observed(vmi.key, vmi.uid)
         self.controller.enqueue(vmi.key)
 
-    def _disk_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
-        disk = new or old
-        assert disk is not None
-        for vm in self._informers.vms.store.by("pvc", disk.key):
+    def _data_volume_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
+        data_volume = new or old
+        assert data_volume is not None
+        for vm in self._informers.vms.store.by("pvc", data_volume.key):
             self.controller.enqueue(vm.key)
 
     async def reconcile(self, key: Key) -> float | None:
         vm = self._informers.vms.store.get(key)
         if vm is None:
             return None
-        if not self._expected.satisfied(key, asyncio.get_running_loop().time()):
+        if not self._expectations.satisfied(key, asyncio.get_running_loop().time()):
             return 1.0
         document: Json | None = None
-        planned = self._plan(vm)
-        if AddFinalizer() in planned.actions:
-            document = await self._finalizers(vm, (*vm.finalizers, VM_FINALIZER))
-            vm = objects.read_vm(document)
-            planned = self._plan(vm)
-        if planned.actions:
+        plan = self._plan(vm)
+        if AddFinalizer() in plan.actions:
+            document = await self._write_finalizers(vm, (*vm.finalizers, VM_FINALIZER))
+            vm = read_vm(document)
+            plan = self._plan(vm)
+        if plan.actions:
             try:
-                for action in planned.actions:
+                for action in plan.actions:
                     await self._apply(action, vm, document)
             except (Invalid, Forbidden, AlreadyExists) as error:
-                # It is told in the VM's status, and tried again after a pause that grows.
+                # The VM's status shows the failure, and the queue retries with a growing pause.
                 self._failures[key] = "FailedCreate", str(error)
-                await self._write(vm, self._plan(vm))
+                await self._write_status(vm, self._plan(vm))
                 raise
             self._failures.pop(key, None)
-        await self._write(vm, planned)
-        return planned.requeue_seconds
+        await self._write_status(vm, plan)
+        return plan.requeue_seconds
 
     def _plan(self, vm: VM) -> VMPlan:
         vmi = self._informers.vmis.store.get(vm.key)
@@ -100,9 +98,9 @@ class VMController:
         return plan_vm(
             vm,
             vmi if vmi is not None and vmi.controller_uid == vm.uid else None,
-            {name: disk for name, disk in found.items() if disk is not None},
+            {name: data_volume for name, data_volume in found.items() if data_volume is not None},
             now(),
-            pace=self._pace,
+            delays=self._delays,
             retry_seconds=faults.retry_seconds,
             failure=self._failures.get(vm.key),
         )
@@ -110,74 +108,64 @@ class VMController:
     async def _apply(self, action: Action, vm: VM, document: Json | None) -> None:
         match action:
             case RemoveFinalizer():
-                await self._finalizers(vm, tuple(f for f in vm.finalizers if f != VM_FINALIZER))
+                await self._write_finalizers(vm, tuple(f for f in vm.finalizers if f != VM_FINALIZER))
             case CreateDataVolume(name):
-                await self._create_disk(document or await self._fresh(vm), name)
+                await self._create_data_volume(document or await self._unchanged(vm), name)
             case CreateVMI(reason):
-                log.info("%s/%s: starting, because %s", *vm.key, reason)
-                await self._start(vm, document or await self._fresh(vm))
+                log.info("%s/%s: creating the VMI: %s", *vm.key, reason)
+                await self._create_vmi(vm, document or await self._unchanged(vm))
             case DeleteVMI(uid, reason):
-                log.info("%s/%s: stopping, because %s", *vm.key, reason)
-                await self._stop(vm, uid)
+                log.info("%s/%s: deleting the VMI: %s", *vm.key, reason)
+                await self._delete_vmi(vm, uid)
             case SetRunStrategyAlways():
-                await self._run_always(await self._fresh(vm))
+                await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
 
-    async def _fresh(self, vm: VM) -> Json:
-        """The document as it is now. What it says may have changed since the plan was made: then the plan is void."""
+    async def _unchanged(self, vm: VM) -> Json:
+        """The VM's document. Raises Conflict if the VM has changed since the plan."""
         document = await self._api.get(VMS, *vm.key)
-        if objects.read_vm(document) != vm:
-            raise Conflict(f"{vm.name} has changed meanwhile", status=409)
+        if read_vm(document) != vm:
+            raise Conflict(f"VM {vm.name} has changed since it was observed", status=409)
         return document
 
-    async def _start(self, vm: VM, document: Json) -> None:
-        paused = any((each.get("data") or {}).get("paused") == "true" for each in _requests(vm)[:1])
-        made = await self._api.create(VMIS, new_vmi(document, vm.template_hash, paused=paused))
-        uid = made["metadata"]["uid"]
+    async def _create_vmi(self, vm: VM, document: Json) -> None:
+        first = (vm.status.get("stateChangeRequests") or [{}])[0]
+        paused = (first.get("data") or {}).get("paused") == "true"
+        created = await self._api.create(VMIS, new_vmi(document, vm.template_hash, paused=paused))
+        uid = created["metadata"]["uid"]
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
-            self._expected.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
+            self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
 
-    async def _stop(self, vm: VM, uid: str) -> None:
-        self._expected.expect(vm.key, deletes=[uid], now=asyncio.get_running_loop().time())
+    async def _delete_vmi(self, vm: VM, uid: str) -> None:
+        self._expectations.expect(vm.key, deletes=[uid], now=asyncio.get_running_loop().time())
         try:
             await self._api.delete(VMIS, *vm.key, uid=uid)
-        except (NotFound, Conflict):
-            # Gone, or another one already: what was wanted.
-            self._expected.deletion_observed(vm.key, uid)
-        except ApiError:
-            self._expected.deletion_observed(vm.key, uid)
-            raise
+        except ApiError as error:
+            self._expectations.deletion_observed(vm.key, uid)
+            # NotFound: the VMI is deleted. Conflict: another VMI has its name.
+            if not isinstance(error, NotFound | Conflict):
+                raise
 
-    async def _create_disk(self, document: Json, name: str) -> None:
+    async def _create_data_volume(self, document: Json, name: str) -> None:
         body = new_data_volume(document, name)
         if body is None:
             return
         try:
             await self._api.create(DATA_VOLUMES, body)
         except AlreadyExists:
-            # A disk that was kept from an earlier VM of this name is used again.
-            log.debug("%s exists", name)
+            # The VM uses the disk that an earlier VM of its name has left.
+            log.debug("DataVolume %s exists already", name)
 
-    async def _run_always(self, document: Json) -> None:
-        spec = {"runStrategy": "Always"} if document["spec"].get("runStrategy") else {"running": True}
-        metadata = document["metadata"]
-        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": spec}
-        await self._api.patch(VMS, metadata["namespace"], metadata["name"], patch)
-
-    async def _finalizers(self, vm: VM, finalizers: tuple[str, ...]) -> Json:
+    async def _write_finalizers(self, vm: VM, finalizers: tuple[str, ...]) -> Json:
         patch = {"metadata": {"resourceVersion": vm.resource_version, "finalizers": list(finalizers)}}
         return await self._api.patch(VMS, *vm.key, patch)
 
-    async def _write(self, vm: VM, planned: VMPlan) -> None:
-        patch = merge_patch(vm.status, planned.status)
-        if not patch or RemoveFinalizer() in planned.actions:
+    async def _write_status(self, vm: VM, plan: VMPlan) -> None:
+        patch = merge_patch(vm.status, plan.status)
+        if not patch or RemoveFinalizer() in plan.actions:
             return
-        # With the version: a request to start or stop that came meanwhile must not be overwritten.
+        # The resource version protects start and stop requests that were queued since the VM was observed.
         body = {"metadata": {"resourceVersion": vm.resource_version}, "status": patch}
         try:
             await self._api.patch(VMS, *vm.key, body, subresource="status")
         except NotFound:
-            log.debug("%s is gone", vm.name)
-
-
-def _requests(vm: VM) -> list[Json]:
-    return list(vm.status.get("stateChangeRequests") or ())
+            log.debug("%s/%s: the VM is deleted", *vm.key)

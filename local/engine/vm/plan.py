@@ -1,4 +1,4 @@
-"""What to do about a VirtualMachine, from what is known of it."""
+"""Decides what to do about a VM, from its VMI and its DataVolumes. virt-controller's VM controller is the model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from local.engine import objects
-from local.engine.objects import VM, VMI, DataVolume
+from local.engine.objects import VM, VMI, DataVolume, read_time, seconds_until
 from local.engine.resources import VM_FINALIZER
-from local.engine.vm.status import COUNTED, failed_before_running, needs_rerun, vm_status
+from local.engine.vm.status import COUNTED_STRATEGIES, failed_before_running, needs_rerun, vm_status
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,12 @@ class CreateVMI:
 @dataclass(frozen=True)
 class DeleteVMI:
     uid: str
-    """of the VMI"""
     reason: str
 
 
 @dataclass(frozen=True)
 class SetRunStrategyAlways:
-    """A halted VM that was asked to start: its spec says from now on that it runs."""
+    """A halted VM received a start request."""
 
 
 Action = AddFinalizer | RemoveFinalizer | CreateDataVolume | CreateVMI | DeleteVMI | SetRunStrategyAlways
@@ -53,55 +51,51 @@ class VMPlan:
     actions: tuple[Action, ...]
     status: dict[str, Any]
     requeue_seconds: float | None = None
-    """when to look again if nothing happens before"""
 
 
 @dataclass(frozen=True)
 class Delays:
-    """How patient the engine is."""
-
     defaults_seconds: float = 30.0
-    """for how long a new VM waits until all its hardware is decided"""
+    """how long a new VM waits until the defaulter has decided its hardware"""
     settle_seconds: float = 0.0
-    """states of a VMI that last no longer than this are not written down: thousands pass through them at once"""
+    """A VMI's status omits states that last no longer. A simulated cluster would write them for thousands at once."""
     vm_settle_seconds: float = 0.0
-    """the same of a VM, which learns of it later"""
+    """the same for the status of a VM, which follows that of its VMI"""
 
 
 def plan_vm(
     vm: VM,
     vmi: VMI | None,
-    disks: Mapping[str, DataVolume],
+    data_volumes: Mapping[str, DataVolume],
     now: datetime,
     *,
-    pace: Delays = Delays(),
+    delays: Delays = Delays(),
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
 ) -> VMPlan:
-    """`vmi` is the VMI of the VM's name if the VM controls it; `disks` are the DataVolumes that it names;
-    `failure` is the reason and sentence of the last try that went wrong."""
-    status = vm_status(vm, vmi, disks, now, retry_seconds=retry_seconds, failure=failure)
+    """`vmi` is the VMI that the VM controls; `data_volumes` are those that the VM names. `failure` is the reason and
+    message of the last failed action."""
+    status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure)
     actions: tuple[Action, ...]
-    again: float | None = None
+    requeue: float | None = None
     if vm.deleted is not None:
-        actions = _end(vm, vmi)
+        actions = _delete(vm, vmi)
     elif VM_FINALIZER not in vm.finalizers:
-        # Alone, and first: nothing may be made for a VM that could vanish without its VMI being ended in order. What
-        # comes next follows from the answer.
+        # The finalizer comes first. Without it the VM could vanish before its VMI is shut down.
         actions = (AddFinalizer(),)
-    elif absent := [name for name in vm.data_volume_templates if name not in disks]:
-        actions = tuple(CreateDataVolume(name) for name in absent)
+    elif missing := [name for name in vm.data_volume_templates if name not in data_volumes]:
+        actions = tuple(CreateDataVolume(name) for name in missing)
     else:
-        actions, again = _run(vm, vmi, disks, status, now, pace)
+        actions, requeue = _run(vm, vmi, data_volumes, now, delays)
     if failure is None and any(isinstance(action, CreateVMI) for action in actions):
-        status = _under_way(vm, status)
-    if _passing(vm, status, vmi, now, pace):
-        later = pace.vm_settle_seconds
-        return VMPlan(actions, vm.status, later if again is None else min(later, again))
-    return VMPlan(actions, status, again)
+        status = _keep_starting(vm, status)
+    if _is_transient(vm, status, vmi, now, delays):
+        later = delays.vm_settle_seconds
+        return VMPlan(actions, vm.status, later if requeue is None else min(later, requeue))
+    return VMPlan(actions, status, requeue)
 
 
-def _end(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
+def _delete(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
     if vmi is None:
         return (RemoveFinalizer(),) if VM_FINALIZER in vm.finalizers else ()
     return (DeleteVMI(vmi.uid, "the VM is being deleted"),) if vmi.deleted is None else ()
@@ -110,101 +104,97 @@ def _end(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
 def _run(
     vm: VM,
     vmi: VMI | None,
-    disks: Mapping[str, DataVolume],
-    status: Mapping[str, Any],
+    data_volumes: Mapping[str, DataVolume],
     now: datetime,
-    pace: Delays,
+    delays: Delays,
 ) -> tuple[tuple[Action, ...], float | None]:
     if vmi is not None:
         reason = None if vmi.deleted is not None else _why_stop(vm, vmi)
-        if reason is None or _unrecorded(vm, vmi):
+        if reason is None or _has_unrecorded_failure(vm, vmi):
             return (), None
         return (DeleteVMI(vmi.uid, reason),), None
-    if vm.run_strategy == "Halted" and _asked(vm, "Start"):
+    if vm.run_strategy == "Halted" and _is_requested(vm, "Start"):
         return (SetRunStrategyAlways(),), None
     reason = _why_start(vm)
     if reason is None:
         return (), None
-    if not all(disks[name].ready for name in vm.data_volume_templates):
+    if not all(data_volumes[name].ready for name in vm.data_volume_templates):
         return (), None
-    wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _defaults(vm, now, pace))
+    wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _wait_for_defaults(vm, now, delays))
     return ((), wait) if wait > 0 else ((CreateVMI(reason),), None)
 
 
 def _why_start(vm: VM) -> str | None:
-    """Why a VM without a VMI is to have one."""
-    strategy, ran = vm.run_strategy, vm.status.get("runStrategy")
+    """Why a VM without a VMI gets one; None if it does not."""
+    strategy, last_strategy = vm.run_strategy, vm.status.get("runStrategy")
     match strategy:
         case "Always":
-            return "it is meant to run"
-        case "RerunOnFailure" if _asked(vm, "Start") or ran != strategy:
-            return "it is meant to run until it succeeds"
-        case "Manual" if _asked(vm, "Start"):
-            return "it was asked to start"
+            return "the run strategy is Always"
+        case "RerunOnFailure" if _is_requested(vm, "Start") or last_strategy != strategy:
+            return "the run strategy is RerunOnFailure"
+        case "Manual" if _is_requested(vm, "Start"):
+            return "a start was requested"
         case "Once":
-            return "it is meant to run once"
+            return "the run strategy is Once"
         case _:
             return None
 
 
 def _why_stop(vm: VM, vmi: VMI) -> str | None:
-    """Why a VMI is to go."""
-    if _asked(vm, "Stop", vmi.uid):
-        return "it was asked to stop"
+    """Why a VMI is deleted; None if it is not."""
+    if _is_requested(vm, "Stop", vmi.uid):
+        return "a stop was requested"
     match vm.run_strategy:
         case "Halted":
-            return "it is meant to be halted"
-        case "Always" if vmi.final:
-            return f"it {vmi.phase.lower()} and is meant to run"
-        case "RerunOnFailure" if vmi.final:
-            return f"it {vmi.phase.lower()}"
+            return "the run strategy is Halted"
+        case "Always" | "RerunOnFailure" if vmi.final:
+            return f"the VMI {vmi.phase.lower()} and the run strategy is {vm.run_strategy}"
         case _:
             return None
 
 
-def _asked(vm: VM, action: str, uid: str | None = None) -> bool:
-    """Whether the first of the requests is this one. One is answered at a time, in order."""
+def _is_requested(vm: VM, action: str, uid: str | None = None) -> bool:
+    """Whether the first of the queued stateChangeRequests is this one."""
     requests = vm.status.get("stateChangeRequests") or ()
     first = requests[0] if requests else {}
     return first.get("action") == action and uid in (None, first.get("uid"))
 
 
-def _unrecorded(vm: VM, vmi: VMI) -> bool:
-    """A failure is written down before its VMI goes: once that is gone, nothing tells of it."""
+def _has_unrecorded_failure(vm: VM, vmi: VMI) -> bool:
+    """A VM records the failure of its VMI before it deletes the VMI, which alone shows that failure."""
     failure = vm.status.get("startFailure") or {}
     counted = not failed_before_running(vmi) or failure.get("lastFailedVMIUID") == vmi.uid
-    again = not needs_rerun(vm, vmi) or _asked(vm, "Start")
-    return vm.run_strategy in COUNTED and not (counted and again)
+    restarts = not needs_rerun(vm, vmi) or _is_requested(vm, "Start")
+    return vm.run_strategy in COUNTED_STRATEGIES and not (counted and restarts)
 
 
 def _backoff(vm: VM, now: datetime) -> float:
-    retry = objects.read_time((vm.status.get("startFailure") or {}).get("retryAfterTimestamp"))
-    return objects.seconds_until(retry, now) if retry else 0.0
+    retry = read_time((vm.status.get("startFailure") or {}).get("retryAfterTimestamp"))
+    return seconds_until(retry, now) if retry else 0.0
 
 
-def _defaults(vm: VM, now: datetime, pace: Delays) -> float:
-    """Only before a first start: a VM that has run keeps the hardware it ran with."""
+def _wait_for_defaults(vm: VM, now: datetime, delays: Delays) -> float:
+    """Only a first start waits: a VM that has run keeps its hardware."""
     if vm.status.get("runStrategy"):
         return 0.0
-    left = pace.defaults_seconds - (now - vm.created).total_seconds()
+    left = delays.defaults_seconds - (now - vm.created).total_seconds()
     return max(0.0, left)
 
 
-def _under_way(vm: VM, status: dict[str, Any]) -> dict[str, Any]:
-    """What is on its way does not say "Stopped" for the moment between its disks and its VMI."""
+def _keep_starting(vm: VM, status: dict[str, Any]) -> dict[str, Any]:
+    """Does not report Stopped in the moment between ready DataVolumes and the new VMI."""
     before = vm.status.get("printableStatus")
-    halts = before in ("Provisioning", "Starting") and status["printableStatus"] == "Stopped"
-    return {**status, "printableStatus": before} if halts else status
+    stopped = before in ("Provisioning", "Starting") and status["printableStatus"] == "Stopped"
+    return {**status, "printableStatus": before} if stopped else status
 
 
-def _passing(vm: VM, status: Mapping[str, Any], vmi: VMI | None, now: datetime, pace: Delays) -> bool:
-    """Whether the status tells only of a start, or of an end, that began a moment ago."""
+def _is_transient(vm: VM, status: Mapping[str, Any], vmi: VMI | None, now: datetime, delays: Delays) -> bool:
+    """Whether the status only shows a start or a deletion that began a moment ago."""
     if vm.deleted is not None:
-        return (now - vm.deleted).total_seconds() < pace.vm_settle_seconds
+        return (now - vm.deleted).total_seconds() < delays.vm_settle_seconds
     began = vmi.created if vmi is not None else vm.created
-    young = (now - began).total_seconds() < pace.vm_settle_seconds
+    recent = (now - began).total_seconds() < delays.vm_settle_seconds
     starting = status.get("printableStatus") in ("Starting", "Provisioning") or (
-        # Between a VM's creation and its VMI's, nobody learns anything from "Stopped".
         vmi is None and status.get("printableStatus") == "Stopped" and _why_start(vm) is not None
     )
-    return young and starting and not vm.status.get("ready") and not status.get("startFailure")
+    return recent and starting and not vm.status.get("ready") and not status.get("startFailure")

@@ -1,4 +1,4 @@
-"""What a VirtualMachine's status says, in KubeVirt's words."""
+"""The status of a VM, as KubeVirt's virt-controller writes it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from runtime.backoff import hash_fraction
 
 Json = dict[str, Any]
 
-COUNTED = ("Always", "RerunOnFailure", "Once")
-"""strategies under which failed starts are counted"""
-CAP_SECONDS = 300.0
-OWN = ("Ready", "Failure", "RestartRequired")
-"""conditions that are the VM's; all others are its VMI's"""
+COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")
+"""run strategies that count failed starts"""
+MAX_BACKOFF_SECONDS = 300.0
+VM_CONDITIONS = ("Ready", "Failure", "RestartRequired")
+"""conditions of the VM itself; the others are copied from its VMI"""
 
 
 def vm_status(
     vm: VM,
     vmi: VMI | None,
-    disks: Mapping[str, DataVolume],
+    data_volumes: Mapping[str, DataVolume],
     now: datetime,
     *,
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
 ) -> Json:
-    """The whole status: what is not ours to say stays as it is."""
     start_failure = _start_failure(vm, vmi, now, retry_seconds)
-    said: Json = {
+    fields: Json = {
         "created": vmi is not None,
         "ready": vmi is not None and vmi.deleted is None and has_condition(vmi.conditions, "Ready"),
         "conditions": merge_conditions(vm.status.get("conditions") or (), _conditions(vm, vmi, failure), now),
@@ -39,27 +38,27 @@ def vm_status(
         "desiredGeneration": vm.generation,
         "startFailure": start_failure,
         "stateChangeRequests": _requests(vm, vmi),
-        # Empty until the VM has once been started: that is how a first start is known.
+        # Absent until the first start.
         "runStrategy": vm.run_strategy if vmi is not None or vm.status.get("runStrategy") else None,
-        "printableStatus": _printable(vm, vmi, disks, start_failure),
+        "printableStatus": _printable(vm, vmi, data_volumes, start_failure),
     }
-    status = {**vm.status, **said}
+    status = {**vm.status, **fields}
     return {key: value for key, value in status.items() if value is not None}
 
 
 def failed_before_running(vmi: VMI) -> bool:
-    """Whether a start failed: it ended without ever having run."""
+    """Whether the VMI ended before it reached Running, which counts as a failed start."""
     return vmi.final and vmi.reached("Running") is None
 
 
 def needs_rerun(vm: VM, vmi: VMI) -> bool:
-    """Whether its VM must ask for another start, because its strategy alone does not."""
+    """Whether the VM queues a start request, because RerunOnFailure alone does not restart a failed VMI."""
     return vm.run_strategy == "RerunOnFailure" and vmi.phase == "Failed" and vmi.deleted is None
 
 
 def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float) -> Json | None:
     before: Json | None = vm.status.get("startFailure")
-    if vm.run_strategy not in COUNTED or (vmi is not None and vmi.reached("Running") is not None):
+    if vm.run_strategy not in COUNTED_STRATEGIES or (vmi is not None and vmi.reached("Running") is not None):
         return None
     if vmi is None or not failed_before_running(vmi) or (before or {}).get("lastFailedVMIUID") == vmi.uid:
         return before
@@ -73,34 +72,34 @@ def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float)
 
 
 def start_backoff(count: int, identity: str, retry_seconds: float = 10.0) -> float:
-    """KubeVirt's: grows with the square of the count and ends at five minutes, up to half of it spread."""
+    """KubeVirt's backoff: the square of the count, plus up to half as jitter, at most five minutes."""
     pause = retry_seconds * count * count
-    return min(CAP_SECONDS, pause * (1 + 0.5 * hash_fraction(identity)))
+    return min(MAX_BACKOFF_SECONDS, pause * (1 + 0.5 * hash_fraction(identity)))
 
 
 def _requests(vm: VM, vmi: VMI | None) -> list[Json] | None:
-    """What was asked for, without the first request once it is answered."""
+    """The queued stateChangeRequests, without the first one once it is done."""
     requests = list(vm.status.get("stateChangeRequests") or ())
     if not requests:
         return [{"action": "Start"}] if vmi is not None and needs_rerun(vm, vmi) else None
     first = requests[0]
     if first.get("action") == "Stop":
-        answered = vmi is None or first.get("uid") != vmi.uid
+        done = vmi is None or first.get("uid") != vmi.uid
     else:
-        answered = vmi is not None and vmi.deleted is None and not vmi.final
-    return (requests[1:] if answered else requests) or None
+        done = vmi is not None and vmi.deleted is None and not vmi.final
+    return (requests[1:] if done else requests) or None
 
 
 def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> list[Json]:
     found = [_ready(vmi)]
     if failure is not None:
         found.append(condition("Failure", True, *failure))
-    # Not while it is being stopped: the next start takes the new template anyway.
+    # Not while the VMI is being deleted: the next start uses the new template.
     if vmi is not None and vmi.template_hash not in ("", vm.template_hash) and vmi.deleted is None:
         message = "a non-live-updatable field was changed in the template spec"
         found.append(condition("RestartRequired", True, message=message))
     for each in vmi.conditions if vmi is not None else ():
-        if each.get("type") not in OWN:
+        if each.get("type") not in VM_CONDITIONS:
             found.append({key: value for key, value in each.items() if key != "lastTransitionTime"})
     return found
 
@@ -116,30 +115,35 @@ def _ready(vmi: VMI | None) -> Json:
     return condition("Ready", str(ready["status"]), str(ready.get("reason", "")), str(ready.get("message", "")))
 
 
-# The first that holds is the word. The order is KubeVirt's.
-_Holds = Callable[[VM, VMI | None, list[DataVolume], Json | None], bool]
-PRINTABLE: tuple[tuple[str, _Holds], ...] = (
-    ("Terminating", lambda m, i, d, f: m.deleted is not None),
-    ("Stopping", lambda m, i, d, f: i is not None and not i.final and i.deleted is not None),
-    ("Migrating", lambda m, i, d, f: i is not None and _migrating(i)),
-    ("Paused", lambda m, i, d, f: i is not None and i.phase == "Running" and has_condition(i.conditions, "Paused")),
-    ("Running", lambda m, i, d, f: i is not None and i.phase == "Running"),
-    ("ErrorPvcNotFound", lambda m, i, d, f: _synchronized(i, "FailedPvcNotFound")),
-    ("DataVolumeError", lambda m, i, d, f: any(disk.failed for disk in d)),
-    ("ErrorUnschedulable", lambda m, i, d, f: _unscheduled(i)),
-    ("Provisioning", lambda m, i, d, f: any(not disk.ready for disk in d)),
-    ("ErrImagePull", lambda m, i, d, f: _synchronized(i, "ErrImagePull")),
-    ("ImagePullBackOff", lambda m, i, d, f: _synchronized(i, "ImagePullBackOff")),
-    ("Starting", lambda m, i, d, f: i is not None and not i.final),
-    ("CrashLoopBackOff", lambda m, i, d, f: bool(f) and m.run_strategy in COUNTED),
-    ("Stopped", lambda m, i, d, f: True),
+# The first row that applies is the printable status. The order is KubeVirt's.
+_Applies = Callable[[VM, VMI | None, list[DataVolume], Json | None], bool]
+PRINTABLE: tuple[tuple[str, _Applies], ...] = (
+    ("Terminating", lambda vm, vmi, dvs, failure: vm.deleted is not None),
+    ("Stopping", lambda vm, vmi, dvs, failure: vmi is not None and not vmi.final and vmi.deleted is not None),
+    ("Migrating", lambda vm, vmi, dvs, failure: vmi is not None and _migrating(vmi)),
+    (
+        "Paused",
+        lambda vm, vmi, dvs, failure: (
+            vmi is not None and vmi.phase == "Running" and has_condition(vmi.conditions, "Paused")
+        ),
+    ),
+    ("Running", lambda vm, vmi, dvs, failure: vmi is not None and vmi.phase == "Running"),
+    ("ErrorPvcNotFound", lambda vm, vmi, dvs, failure: _synchronized(vmi, "FailedPvcNotFound")),
+    ("DataVolumeError", lambda vm, vmi, dvs, failure: any(each.failed for each in dvs)),
+    ("ErrorUnschedulable", lambda vm, vmi, dvs, failure: _unscheduled(vmi)),
+    ("Provisioning", lambda vm, vmi, dvs, failure: any(not each.ready for each in dvs)),
+    ("ErrImagePull", lambda vm, vmi, dvs, failure: _synchronized(vmi, "ErrImagePull")),
+    ("ImagePullBackOff", lambda vm, vmi, dvs, failure: _synchronized(vmi, "ImagePullBackOff")),
+    ("Starting", lambda vm, vmi, dvs, failure: vmi is not None and not vmi.final),
+    ("CrashLoopBackOff", lambda vm, vmi, dvs, failure: bool(failure) and vm.run_strategy in COUNTED_STRATEGIES),
+    ("Stopped", lambda vm, vmi, dvs, failure: True),
 )
 
 
-def _printable(vm: VM, vmi: VMI | None, disks: Mapping[str, DataVolume], failure: Json | None) -> str:
+def _printable(vm: VM, vmi: VMI | None, data_volumes: Mapping[str, DataVolume], failure: Json | None) -> str:
     named = {volume.pvc for volume in vm.volumes if volume.data_volume} | set(vm.data_volume_templates)
-    used = [disks[name] for name in sorted(named) if name in disks]
-    return next(word for word, is_so in PRINTABLE if is_so(vm, vmi, used, failure))
+    used = [data_volumes[name] for name in sorted(named) if name in data_volumes]
+    return next(status for status, applies in PRINTABLE if applies(vm, vmi, used, failure))
 
 
 def _migrating(vmi: VMI) -> bool:

@@ -1,4 +1,4 @@
-"""What a person may ask of a VM beside changing its spec (start, stop, ...), and what then has to be written."""
+"""Decides what the subresource requests of VMs and VMIs (start, stop, restart, ...) write. The rules are KubeVirt's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class StatusError:
-    """A refusal, in the words and codes of Kubernetes."""
+    """A refusal, as the API server writes it."""
 
     code: int
     reason: str
@@ -27,15 +27,15 @@ class SetRunning:
 
 @dataclass(frozen=True)
 class QueueStateChanges:
-    """Requests for the VM's controller, in their order; they replace what was waiting if `replace`."""
+    """Appends stateChangeRequests to the VM's status; with `replace`, they replace the queued ones."""
 
     requests: tuple[Json, ...]
     replace: bool = False
 
 
 @dataclass(frozen=True)
-class ShortenGracePeriod:
-    """The VMI is given less time to end."""
+class SetGracePeriod:
+    """Sets the termination grace period of the VMI."""
 
     seconds: int
 
@@ -50,7 +50,7 @@ class CreateMigration:
     node_selector: Json
 
 
-Change = SetRunning | QueueStateChanges | ShortenGracePeriod | SetPaused | CreateMigration
+Change = SetRunning | QueueStateChanges | SetGracePeriod | SetPaused | CreateMigration
 
 VERBS = {
     "virtualmachines": ("start", "stop", "restart", "pause", "unpause", "migrate"),
@@ -61,11 +61,10 @@ VERBS = {
 def plan_request(
     verb: str, resource: str, name: str, vm: VM | None, vmi: VMI | None, options: Json
 ) -> tuple[Change, ...] | StatusError:
-    """What to write for a request, or why it is refused. The rules are KubeVirt's."""
     if verb in ("pause", "unpause"):
         return _pause(verb == "pause", resource, name, vmi)
     if vm is None:
-        return _missing("virtualmachine", name)
+        return _not_found("virtualmachine", name)
     match verb:
         case "start":
             return _start(vm, vmi, options)
@@ -96,19 +95,19 @@ def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Statu
 
 def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
     grace = options.get("gracePeriod")
-    live = vmi is not None and not vmi.final
-    hurry: tuple[Change, ...] = (
-        (ShortenGracePeriod(int(grace)),) if live and isinstance(grace, int) and grace >= 0 else ()
+    active = vmi is not None and not vmi.final
+    shorten: tuple[Change, ...] = (
+        (SetGracePeriod(int(grace)),) if active and isinstance(grace, int) and grace >= 0 else ()
     )
     if vm.run_strategy in ("Always", "Once"):
-        # A start that still waits, of a restart that is under way, would start the VM again.
-        forget = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
-        return (*hurry, *forget, SetRunning(False))
-    if vmi is None or not live:
+        # The queued start of a restart would start the VM again.
+        clear = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
+        return (*shorten, *clear, SetRunning(False))
+    if vmi is None or not active:
         return _conflict(vm.name, "VM is not running")
     if vm.run_strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < vmi.grace_seconds):
         return _conflict(vm.name, "Halted only supports manual stop requests with a shorter graceperiod")
-    return (*hurry, QueueStateChanges(({"action": "Stop", "uid": vmi.uid},), replace=True))
+    return (*shorten, QueueStateChanges(({"action": "Stop", "uid": vmi.uid},), replace=True))
 
 
 def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
@@ -119,14 +118,14 @@ def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Sta
         return _conflict(vm.name, f"RunStategy {vm.run_strategy} does not support manual restart requests")
     if vmi is None:
         return _conflict(vm.name, "VM is not running: Halted")
-    hurry: tuple[Change, ...] = (ShortenGracePeriod(1),) if grace == 0 else ()
-    return (*hurry, QueueStateChanges(({"action": "Stop", "uid": vmi.uid}, {"action": "Start"})))
+    shorten: tuple[Change, ...] = (SetGracePeriod(1),) if grace == 0 else ()
+    return (*shorten, QueueStateChanges(({"action": "Stop", "uid": vmi.uid}, {"action": "Start"})))
 
 
 def _pause(paused: bool, resource: str, name: str, vmi: VMI | None) -> tuple[Change, ...] | StatusError:
     kind = resource.removesuffix("s")
     if vmi is None:
-        return _missing("virtualmachineinstance", name)
+        return _not_found("virtualmachineinstance", name)
     if vmi.phase != "Running":
         return _conflict(name, "VM is not running", kind)
     if has_condition(vmi.conditions, "Paused") == paused:
@@ -140,21 +139,27 @@ def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Sta
     return (CreateMigration(options.get("addedNodeSelector") or {}),)
 
 
+def run_strategy_patch(document: Json, *, running: bool) -> Json:
+    """The merge patch that starts or halts a VM, in the field that its spec uses."""
+    strategy = {"runStrategy": "Always" if running else "Halted"}
+    spec = strategy if document["spec"].get("runStrategy") else {"running": running}
+    return {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": spec}
+
+
 def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[str | None, Json] | StatusError:
-    """The subresource and the merge patch that carry the change out, for the VM as it was read."""
-    metadata, spec = document["metadata"], document["spec"]
-    locked = {"metadata": {"resourceVersion": metadata["resourceVersion"]}}
+    """The subresource and the merge patch of a change to the VM."""
     if isinstance(change, SetRunning):
-        strategy = {"runStrategy": "Always" if change.running else "Halted"}
-        return None, {**locked, "spec": strategy if spec.get("runStrategy") else {"running": change.running}}
-    waiting = (document.get("status") or {}).get("stateChangeRequests") or []
-    if waiting and not change.replace:
+        return None, run_strategy_patch(document, running=change.running)
+    metadata = document["metadata"]
+    queued = (document.get("status") or {}).get("stateChangeRequests") or []
+    if queued and not change.replace:
         return _conflict(metadata["name"], "unable to complete request: stop/start already underway")
-    # Whoever starts a VM by hand does not wait for the pause after its failures.
-    return "status", {**locked, "status": {"stateChangeRequests": list(change.requests), "startFailure": None}}
+    # A manual start does not wait for the backoff after failed starts.
+    status = {"stateChangeRequests": list(change.requests), "startFailure": None}
+    return "status", {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
 
 
-def _missing(kind: str, name: str) -> StatusError:
+def _not_found(kind: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{kind}.kubevirt.io "{name}" not found')
 
 

@@ -1,4 +1,4 @@
-"""VirtualMachineInstances: reads what is there, asks `phases`, and does what it says."""
+"""Reconciles VMIs: observes a VMI and its domain, asks `phases` for a plan, and applies it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
 from local.engine.informers import Informers, now
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs
+from local.engine.reasons import EngineReason
 from local.engine.resources import NODE_LABEL, VMIS, merge_patch
 from local.engine.vm.plan import Delays
 from local.engine.vmi.phases import (
@@ -41,7 +42,7 @@ class VMIController:
         informers: Informers,
         hypervisor: Hypervisor,
         events: EventRecorder,
-        pace: Delays,
+        delays: Delays,
         capacity: NodeCapacity,
         *,
         workers: int = 16,
@@ -50,13 +51,13 @@ class VMIController:
         self._informers = informers
         self._hypervisor = hypervisor
         self._events = events
-        self._pace = pace
+        self._delays = delays
         self._capacity = capacity
-        # VMIs by VM and VMs by name, as they came: for faults that end after so many tries, and for a seed to repeat.
+        # In order of creation: VMIs by VM, for faults that end after some tries; VMs by name, for repeatable seeds.
         self._tries: dict[str, dict[str, None]] = {}
-        self._lives: dict[Key, dict[str, None]] = {}
+        self._namesakes: dict[Key, dict[str, None]] = {}
         self.controller: Controller[Key] = Controller("vmis", self.reconcile, workers=workers, metrics=api.metrics)
-        self.orphans: Controller[str] = Controller("orphans", self.end_orphan, workers=2, metrics=api.metrics)
+        self.orphans: Controller[str] = Controller("orphans", self.clear_orphan, workers=2, metrics=api.metrics)
         informers.vmis.subscribe(self._changed)
         informers.nodes.subscribe(self._node_changed)
         informers.pvcs.subscribe(self._volume_changed)
@@ -77,9 +78,8 @@ class VMIController:
             self._memory_freed()
 
     def _memory_freed(self) -> None:
-        """There may be a place now for those that found none."""
-        for waiting in self._informers.vmis.store.by("node", ""):
-            self.controller.enqueue(waiting.key)
+        for unscheduled in self._informers.vmis.store.by("node", ""):
+            self.controller.enqueue(unscheduled.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -110,8 +110,8 @@ class VMIController:
         if not found and self._informers.vmis.is_synced:
             self.orphans.enqueue(uid)
 
-    async def end_orphan(self, uid: str) -> None:
-        """Ends a domain whose VMI is no more: it was on a node that was away when the VMI went."""
+    async def clear_orphan(self, uid: str) -> None:
+        """Clears a domain without a VMI: its node was away when the VMI was deleted."""
         if not self._informers.vmis.store.by("uid", uid):
             await self._hypervisor.clear(uid)
 
@@ -120,36 +120,36 @@ class VMIController:
         if vmi is None:
             return None
         faults = self._faults(vmi)
-        seen = self._observe(vmi, faults)
-        wanted = plan_vmi(seen, now(), settle_seconds=self._pace.settle_seconds, lost_seconds=faults.node_lost_seconds)
-        if not vmi.node and (node := wanted.status.get("nodeName")):
+        snapshot = self._observe(vmi, faults)
+        plan = plan_vmi(
+            snapshot, now(), settle_seconds=self._delays.settle_seconds, lost_seconds=faults.node_lost_seconds
+        )
+        if not vmi.node and (node := plan.status.get("nodeName")):
             self._capacity.reserve(vmi.uid, node, vmi.memory_with_overhead)
-        await self._write(vmi, wanted)
-        for action in wanted.actions:
-            await self._apply(action, vmi, seen)
-        return wanted.requeue_seconds
+        await self._write(vmi, plan)
+        for action in plan.actions:
+            await self._apply(action, vmi, snapshot)
+        return plan.requeue_seconds
 
     def _observe(self, vmi: VMI, faults: Faults) -> VMISnapshot:
         nodes = self._informers.nodes.store.all()
-        here = next((node for node in nodes if node.name == vmi.node), None)
-        seen = VMISnapshot(vmi, self._domain(vmi, faults), here)
+        node = next((node for node in nodes if node.name == vmi.node), None)
+        domain = self._domain(vmi, faults)
         if vmi.node or vmi.final or vmi.deleted is not None:
-            return seen
-        used = self._capacity.used(nodes)
-        target = self._capacity.reserved_node(vmi.uid) or schedule(
-            vmi.node_selector, vmi.memory_with_overhead, nodes, used
-        )
-        why = "" if target else unschedulable_message(vmi.node_selector, vmi.memory_with_overhead, nodes, used)
-        return VMISnapshot(vmi, seen.domain, here, target, why, self._missing(vmi))
+            return VMISnapshot(vmi, domain, node)
+        used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
+        target = self._capacity.reserved_node(vmi.uid) or schedule(vmi.node_selector, memory, nodes, used)
+        why_not = "" if target else unschedulable_message(vmi.node_selector, memory, nodes, used)
+        return VMISnapshot(vmi, domain, node, target, why_not, self._missing_volume(vmi))
 
     def _domain(self, vmi: VMI, faults: Faults) -> Domain:
         vm = self._informers.vm_of(vmi.controller_uid)
         failures, identity = 0, vmi.uid
         if vm is not None:
-            lives = self._lives.setdefault(vm.key, {})
-            lives.setdefault(vm.uid)
+            namesakes = self._namesakes.setdefault(vm.key, {})
+            namesakes.setdefault(vm.uid)
             if faults.seed:
-                identity = f"{vm.namespace}/{vm.name}/{list(lives).index(vm.uid)}"
+                identity = f"{vm.namespace}/{vm.name}/{list(namesakes).index(vm.uid)}"
             tries = self._tries.setdefault(vm.uid, {})
             tries.setdefault(vmi.uid)
             counted = int((vm.status.get("startFailure") or {}).get("consecutiveFailCount") or 0)
@@ -159,57 +159,59 @@ class VMIController:
     def _faults(self, vmi: VMI) -> Faults:
         faults, problems = self._informers.faults_of(vmi)
         if problems and not vmi.phase:
-            self._events.emit(vmi.reference(VMIS), "Warning", "BadSimulation", "; ".join(problems), action="Simulate")
+            note = "; ".join(problems)
+            self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.INVALID_SIMULATION, note, action="Simulate")
         return faults
 
-    def _missing(self, vmi: VMI) -> str | None:
+    def _missing_volume(self, vmi: VMI) -> str | None:
+        """Which volume is not ready, in virt-controller's words; None if all are."""
         for volume in vmi.volumes:
             key = vmi.namespace, volume.pvc
-            disk, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
+            data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
             if pvc is None:
                 return f"PVC {vmi.namespace}/{volume.pvc} does not exist, waiting for it to appear"
-            if disk is not None and not disk.ready:
-                return f"DataVolume {vmi.namespace}/{volume.pvc} is not ready: {disk.phase or 'Pending'}"
+            if data_volume is not None and not data_volume.ready:
+                return f"DataVolume {vmi.namespace}/{volume.pvc} is not ready: {data_volume.phase or 'Pending'}"
             if pvc.phase != "Bound":
                 return f"PVC {vmi.namespace}/{volume.pvc} is not bound"
         return None
 
-    async def _apply(self, action: Action, vmi: VMI, seen: VMISnapshot) -> None:
+    async def _apply(self, action: Action, vmi: VMI, snapshot: VMISnapshot) -> None:
         match action:
             case Launch(node):
-                await self._launch(vmi, node, seen, self._faults(vmi))
+                await self._launch(vmi, node, snapshot, self._faults(vmi))
             case PressPower():
                 await self._hypervisor.press_power(vmi)
             case Destroy():
                 await self._hypervisor.destroy(vmi)
 
-    async def _launch(self, vmi: VMI, node: str, seen: VMISnapshot, faults: Faults) -> None:
+    async def _launch(self, vmi: VMI, node: str, snapshot: VMISnapshot, faults: Faults) -> None:
         document = await self._api.get(VMIS, *vmi.key)
         if document["metadata"]["uid"] != vmi.uid or document["metadata"].get("deletionTimestamp"):
             return
         try:
             await self._hypervisor.launch(document, node, faults)
         except HypervisorRefused as refused:
-            log.warning("%s/%s: cannot be started: %s", *vmi.key, refused)
-            self._events.emit(vmi.reference(VMIS), "Warning", "SyncFailed", str(refused), action="Start")
-            await self._write(vmi, failed_launch(seen, now(), str(refused)))
+            log.warning("%s/%s: the VMI cannot be started: %s", *vmi.key, refused)
+            self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, str(refused), action="Start")
+            await self._write(vmi, failed_launch(snapshot, now(), str(refused)))
 
-    async def _write(self, vmi: VMI, wanted: VMIPlan) -> None:
+    async def _write(self, vmi: VMI, plan: VMIPlan) -> None:
         metadata: Json = {}
-        keep = wanted_finalizers(vmi, wanted.finalizer)
-        if keep != vmi.finalizers:
-            metadata["finalizers"] = list(keep)
-        node = str(wanted.status.get("nodeName") or "")
+        finalizers = wanted_finalizers(vmi, plan.finalizer)
+        if finalizers != vmi.finalizers:
+            metadata["finalizers"] = list(finalizers)
+        node = str(plan.status.get("nodeName") or "")
         if node and node != vmi.node_label:
             metadata["labels"] = {NODE_LABEL: node}
-        status = merge_patch(vmi.status, wanted.status)
+        status = merge_patch(vmi.status, plan.status)
         if not metadata and not status:
             return
-        # One write for all of it: as in KubeVirt, a VMI has no status subresource.
+        # One write is enough: as in KubeVirt, a VMI has no status subresource.
         body: Json = {"metadata": {**metadata, "resourceVersion": vmi.resource_version}}
         if status:
             body["status"] = status
         try:
             await self._api.patch(VMIS, *vmi.key, body)
         except NotFound:
-            log.debug("%s is gone", vmi.name)
+            log.debug("%s/%s: the VMI is deleted", *vmi.key)

@@ -105,7 +105,7 @@ def test_a_start_after_failures_is_looked_for_at_its_time() -> None:
     ],
 )
 def test_a_first_start_waits_for_defaults(changes: dict[str, Any], starts: bool, again: float | None) -> None:
-    made = plan_vm(vm(**({"defaulted": False} | changes)), None, {}, NOW, pace=Delays(defaults_seconds=30))
+    made = plan_vm(vm(**({"defaulted": False} | changes)), None, {}, NOW, delays=Delays(defaults_seconds=30))
     assert (bool(made.actions), made.requeue_seconds) == (starts, again)
 
 
@@ -113,9 +113,9 @@ def test_a_moment_of_starting_is_not_written_down_where_thousands_start() -> Non
     young = vmi("", created=ago(1), status={"conditions": []})
     starting = vm(created=ago(1))
     assert plan_vm(starting, young, {}, NOW).status["printableStatus"] == "Starting"
-    made = plan_vm(starting, young, {}, NOW, pace=Delays(vm_settle_seconds=2))
+    made = plan_vm(starting, young, {}, NOW, delays=Delays(vm_settle_seconds=2))
     assert (made.status, made.requeue_seconds) == ({}, 2)
-    assert plan_vm(starting, vmi(created=ago(1)), {}, NOW, pace=Delays(vm_settle_seconds=2)).status["ready"] is True
+    assert plan_vm(starting, vmi(created=ago(1)), {}, NOW, delays=Delays(vm_settle_seconds=2)).status["ready"] is True
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-from controllers.policy.board import Board
-from controllers.policy.state import Instance, instance
+from controllers.migrationpolicy.board import Board
+from controllers.migrationpolicy.state import Instance, instance
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 Json = dict[str, Any]

@@ -24,8 +24,8 @@ from bench.pool import NAMESPACES as NAMESPACE_KIND
 from bench.pool import all_of, cluster, controllers, prepare, resident
 from bench.scale import say, written
 from controllers.main import CONNECTIONS
-from controllers.policy.board import Board
-from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
+from controllers.migrationpolicy.board import Board
+from controllers.migrationpolicy.observe import INSTANCES, POLICIES, UPSTREAM
 from kinds.meta import MIGRATION_POLICY
 from local.paths import StackPaths
 from migrationpolicies.precedence import RankedPolicy

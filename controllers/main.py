@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from controllers.certificates.build import build as certificates
 from controllers.certificates.build import terms
 from controllers.certificates.state import Terms
-from controllers.completion.build import build as completion
-from controllers.policy.build import build as policy
+from controllers.defaulting.build import build as completion
+from controllers.migrationpolicy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component

@@ -14,7 +14,7 @@ import defaulter.metrics
 import runtime.metrics
 import webhook.metrics
 from controllers.claim.metrics import ClaimMetrics
-from controllers.policy.metrics import PolicyMetrics
+from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.orphans import OrphanedDisks
 from controllers.replicaset.metrics import ReplicaSetMetrics

@@ -25,8 +25,8 @@ TYPES = {"Normal", "Warning"}
 PARTS = {
     "pool": "VirtualMachinePool",
     "replicaset": "VirtualMachineInstanceReplicaSet",
-    "policy": "MigrationPolicy",
-    "completion": "VirtualMachine",
+    "migrationpolicy": "MigrationPolicy",
+    "defaulting": "VirtualMachine",
     "warmpool": "VirtualMachineWarmPool",
     "claim": "VirtualMachineClaim",
     "certificates": "Secret",

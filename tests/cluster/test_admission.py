@@ -28,8 +28,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from apimachinery.unstructured import at
-from controllers.completion.apply import Apply
-from controllers.completion.controller import Completion
+from controllers.defaulting.apply import Apply
+from controllers.defaulting.controller import Completion
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from manifests import webhooks

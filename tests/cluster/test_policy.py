@@ -14,8 +14,8 @@ from typing import Any
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
-from controllers.policy.build import build
-from controllers.policy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
+from controllers.migrationpolicy.build import build
+from controllers.migrationpolicy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controllers.policy.build import build as policy
+from controllers.migrationpolicy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.policy.board import Board
+from controllers.migrationpolicy.board import Board
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 

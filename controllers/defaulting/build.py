@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import monotonic
 
-from controllers.completion.apply import Apply
-from controllers.completion.controller import Completion
+from controllers.defaulting.apply import Apply
+from controllers.defaulting.controller import Completion
 from controllers.shared.component import Component
 from defaulter.contract import Defaulter, MACPolicy
 from runtime.api import Api

@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.completion.apply import Apply
-from controllers.completion.controller import Completion
+from controllers.defaulting.apply import Apply
+from controllers.defaulting.controller import Completion
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.metrics import Metrics
 from runtime.resource import Resource
-from tests.controllers.completion.test_registration import AFTER, BEFORE, NAME, configuration, exempt
+from tests.controllers.defaulting.test_registration import AFTER, BEFORE, NAME, configuration, exempt
 
 Json = dict[str, Any]
 

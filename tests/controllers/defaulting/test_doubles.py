@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.completion.doubles import by_mac, doubles
-from controllers.completion.observe import Machine, machine
+from controllers.defaulting.doubles import by_mac, doubles
+from controllers.defaulting.observe import Machine, machine
 from runtime.store import Store
 
 Json = dict[str, Any]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controllers.completion.apply import without_note
-from controllers.completion.observe import Instance, Machine, State, machine
-from controllers.completion.plan import RUNNING_SECONDS, Action, Complete, DropNote, Wait, plan
+from controllers.defaulting.apply import without_note
+from controllers.defaulting.observe import Instance, Machine, State, machine
+from controllers.defaulting.plan import RUNNING_SECONDS, Action, Complete, DropNote, Wait, plan
 from kinds.meta import DEFAULTING, UNDEFAULTED
 
 ELDER = "it is older than the webhook's registration"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from controllers.completion.observe import MACHINES
+from controllers.defaulting.observe import MACHINES
 from defaulter.contract import DefaultingResponse, ForbiddenChange, InvalidDocument, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 from apimachinery.unstructured import Json
-from controllers.policy.observe import INSTANCES, POLICIES, UPSTREAM
-from controllers.policy.plan import Action, Create, Delete, Repair, Stamp
-from controllers.policy.state import Instance, Policy
+from controllers.migrationpolicy.observe import INSTANCES, POLICIES, UPSTREAM
+from controllers.migrationpolicy.plan import Action, Create, Delete, Repair, Stamp
+from controllers.migrationpolicy.state import Instance, Policy
 from kinds import meta
 from migrationpolicies.upstream import API_VERSION
 from runtime.api import Api

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
-from controllers.policy.board import Board
-from controllers.policy.state import Enforcer, Instance, Namespace, Policy, State
+from controllers.migrationpolicy.board import Board
+from controllers.migrationpolicy.state import Enforcer, Instance, Namespace, Policy, State
 from controllers.shared.crd_presence import OptionalInformer
 from migrationpolicies.effective_settings import cluster_settings
 from runtime.resource import Resource

@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from controllers.completion.apply import Apply, Json
-from controllers.completion.doubles import by_mac, doubles
-from controllers.completion.observe import (
+from controllers.defaulting.apply import Apply, Json
+from controllers.defaulting.doubles import by_mac, doubles
+from controllers.defaulting.observe import (
     CONFIGURATIONS,
     MACHINES,
     NAMESPACES,
@@ -23,8 +23,8 @@ from controllers.completion.observe import (
     namespace,
     observe,
 )
-from controllers.completion.plan import Complete, DropNote, Wait, plan
-from controllers.completion.registration import Registration, left_alone, registration
+from controllers.defaulting.plan import Complete, DropNote, Wait, plan
+from controllers.defaulting.registration import Registration, left_alone, registration
 from defaulter.contract import DefaulterUnavailable, MACPolicy
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from manifests.webhooks import DEFAULTING_CONFIGURATION

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.policy import state
-from controllers.policy.plan import Create, Delete, Repair, Stamp, plan, stamp
+from controllers.migrationpolicy import state
+from controllers.migrationpolicy.plan import Create, Delete, Repair, Stamp, plan, stamp
 from migrationpolicies.upstream import upstream_spec
-from tests.controllers.policy.builders import enforcer, given, policy
+from tests.controllers.migrationpolicy.builders import enforcer, given, policy
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 

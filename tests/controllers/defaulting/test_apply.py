@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from apimachinery.unstructured import at, replaced
-from controllers.completion.apply import Apply, without_note
+from controllers.defaulting.apply import Apply, without_note
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import with_firmware_uuid

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.completion.observe import Machine, machine
-from controllers.completion.registration import Registration, left_alone, registration
+from controllers.defaulting.observe import Machine, machine
+from controllers.defaulting.registration import Registration, left_alone, registration
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from manifests import webhooks
 

@@ -6,10 +6,10 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.policy import observe, state
-from controllers.policy.apply import Apply
-from controllers.policy.controller import PolicyController
-from controllers.policy.metrics import PolicyMetrics
+from controllers.migrationpolicy import observe, state
+from controllers.migrationpolicy.apply import Apply
+from controllers.migrationpolicy.controller import PolicyController
+from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from runtime.api import Api

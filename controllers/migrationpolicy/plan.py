@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
-from controllers.policy.state import Enforcer, Instance, State
+from controllers.migrationpolicy.state import Enforcer, Instance, State
 from migrationpolicies.upstream import upstream_spec
 
 

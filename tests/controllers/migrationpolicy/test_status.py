@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controllers.policy.plan import plan
-from controllers.policy.status import CHECKS, active, enforced, status, turned
-from tests.controllers.policy.builders import enforcer, given, policy
+from controllers.migrationpolicy.plan import plan
+from controllers.migrationpolicy.status import CHECKS, active, enforced, status, turned
+from tests.controllers.migrationpolicy.builders import enforcer, given, policy
 
 NOW, LATER = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 

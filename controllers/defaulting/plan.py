@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.completion.observe import State
+from controllers.defaulting.observe import State
 
 RUNNING_SECONDS = 4 * 3600.0
 """A running VM's stop is heard of, by its status. Should that be missed, it is found after this time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from controllers.completion.observe import Machine
+from controllers.defaulting.observe import Machine
 from runtime.store import Store
 
 Json = dict[str, Any]

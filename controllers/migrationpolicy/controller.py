@@ -8,15 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from apimachinery.unstructured import Json
-from controllers.policy.apply import Apply
-from controllers.policy.board import Board, Touched
-from controllers.policy.contest import Contest
-from controllers.policy.metrics import PolicyMetrics
-from controllers.policy.observe import Stores, observe
-from controllers.policy.plan import Action, Repair, plan, stamp
-from controllers.policy.state import Instance, Namespace, Policy, State
-from controllers.policy.status import status, turned
-from controllers.policy.unstamped import Unstamped
+from controllers.migrationpolicy.apply import Apply
+from controllers.migrationpolicy.board import Board, Touched
+from controllers.migrationpolicy.contest import Contest
+from controllers.migrationpolicy.metrics import PolicyMetrics
+from controllers.migrationpolicy.observe import Stores, observe
+from controllers.migrationpolicy.plan import Action, Repair, plan, stamp
+from controllers.migrationpolicy.state import Instance, Namespace, Policy, State
+from controllers.migrationpolicy.status import status, turned
+from controllers.migrationpolicy.unstamped import Unstamped
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.metrics import Metrics

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.policy.controller import PolicyController
-from controllers.policy.metrics import PolicyMetrics
-from controllers.policy.observe import Stores
-from controllers.policy.state import Instance, Namespace
-from controllers.policy.unstamped import Unstamped
+from controllers.migrationpolicy.controller import PolicyController
+from controllers.migrationpolicy.metrics import PolicyMetrics
+from controllers.migrationpolicy.observe import Stores
+from controllers.migrationpolicy.state import Instance, Namespace
+from controllers.migrationpolicy.unstamped import Unstamped
 from runtime.errors import ApiError, Forbidden, Invalid, Unreachable
 from runtime.metrics import Metrics
 from runtime.resource import Key
 from runtime.store import Store
-from tests.controllers.policy.builders import enforcer, policy
+from tests.controllers.migrationpolicy.builders import enforcer, policy
 
 A, B = ("shop", "a"), ("shop", "b")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from controllers.policy.contest import OVER_SECONDS, PAUSES, Contest
+from controllers.migrationpolicy.contest import OVER_SECONDS, PAUSES, Contest
 
 
 def test_the_first_repair_is_made_at_once() -> None:

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from apimachinery.unstructured import Json
-from controllers.policy.plan import orphaned, ours
-from controllers.policy.state import State
+from controllers.migrationpolicy.plan import orphaned, ours
+from controllers.migrationpolicy.state import State
 from migrationpolicies.effective_settings import unsupported_settings
 
 SHOWN = 5

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apimachinery.label_selectors import matches
-from controllers.completion.observe import Machine
+from controllers.defaulting.observe import Machine
 from kinds.meta import DEFAULTING, DISABLED
 from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.policy import state
-from controllers.policy.state import Enforcer, Policy, State
+from controllers.migrationpolicy import state
+from controllers.migrationpolicy.state import Enforcer, Policy, State
 from migrationpolicies.upstream import upstream_spec
 from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream

@@ -177,7 +177,7 @@ async def served(api: Api, namespace: str) -> None:
     """Until the claim has its machine."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
-            claim = await api.get(CLAIMS, namespace, "waiting")
+            claim = await api.get(CLAIMS, namespace, "in_standby")
             if (claim.get("status") or {}).get("phase") in ("Bound", "Ready"):
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -185,7 +185,7 @@ async def served(api: Api, namespace: str) -> None:
 
 async def restarted(api: Api, namespace: str, kubeconfig: Path, vms: int) -> tuple[float, float]:
     """Seconds from the start of the process to the first claim served, and MB resident then."""
-    metadata = {"namespace": namespace, "name": "waiting"}
+    metadata = {"namespace": namespace, "name": "in_standby"}
     spec = {"poolName": "warm", "onEmpty": "Queue"}
     await api.create(
         CLAIMS, {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": spec}
@@ -194,7 +194,7 @@ async def restarted(api: Api, namespace: str, kubeconfig: Path, vms: int) -> tup
     async with controllers(kubeconfig) as at:
         await served(api, namespace)
         seconds, megabytes = time.perf_counter() - begun, resident(at.pid)[0]
-    await api.delete(CLAIMS, namespace, "waiting")
+    await api.delete(CLAIMS, namespace, "in_standby")
     return seconds, megabytes
 
 

@@ -17,7 +17,7 @@ COLOURS: dict[Mood, str | None] = {"well": None, "going": "yellow", "wrong": "re
 
 BAD_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "Degraded"})
 BAD_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
-BAD_REASONS = frozenset({"TooManyFailing", "ProgressDeadlineExceeded", "BreakerOpen", "InvalidSpec"})
+BAD_REASONS = frozenset({"TooManyFailing", "ProgressDeadlineExceeded", "CircuitBreakerOpen", "InvalidSpec"})
 """of conditions that may be False without harm"""
 
 

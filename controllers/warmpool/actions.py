@@ -1,11 +1,25 @@
-"""What a plan may want done. Each action has the machine as it was seen: if it has changed since, nothing is done."""
+"""The actions of a plan. Each holds the VM as it was observed: a write is refused if the VM has changed since."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds.warm_states import WarmState
+
+DeletionCause = Literal[
+    "Excess",
+    "Outdated",
+    "Expired",
+    "NodeLeaving",
+    "Marked",
+    "ReadinessTimeout",
+    "Unhealthy",
+    "NoRoom",
+    "Contradiction",
+]
+"""The `reason` label of the metric of deletions."""
 
 
 @dataclass(frozen=True)
@@ -18,26 +32,26 @@ class CreateVM:
 
 @dataclass(frozen=True)
 class DeleteVM:
-    machine: WarmVM
-    cause: str
-    """in one word, for metrics: Excess, Outdated, Expired, NodeLeaving, ReadinessTimeout, Unhealthy, NoRoom, ..."""
+    vm: WarmVM
+    cause: DeletionCause
     reason: str
 
 
 @dataclass(frozen=True)
 class OrphanVM:
-    """Left to itself: it runs on, and no pool takes care of it any more."""
+    """Releases the VM from the pool. The VM keeps running."""
 
-    machine: WarmVM
+    vm: WarmVM
     cause: str
+    """The value of the label `orphaned`."""
     reason: str
 
 
 @dataclass(frozen=True)
 class SetState:
-    """A new state, or the same one with another standby."""
+    """Writes the VM's state, its standby mode, or both."""
 
-    machine: WarmVM
+    vm: WarmVM
     state: WarmState
     reason: str
     standby: StandbyMode | None = None
@@ -45,28 +59,29 @@ class SetState:
 
 @dataclass(frozen=True)
 class SetStandby:
-    """It is asked to be as it should: awake (Running), paused or stopped."""
+    """Starts, pauses or stops the VM."""
 
-    machine: WarmVM
+    vm: WarmVM
     mode: StandbyMode
     reason: str
 
 
 @dataclass(frozen=True)
 class CountFailedCheck:
-    """Another check failed since it is Unhealthy."""
+    """Writes how many checks failed since the VM became unhealthy."""
 
-    machine: WarmVM
+    vm: WarmVM
     failures: int
     reason: str
 
 
 @dataclass(frozen=True)
 class SetFinalizer:
-    """The pool's finalizer, which keeps it until its machines are orphaned."""
+    """Adds or removes the finalizer that keeps the pool until its VMs are orphaned."""
 
     wanted: bool
     reason: str
 
 
-Action = CreateVM | DeleteVM | OrphanVM | SetState | SetStandby | CountFailedCheck | SetFinalizer
+VMAction = SetState | SetStandby | CountFailedCheck | OrphanVM
+Action = CreateVM | DeleteVM | VMAction | SetFinalizer

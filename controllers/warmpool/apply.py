@@ -30,6 +30,7 @@ from controllers.warmpool.backends import (
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.vm_backend import VMS
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
@@ -76,7 +77,7 @@ class Outcome:
     """machines that got Ready"""
     again: bool = False
     """something was not done, whether or not that is anybody's fault"""
-    hindrance: Exception | None = None
+    last_error: Exception | None = None
     """the first thing that was not done because the server was busy or away, or would not"""
 
 
@@ -108,7 +109,7 @@ class WarmPoolWriter:
             removed.lost,
             kept.ripe,
             kept.again or removed.again or created.again or held.again,
-            created.hindrance or removed.hindrance or kept.hindrance or held.hindrance,
+            created.last_error or removed.last_error or kept.last_error or held.last_error,
         )
 
     def forget(self, uid: str) -> None:
@@ -133,7 +134,7 @@ class WarmPoolWriter:
         wrong = await asyncio.gather(*map(one, actions))
         done = zip(actions, wrong, strict=True)
         ripe = sum(e is None and isinstance(a, SetState) and a.state is WarmState.READY for a, e in done)
-        return Outcome(ripe=ripe, again=any(wrong), hindrance=_hindrance(wrong))
+        return Outcome(ripe=ripe, again=any(wrong), last_error=_hindrance(wrong))
 
     async def _relabel(
         self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM, of: Backend
@@ -141,24 +142,24 @@ class WarmPoolWriter:
         """Why it was not done, or None."""
         try:
             if isinstance(action, SetStandby):
-                await of.stand_by(action.machine, action.mode)
+                await of.stand_by(action.vm, action.mode)
             else:
-                await of.change(action.machine, vm_change(action))
+                await of.change(action.vm, vm_change(action))
         except PASSING as error:
-            self._again(error, action.machine.name, pool, action.machine)
+            self._again(error, action.vm.name, pool, action.vm)
             return error
         except InvalidTransition as error:
-            self._violated(pool, "states", action.machine, str(error))
+            self._violated(pool, "states", action.vm, str(error))
             return None
         except ApiError as error:
-            said = f"{action.machine.name}: {error}"
-            log_event(log, "Failure", said, machine=action.machine, level=logging.ERROR, reason=error.reason)
+            said = f"{action.vm.name}: {error}"
+            log_event(log, "Failure", said, machine=action.vm, level=logging.ERROR, reason=error.reason)
             return error
         self._tell(pool, action)
         return None
 
     def _tell(self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM) -> None:
-        m = action.machine
+        m = action.vm
         before = m.state.value if m.state else ""
         match action:
             case SetState():
@@ -173,7 +174,7 @@ class WarmPoolWriter:
                 said = f"{m.name} is left to itself: {action.reason}"
                 # Where there is no pool any more, the machine itself is where people look.
                 regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
-                self.events.emit(regarding, "Warning", "Orphaned", said, action="Orphan")
+                self.events.emit(regarding, "Warning", Reason.ORPHANED, said, action="Orphan")
             case SetStandby():
                 said = f"{m.name} is asked to be {action.mode.lower()}"
                 log_event(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
@@ -182,25 +183,25 @@ class WarmPoolWriter:
                 log_event(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
 
     def _moved(self, pool: WarmPool, action: SetState) -> None:
-        m, said = action.machine, f"{action.machine.name}: {action.reason}"
+        m, said = action.vm, f"{action.vm.name}: {action.reason}"
         if action.state is WarmState.READY and m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
-            self.say(pool, "Normal", "VMReady", said, "Fill")
+            self.say(pool, "Normal", Reason.VM_READY, said, "Fill")
         elif action.state is WarmState.STANDING_BY and m.state is not WarmState.STANDING_BY:
-            self.say(pool, "Normal", "StandbyEntered", said, "StandBy")
+            self.say(pool, "Normal", Reason.STANDBY_ENTERED, said, "StandBy")
         elif action.state in (WarmState.UNHEALTHY, WarmState.UNKNOWN):
-            self.say(pool, "Warning", "VMUnhealthy", f"{m.name} is {action.state.value}: {action.reason}", "Check")
+            self.say(pool, "Warning", Reason.UNHEALTHY, f"{m.name} is {action.state.value}: {action.reason}", "Check")
 
     # Number
 
     async def _remove(self, pool: WarmPool, actions: Sequence[DeleteVM], of: Backend) -> Outcome:
         async def one(action: DeleteVM) -> None:
-            if not await of.terminate(action.machine, action.reason):
-                raise WriteConflict(f"{action.machine.name} has changed")
+            if not await of.terminate(action.vm, action.reason):
+                raise WriteConflict(f"{action.vm.name} has changed")
 
         made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
         lost = []
         for action, error in made:
-            m = action.machine
+            m = action.vm
             if isinstance(error, PASSING):
                 self._again(error, f"deleting {m.name}", pool, m)
             elif error is not None:
@@ -213,9 +214,9 @@ class WarmPoolWriter:
             if action.cause == "Contradiction":
                 self._violated(pool, "labels", m, action.reason)
             kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
-            self.say(pool, kind, "VMTerminated", f"deleted {m.name}: {action.reason}", "Terminate")
+            self.say(pool, kind, Reason.SUCCESSFUL_DELETE, f"deleted {m.name}: {action.reason}", "Terminate")
         errors = [error for _, error in made]
-        return Outcome(lost=tuple(lost), again=any(errors), hindrance=_hindrance(errors))
+        return Outcome(lost=tuple(lost), again=any(errors), last_error=_hindrance(errors))
 
     async def _create(self, pool: WarmPool, actions: Sequence[CreateVM], of: Backend) -> Outcome:
         async def one(action: CreateVM) -> None:
@@ -238,12 +239,12 @@ class WarmPoolWriter:
                 self.say(pool, "Warning", refusal.reason, said, "Fill")
         errors = [error for _, error in made]
         again = any(errors) and refusal is None
-        return Outcome(created=created, refusal=refusal, again=again, hindrance=_hindrance(errors) if again else None)
+        return Outcome(created=created, refusal=refusal, again=again, last_error=_hindrance(errors) if again else None)
 
     def _created(self, pool: WarmPool, action: CreateVM) -> None:
         said = f"created {action.name}: {action.reason}"
         log_event(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
-        self.say(pool, "Normal", "VMCreated", said, "Fill")
+        self.say(pool, "Normal", Reason.SUCCESSFUL_CREATE, said, "Fill")
 
     # The pool itself
 
@@ -266,7 +267,7 @@ class WarmPoolWriter:
                 pass  # it has gone without
             except PASSING as error:
                 self._again(error, "the pool's finalizer", pool)
-                return Outcome(again=True, hindrance=_hindrance([error]))
+                return Outcome(again=True, last_error=_hindrance([error]))
         return Outcome()
 
     def say(
@@ -287,14 +288,14 @@ class WarmPoolWriter:
         self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
         log_event(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
         if pool is not None:
-            self.say(pool, "Warning", "InvariantViolated", said, "Check")
+            self.say(pool, "Warning", Reason.INVARIANT_VIOLATED, said, "Check")
 
 
 def trace(action: CreateVM | DeleteVM) -> ExpectedEvents:
     return (
         ExpectedEvents(creates=(action.name,))
         if isinstance(action, CreateVM)
-        else ExpectedEvents(deletes=(action.machine.uid,))
+        else ExpectedEvents(deletes=(action.vm.uid,))
     )
 
 
@@ -322,7 +323,7 @@ def vm_change(action: SetState | CountFailedCheck | OrphanVM) -> Change:
     match action:
         case SetState():
             annotations: dict[str, str | None] = {meta.STATE_REASON: action.reason}
-            if action.machine.check_failures:
+            if action.vm.check_failures:
                 annotations[meta.CHECK_FAILURES] = None
             labels: dict[str, str | None] = {meta.STANDBY: action.standby} if action.standby else {}
             return Change(action.state, labels=labels, annotations=annotations)
@@ -341,5 +342,5 @@ def create_failure(error: Exception) -> CreateFailure:
     """A quota that is full answers as one who may not."""
     said = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and "quota" in said:
-        return CreateFailure("CapacityExhausted", said)
-    return CreateFailure("InvalidTemplate" if isinstance(error, InvalidDocument) else "FailedCreate", said)
+        return CreateFailure(Reason.INSUFFICIENT_CAPACITY, said)
+    return CreateFailure(Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE, said)

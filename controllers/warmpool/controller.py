@@ -20,7 +20,7 @@ from controllers.warmpool.orphaning import orphan_leftovers
 from controllers.warmpool.plan import plan
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
 from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
-from controllers.warmpool.status import misfit_status, status, unseen_status
+from controllers.warmpool.status import invalid_spec_status, status, unavailable_status
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
@@ -85,7 +85,7 @@ class WarmPoolController:
                 self._took.pop(key, None)
                 return None
             case InvalidWarmPool():
-                return await self._say_status(pool, misfit_status(pool, self.now()))
+                return await self._say_status(pool, invalid_spec_status(pool, self.now()))
             case WarmPool():
                 return await self._keep_up(pool)
 
@@ -105,18 +105,18 @@ class WarmPoolController:
         if self.stores.of(pool.uid) is not None:  # it may have gone meanwhile, and what was known of it
             self._failures[pool.uid] = failures
         summing_up = self.clock()
-        fresh = status(replace(state, failures=failures, hindrance=_said(outcome.hindrance)), now)
+        fresh = status(replace(state, failures=failures, last_error=_said(outcome.last_error)), now)
         self.metrics.pool(state, fresh, clock)
         self._took[pool.key] = took + self.clock() - summing_up
         wait = await self._say_status(pool, fresh)
         if outcome.again:
             # A server that says when to come back is obeyed.
-            if isinstance(outcome.hindrance, Throttled):
-                raise outcome.hindrance
-            raise RetryWithBackoff(_said(outcome.hindrance) or "the cluster has changed meanwhile")
+            if isinstance(outcome.last_error, Throttled):
+                raise outcome.last_error
+            raise RetryWithBackoff(_said(outcome.last_error) or "the cluster has changed meanwhile")
         waits = (
             wait,
-            decided.again_seconds,
+            decided.requeue_seconds,
             self.checks.seconds_until_period_ends(pool, state.members),
             self.expectations.wait_seconds(pool.uid, clock),
             # What was refused is tried again when its pause is over, not when the next thing happens.
@@ -128,7 +128,7 @@ class WarmPoolController:
         """Who can't see neither counts nor does anything; a while later it says so."""
         since = self._blind_since.setdefault(pool.uid, self.clock())
         if self.clock() - since >= BLIND_SECONDS:
-            await self._say_status(pool, unseen_status(pool, why, self.now()))
+            await self._say_status(pool, unavailable_status(pool, why, self.now()))
         return BLIND_SECONDS
 
     def _observe(self, pool: WarmPool, fleet: BackendView, clock: float) -> WarmPoolSnapshot:
@@ -142,7 +142,7 @@ class WarmPoolController:
             pool,
             fleet,
             self.checks.look,
-            settled=self.expectations.satisfied(pool.uid, clock),
+            expectations_met=self.expectations.satisfied(pool.uid, clock),
             failures=self._failures[pool.uid],
             tokens=self._buckets[pool.uid].tokens if rate else math.inf,
             seed=f"{self.seed}.{self._looks}",

@@ -1,57 +1,68 @@
-"""What a change of a pool's status means for people: an Event each."""
+"""The events that follow from a change of a warm pool's status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from kinds.metav1 import Condition
 from kinds.warmpool import WarmPoolStatus
+from runtime.events import EventType
 
 
 @dataclass(frozen=True)
 class StatusEvent:
-    type: Literal["Normal", "Warning"]
-    reason: str
+    type: EventType
+    reason: Reason
     note: str
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """Emits an event when the condition gets this status and, where one is given, this reason."""
+
+    condition: str
+    status: str
+    condition_reason: Reason | None
+    type: EventType
+    event: Reason
+    at_first: bool = True
+    """Also for the first status of a new pool."""
+
+
+_RULES = (
+    _Rule("Valid", "False", None, "Warning", Reason.INVALID_SPEC),
+    _Rule("Degraded", "True", Reason.CIRCUIT_BREAKER_OPEN, "Warning", Reason.CIRCUIT_BREAKER_OPEN),
+    _Rule("Degraded", "True", Reason.TOO_MANY_UNHEALTHY, "Warning", Reason.TOO_MANY_UNHEALTHY),
+    _Rule("Degraded", "True", Reason.BACKEND_UNAVAILABLE, "Warning", Reason.BACKEND_UNAVAILABLE),
+    _Rule("Available", "False", Reason.INSUFFICIENT_CAPACITY, "Warning", Reason.INSUFFICIENT_CAPACITY),
+    _Rule("Default", "False", Reason.DEFAULT_CONFLICT, "Warning", Reason.DEFAULT_CONFLICT),
+    _Rule("RolloutComplete", "False", Reason.UPDATING, "Normal", Reason.ROLLOUT_STARTED, at_first=False),
+    _Rule("RolloutComplete", "False", Reason.PROGRESS_DEADLINE_EXCEEDED, "Warning", Reason.ROLLOUT_STALLED),
+    _Rule("RolloutComplete", "True", None, "Normal", Reason.ROLLOUT_COMPLETE, at_first=False),
+)
+
+
 def status_events(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[StatusEvent]:
-    """What is new in the later one. The first status of a pool says only what is wrong."""
-    old = {c.type: c for c in before.conditions}
-    new = {c.type: c for c in after.conditions}
+    old, new = ({c.type: c for c in status.conditions} for status in (before, after))
     first = before.observed_generation is None
-
-    def became(kind: str, status: str, reason: str | None = None) -> Condition | None:
-        now, was = new.get(kind), old.get(kind)
-        if now is None or now.status != status or (reason and now.reason != reason):
-            return None
-        return None if was is not None and (was.status, was.reason) == (now.status, now.reason) else now
-
-    if found := became("Valid", "False"):
-        yield StatusEvent("Warning", "InvalidSpec", found.message)
-    if found := became("Degraded", "True", "BreakerOpen"):
-        yield StatusEvent("Warning", "BreakerOpen", found.message)
-    if _is_open(old) and not _is_open(new) and not became("Degraded", "True", "MachinesUnseen"):
-        yield StatusEvent("Normal", "BreakerClosed", "machines start again")
-    if found := became("Degraded", "True", "MassFailure"):
-        yield StatusEvent("Warning", "MassFailure", found.message)
-    if found := became("Degraded", "True", "MachinesUnseen"):
-        yield StatusEvent("Warning", "MachinesUnseen", found.message)
-    if found := became("Available", "False", "InsufficientCapacity"):
-        yield StatusEvent("Warning", "CapacityExhausted", found.message)
+    for rule in _RULES:
+        condition = new.get(rule.condition)
+        if condition and _applies(rule, condition, old.get(rule.condition)) and (rule.at_first or not first):
+            yield StatusEvent(rule.type, rule.event, condition.message)
+    closed = _degraded_by(Reason.CIRCUIT_BREAKER_OPEN, old) and not _degraded_by(Reason.CIRCUIT_BREAKER_OPEN, new)
+    if closed and not _degraded_by(Reason.BACKEND_UNAVAILABLE, new):
+        yield StatusEvent("Normal", Reason.CIRCUIT_BREAKER_CLOSED, "VMs start again")
     if before.available_replicas and not after.available_replicas:
-        yield StatusEvent("Warning", "PoolEmpty", "no machine is ready to be claimed")
-    if found := became("Default", "False", "DefaultConflict"):
-        yield StatusEvent("Warning", "DefaultConflict", found.message)
-    if (found := became("RolloutComplete", "False", "RollingOut")) and not first:
-        yield StatusEvent("Normal", "RolloutStarted", found.message)
-    if found := became("RolloutComplete", "False", "ProgressDeadlineExceeded"):
-        yield StatusEvent("Warning", "RolloutStalled", found.message)
-    if (found := became("RolloutComplete", "True")) and not first:
-        yield StatusEvent("Normal", "RolloutComplete", found.message)
+        yield StatusEvent("Warning", Reason.POOL_EMPTY, "no VM is ready to be claimed")
 
 
-def _is_open(conditions: Mapping[str, Condition]) -> bool:
-    return "Degraded" in conditions and conditions["Degraded"].reason == "BreakerOpen"
+def _applies(rule: _Rule, new: Condition, old: Condition | None) -> bool:
+    if new.status != rule.status or rule.condition_reason not in (None, new.reason):
+        return False
+    return old is None or (old.status, old.reason) != (new.status, new.reason)
+
+
+def _degraded_by(reason: Reason, conditions: Mapping[str, Condition]) -> bool:
+    return "Degraded" in conditions and conditions["Degraded"].reason == reason

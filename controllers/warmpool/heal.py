@@ -1,7 +1,7 @@
-"""Machines that are not as they should be: they leave the queue, and when they don't recover, the pool.
+"""Takes VMs that fail their health checks out of the ready queue, and deletes those that do not recover.
 
-Unhealthy is what was checked and failed. Unknown is what could not be checked: that says nothing about the machine, so
-it is neither given away nor replaced nor deleted until it can be checked again, or its node is given up.
+Unhealthy: the check ran and failed. Unknown: the check could not run, which says nothing about the VM. An Unknown VM is
+not given to a claim, replaced or deleted until it can be checked again or its node stays away for NODE_SECONDS.
 """
 
 from __future__ import annotations
@@ -15,97 +15,100 @@ from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm_states import WarmState
 
 NODE_SECONDS = 300.0
-"""How long a machine on a node that does not answer is waited for: as long as Kubernetes waits with its pods."""
+"""How long to wait for a node that is not ready: the default toleration of a pod."""
 
 
 def update_health_states(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     for m in state.in_state(WarmState.READY, WarmState.STANDING_BY, WarmState.UNKNOWN):
-        vital = state.vital(m)
-        verdict = vital.waiting if m.state is not WarmState.STANDING_BY else vital.awake
-        if verdict == NOT_CHECKED:  # of a process that has just begun: it is about to be asked
+        health = state.health_of(m)
+        standing_by = m.state is WarmState.STANDING_BY
+        result = health.running if standing_by else health.in_standby
+        if result == NOT_CHECKED:  # this process has just started and checks the VM soon
             continue
-        if verdict.verdict == "Unable":
-            if m.state is not WarmState.UNKNOWN:
-                yield SetState(m, WarmState.UNKNOWN, verdict.message)
-            elif seconds_since(m.state_since, now) >= NODE_SECONDS:
-                yield SetState(
-                    m, WarmState.UNHEALTHY, f"for {NODE_SECONDS:.0f} s it could not be checked: {verdict.message}"
-                )
-        elif m.state is WarmState.STANDING_BY:
+        if result.verdict == "Unable":
+            yield from _unknown(m, result.message, now)
+        elif standing_by:
             if seconds_since(m.state_since, now) >= state.pool.spec.readiness.timeout_seconds:
-                yield SetState(
-                    m, WarmState.UNHEALTHY, f"it did not become {m.standby.lower()}: {vital.waiting.message}"
-                )
-        elif verdict.verdict == "Healthy":
+                reason = f"the VM did not become {m.standby.lower()} in time: {health.in_standby.message}"
+                yield SetState(m, WarmState.UNHEALTHY, reason)
+        elif result.verdict == "Healthy":
             if m.state is WarmState.UNKNOWN:
-                yield SetState(m, WarmState.READY, "it can be checked again, and is healthy")
-        elif m.standby != "Running" and vital.awake.verdict == "Healthy":
-            yield SetState(m, WarmState.STANDING_BY, f"it is well, but {verdict.message}")
-        elif vital.failing >= state.pool.spec.health.failure_threshold:
-            yield SetState(m, WarmState.UNHEALTHY, f"{vital.failing} checks in a row failed: {verdict.message}")
+                yield SetState(m, WarmState.READY, "the VM can be checked again and is healthy")
+        else:
+            yield from _failed(m, health, state.pool.spec.health.failure_threshold)
+
+
+def _unknown(m: WarmVM, message: str, now: datetime) -> Iterator[Action]:
+    if m.state is not WarmState.UNKNOWN:
+        yield SetState(m, WarmState.UNKNOWN, message)
+    elif seconds_since(m.state_since, now) >= NODE_SECONDS:
+        yield SetState(m, WarmState.UNHEALTHY, f"the VM could not be checked for {NODE_SECONDS:.0f} s: {message}")
+
+
+def _failed(m: WarmVM, health: VMHealth, threshold: int) -> Iterator[Action]:
+    if m.standby != "Running" and health.running.verdict == "Healthy":
+        yield SetState(m, WarmState.STANDING_BY, f"the VM is healthy but not {m.standby}: {health.in_standby.message}")
+    elif health.failed_periods >= threshold:
+        reason = f"{health.failed_periods} checks in a row failed: {health.in_standby.message}"
+        yield SetState(m, WarmState.UNHEALTHY, reason)
 
 
 def delete_unhealthy(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     threshold = state.pool.spec.health.terminate_threshold
     for m in state.in_state(WarmState.UNHEALTHY):
-        vital = state.vital(m)
-        if _recovered(vital):
-            yield SetState(m, WarmState.PROVISIONING, "it answers again")
-        elif vital.period_over and m.check_failures < threshold:
-            yield CountFailedCheck(m, m.check_failures + 1, vital.waiting.message)
+        health = state.health_of(m)
+        if _recovered(health):
+            yield SetState(m, WarmState.PROVISIONING, "a check of the VM succeeded again")
+        elif health.period_over and m.check_failures < threshold:
+            yield CountFailedCheck(m, m.check_failures + 1, health.in_standby.message)
     if not mass_failure(state) and not state.pool.spec.paused:
         for m in failed_for_long(state):
-            why = f"unhealthy for {threshold} more checks: {state.vital(m).waiting.message}"
+            why = f"{threshold} more checks failed since the VM is unhealthy: {state.health_of(m).in_standby.message}"
             yield DeleteVM(m, "Unhealthy", why)
 
 
 def delete_not_ready(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Replaced one by one while many fail: another one would fail too, and the first may still come."""
+    """Replaces one VM at a time while the circuit breaker is open: a new VM would fail too, and the old one may still
+    become ready."""
     late = sorted(past_readiness_timeout(state, now), key=lambda m: (m.state_since, m.uid))
     if state.pool.spec.paused or (state.breaker_open and not state.failures.due(now)):
         return
     for m in late[:1] if state.breaker_open else late:
-        vital = state.vital(m)
-        seconds = state.pool.spec.readiness.timeout_seconds
-        yield DeleteVM(m, "ReadinessTimeout", f"not healthy within {seconds} s: {vital.awake.message}")
+        seconds, message = state.pool.spec.readiness.timeout_seconds, state.health_of(m).running.message
+        yield DeleteVM(m, "ReadinessTimeout", f"the VM was not healthy within {seconds} s: {message}")
 
 
 def mass_failure(state: WarmPoolSnapshot) -> bool:
-    """More are unhealthy than are there for claims, and those are too few: that is hardly the machines' fault, and
-    deleting them would only destroy what could be looked at."""
-    there = len(state.available)
-    return there < state.target and len(state.in_state(WarmState.UNHEALTHY)) > there
+    """Whether too few VMs are available and more are unhealthy. The cause is hardly in the VMs then, and deleting them
+    would delete what a person has to inspect."""
+    available = len(state.available)
+    return available < state.target and len(state.in_state(WarmState.UNHEALTHY)) > available
 
 
 def failed_for_long(state: WarmPoolSnapshot) -> list[WarmVM]:
-    """Those that were unhealthy for so long that they are not waited for."""
     threshold = state.pool.spec.health.terminate_threshold
-    found = state.in_state(WarmState.UNHEALTHY)
-    return [m for m in found if m.check_failures >= threshold and not _recovered(state.vital(m))]
+    unhealthy = state.in_state(WarmState.UNHEALTHY)
+    return [m for m in unhealthy if m.check_failures >= threshold and not _recovered(state.health_of(m))]
 
 
 def past_readiness_timeout(state: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
-    """One that is held is not late, a new one would wait just as long; its time begins when it is let go."""
-    found = state.in_state(WarmState.PROVISIONING)
-    return [
-        m
-        for m in found
-        if state.vital(m).awake.verdict != "Healthy" and not waits_for_scheduling(m) and _left(state, m, now) <= 0
-    ]
+    """Without VMs that wait for scheduling: a new VM would wait just as long. Their time starts when they are
+    scheduled."""
+    waiting = [m for m in state.in_state(WarmState.PROVISIONING) if state.health_of(m).running.verdict != "Healthy"]
+    return [m for m in waiting if not waits_for_scheduling(m) and _seconds_left(state, m, now) <= 0]
 
 
 def seconds_until_timeout(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    """When time alone changes what is decided here."""
-    ends = [_left(state, m, now) for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)]
+    """When time alone changes a decision of this module."""
+    ends = [_seconds_left(state, m, now) for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)]
     ends += [NODE_SECONDS - seconds_since(m.state_since, now) for m in state.in_state(WarmState.UNKNOWN)]
     return min((left for left in ends if left > 0), default=None)
 
 
-def _left(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> float:
-    """Until it should have left its state."""
-    waited = min(seconds_since(m.state_since, now), state.vital(m).held_ago)
+def _seconds_left(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> float:
+    waited = min(seconds_since(m.state_since, now), state.health_of(m).unscheduled_ago)
     return state.pool.spec.readiness.timeout_seconds - waited
 
 
-def _recovered(vital: VMHealth) -> bool:
-    return "Healthy" in (vital.waiting.verdict, vital.awake.verdict)
+def _recovered(health: VMHealth) -> bool:
+    return "Healthy" in (health.in_standby.verdict, health.running.verdict)

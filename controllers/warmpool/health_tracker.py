@@ -30,7 +30,7 @@ class _Memory:
     seen: WarmVM | None = None
     """as it was at the last look, and what followed from that"""
     readiness: Readiness | None = None
-    awake: Health = NOT_CHECKED
+    running: Health = NOT_CHECKED
     standby: Health = NOT_CHECKED
     well_since: float | None = None
     failing: int = 0
@@ -86,8 +86,8 @@ class HealthTracker:
         readiness = pool.spec.readiness
         if memory.seen is not m or memory.readiness is not readiness:
             memory.seen, memory.readiness = m, readiness
-            memory.awake, memory.standby = vmi_health(m, readiness), standby_health(m)
-        awake = memory.awake
+            memory.running, memory.standby = vmi_health(m, readiness), standby_health(m)
+        awake = memory.running
         if needs_probe(pool) and awake.verdict == "Healthy":
             awake = self._answers.get(m.uid, NOT_CHECKED)
         waiting = awake if m.standby == "Running" else memory.standby

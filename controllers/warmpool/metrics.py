@@ -71,14 +71,14 @@ class WarmPoolMetrics:
         key = state.pool.key
         self.desired.labels(*key).set(state.target)
         self.available.labels(*key).set(len(state.available))
-        self.queued.labels(*key).set(state.demand)
+        self.queued.labels(*key).set(state.queued_claims)
         self.breaker.labels(*key).set(state.breaker_open)
         self.orphans.labels(*key).set(len(state.orphaned))
         stalled = any(c.type == "RolloutComplete" and c.reason == "ProgressDeadlineExceeded" for c in status.conditions)
         self.stalled.labels(*key).set(stalled)
         # There from the beginning: an alert on an increase needs a first value.
         self.violations.labels(*key, "labels")
-        self._count(key, Tally(_labels(m) for m in state.machines if m.state and not m.deleting))
+        self._count(key, Tally(_labels(m) for m in state.vms if m.state and not m.deleting))
         self._passed(state, clock)
 
     def gone(self, key: Key) -> None:

@@ -65,7 +65,7 @@ def observe(
     fleet: BackendView,
     look: Callable[[WarmPool, tuple[WarmVM, ...]], Mapping[str, VMHealth]],
     *,
-    settled: bool,
+    expectations_met: bool,
     failures: FailureBackoff,
     tokens: float,
     seed: str,
@@ -74,13 +74,13 @@ def observe(
     machines = tuple(fleet.all(pool.uid))
     return WarmPoolSnapshot(
         pool=pool,
-        machines=machines,
-        vitals=look(pool, machines),
-        demand=stores.demand.queued(pool.uid),
-        making=stores.demand.making(pool.uid),
-        settled=settled,
+        vms=machines,
+        health=look(pool, machines),
+        queued_claims=stores.demand.queued(pool.uid),
+        creating_for_claims=stores.demand.making(pool.uid),
+        expectations_met=expectations_met,
         failures=failures,
         tokens=tokens,
         seed=seed,
-        default=stores.default(pool.namespace),
+        default_pool=stores.default(pool.namespace),
     )

@@ -1,7 +1,4 @@
-"""What a warm pool does next: an ordinary function of what was observed and of the time.
-
-Each concern is a module with steps of one signature, `(state, now) -> actions`.
-"""
+"""Plans what a warm pool does next. Each concern is a module of steps with one signature: `(state, now) -> actions`."""
 
 from __future__ import annotations
 
@@ -9,35 +6,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.warmpool import heal, rollout, scale, standby
+from controllers.warmpool import heal, orphaning, rollout, scale, standby
 from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer
-from controllers.warmpool.heal import delete_not_ready, delete_unhealthy, update_health_states
-from controllers.warmpool.orphaning import (
-    delete_contradictory,
-    delete_terminating,
-    orphan_disowned,
-    orphan_members,
-    update_finalizer,
-)
-from controllers.warmpool.rollout import replace_on_leaving_nodes, replace_outdated
-from controllers.warmpool.scale import make_room, scale_in, scale_out
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from controllers.warmpool.standby import change_standby, enter_standby, finish_provisioning
 
 Step = Callable[[WarmPoolSnapshot, datetime], Iterator[Action]]
 
-KEEPING: tuple[Step, ...] = (
-    delete_contradictory,
-    orphan_disowned,
-    delete_terminating,
-    update_health_states,
-    delete_unhealthy,
-    delete_not_ready,
-    finish_provisioning,
-    enter_standby,
+VM_STEPS: tuple[Step, ...] = (
+    orphaning.delete_contradictory,
+    orphaning.orphan_disowned,
+    orphaning.delete_marked,
+    heal.update_health_states,
+    heal.delete_unhealthy,
+    heal.delete_not_ready,
+    standby.finish_provisioning,
+    standby.enter_standby,
 )
-"""Each machine by itself: its label is kept true, whatever else the pool is about. The first action of a machine is the
-only one; the next look begins from its result."""
+"""Steps that decide for each VM alone. Only the first action of a VM is done; the next reconcile starts from its
+result."""
 TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
     standby.seconds_until_ready,
     heal.seconds_until_timeout,
@@ -49,41 +35,40 @@ TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
 @dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    again_seconds: float | None = None
-    """when time alone will change the plan"""
+    """In the order in which they are done."""
+    requeue_seconds: float | None = None
+    """When the plan changes with time alone."""
 
 
 def plan(state: WarmPoolSnapshot, now: datetime) -> Plan:
-    """The actions in the order in which they are to be done. A pool that is paused
-    makes and removes nothing; one whose store doesn't show yet what it made or removed waits with the next."""
     if state.pool.deleting:
-        return Plan(tuple(orphan_members(state, now)))
-    kept = _once_each(action for step in KEEPING for action in step(state, now))
-    numbers = () if state.pool.spec.paused else tuple(_numbers(state, now, kept))
-    # What has to go need not be kept true first.
-    going = {_uid(action) for action in numbers}
-    kept = tuple(action for action in kept if _uid(action) not in going)
-    actions = (*update_finalizer(state, now), *kept, *numbers)
+        return Plan(tuple(orphaning.orphan_members(state, now)))
+    of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(state, now))
+    of_pool = () if state.pool.spec.paused else tuple(_pool_actions(state, now, of_vms))
+    # A VM that is deleted needs no other write.
+    planned = {_uid(action) for action in of_pool}
+    of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(state, now)) is not None)
-    return Plan(actions, min(times, default=None))
+    return Plan((*orphaning.update_finalizer(state, now), *of_vms, *of_pool), min(times, default=None))
 
 
-def _numbers(state: WarmPoolSnapshot, now: datetime, kept: tuple[Action, ...]) -> Iterator[Action]:
-    """How many there are and what they are, in steps that don't add up: who removes two for two reasons that are one
-    removes too many."""
-    busy = {_uid(action) for action in kept}
-    if state.settled and not any(isinstance(action, DeleteVM) for action in kept):
-        surplus = tuple(scale_in(state, now))
-        going = _once_each((*(surplus or replace_outdated(state, now)), *replace_on_leaving_nodes(state, now)))
-        cleared = () if going else tuple(make_room(state, now))
-        busy |= {_uid(action) for action in (*going, *cleared)}
-        yield from (*going, *cleared)
-        if not surplus and not cleared:  # what makes room has not made it yet
-            yield from scale_out(state, now)
-    yield from (action for action in change_standby(state, now) if _uid(action) not in busy)
+def _pool_actions(state: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:
+    """Deletions for different reasons exclude each other: two reasons to delete one VM each would delete one too
+    many. The same holds for writes that the cache does not show yet."""
+    busy = {_uid(action) for action in of_vms}
+    if state.expectations_met and not any(isinstance(action, DeleteVM) for action in of_vms):
+        excess = tuple(scale.scale_in(state, now))
+        replaced = excess or rollout.replace_outdated(state, now)
+        leaving = _first_of_each_vm((*replaced, *rollout.replace_on_leaving_nodes(state, now)))
+        for_room = () if leaving else tuple(scale.make_room(state, now))
+        busy |= {_uid(action) for action in (*leaving, *for_room)}
+        yield from (*leaving, *for_room)
+        if not excess and not for_room:  # the deleted VM still occupies its place
+            yield from scale.scale_out(state, now)
+    yield from (action for action in standby.change_standby(state, now) if _uid(action) not in busy)
 
 
-def _once_each(actions: Iterable[Action]) -> tuple[Action, ...]:
+def _first_of_each_vm(actions: Iterable[Action]) -> tuple[Action, ...]:
     found: dict[str, Action] = {}
     for action in actions:
         found.setdefault(_uid(action), action)
@@ -91,4 +76,4 @@ def _once_each(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def _uid(action: Action) -> str:
-    return f"{action}" if isinstance(action, CreateVM | SetFinalizer) else action.machine.uid
+    return f"{action}" if isinstance(action, CreateVM | SetFinalizer) else action.vm.uid

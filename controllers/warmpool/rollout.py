@@ -1,10 +1,11 @@
-"""Machines that are to be replaced by others: of an old template, too old, or on a node that is being emptied."""
+"""Replaces VMs of an old template, VMs that reached their maximum age, and VMs on nodes that are drained."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
@@ -14,95 +15,91 @@ from kinds.warm_states import WarmState
 
 @dataclass(frozen=True)
 class DisruptionBudget:
-    """How far a rollout may go below and above the target."""
-
-    down: int
+    unavailable: int
     surge: int
 
 
 def disruption_budget(state: WarmPoolSnapshot) -> DisruptionBudget:
-    """Both nothing would be no rollout at all: then one may be missing."""
+    """As for a Deployment, where both are 0 one VM may be unavailable: else no rollout would progress."""
     rolling, replicas = state.pool.spec.update_strategy.rolling_update, state.pool.spec.replicas
-    surge = scaled_value(rolling.max_surge, replicas, up=True)
-    down = scaled_value(rolling.max_unavailable, replicas)
-    return DisruptionBudget(down if down or surge else 1, surge)
+    surge = scaled_value(rolling.max_surge, replicas, round_up=True)
+    unavailable = scaled_value(rolling.max_unavailable, replicas)
+    return DisruptionBudget(unavailable if unavailable or surge else 1, surge)
 
 
-def why_replaced(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> str:
-    """Why another is to take its place, in one word, or nothing."""
+def why_replaced(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Literal["Outdated", "Expired"] | None:
     if state.outdated(m) and state.pool.spec.update_strategy.type != "OnReplenish":
         return "Outdated"
-    return "Expired" if state.expired(m, now) else ""
+    return "Expired" if state.expired(m, now) else None
 
 
 def replace_outdated(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Who can't be given away serves nobody and goes at once; of the others so many that the rest is enough."""
+    """Replaces VMs that no claim can get at once, and available VMs within the disruption budget."""
     old = [m for m in state.depth if m.state is not WarmState.UNKNOWN and why_replaced(state, m, now)]
-    all_at_once = state.pool.spec.update_strategy.type == "Recreate"
-    serving = [m for m in old if m.state is WarmState.READY and not (all_at_once and state.outdated(m))]
+    recreate = state.pool.spec.update_strategy.type == "Recreate"
+    ready = [m for m in old if m.state is WarmState.READY and not (recreate and state.outdated(m))]
     for m in old:
-        if m not in serving:
-            yield _retire(state, m, now)
+        if m not in ready:
+            yield _replace(state, m, now)
     if why_stalled(state, now):
         return
-    may_go = len(state.available) - (state.target - disruption_budget(state).down)
-    for m in sorted(serving, key=lambda m: (not why_unavailable(m), m.created_at, m.uid)):
+    budget = len(state.available) - (state.target - disruption_budget(state).unavailable)
+    for m in sorted(ready, key=lambda m: (not why_unavailable(m), m.created_at, m.uid)):
         if not why_unavailable(m):
-            may_go -= 1
-            if may_go < 0:
+            budget -= 1
+            if budget < 0:
                 return
-        yield _retire(state, m, now)
+        yield _replace(state, m, now)
 
 
 def replace_on_leaving_nodes(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """They can't be given away any more, but are deleted only when others are there: the node may come back sooner."""
+    """No claim gets these VMs. Ready ones are deleted only when enough others are available: the node may be uncordoned
+    before that."""
     enough = len(state.available) >= state.target
     for m in state.members:
         if on_leaving_node(m) and (enough or m.state is not WarmState.READY):
-            yield DeleteVM(m, "NodeLeaving", f"node {m.node.name if m.node else ''} is being emptied")
+            yield DeleteVM(m, "NodeLeaving", f"node {m.node.name if m.node else ''} is cordoned or drained")
 
 
 def count_outdated(state: WarmPoolSnapshot) -> int:
-    """Of those that the strategy replaces."""
-    if state.pool.spec.update_strategy.type == "OnReplenish":
-        return 0
-    return sum(state.outdated(m) for m in state.members)
+    """Outdated VMs that the update strategy replaces."""
+    on_replenish = state.pool.spec.update_strategy.type == "OnReplenish"
+    return 0 if on_replenish else sum(state.outdated(m) for m in state.members)
 
 
-def deadline(state: WarmPoolSnapshot) -> datetime | None:
-    """When a rollout that does not get on is stopped."""
+def progress_deadline(state: WarmPoolSnapshot) -> datetime | None:
     status, strategy = state.pool.status, state.pool.spec.update_strategy
-    known = status.template_hash == state.pool.template_hash
-    if not known or status.last_progress_time is None or not strategy.progress_deadline_seconds:
+    same_template = status.template_hash == state.pool.template_hash
+    if not same_template or status.last_progress_time is None or not strategy.progress_deadline_seconds:
         return None
     return datetime.fromisoformat(status.last_progress_time) + timedelta(seconds=strategy.progress_deadline_seconds)
 
 
 def why_stalled(state: WarmPoolSnapshot, now: datetime) -> str:
-    """Why no more machines that serve are replaced, or nothing."""
-    end = deadline(state)
-    if end is None or now < end or not count_outdated(state):
+    """Why no more available VMs are replaced, or an empty string."""
+    deadline = progress_deadline(state)
+    if deadline is None or now < deadline or not count_outdated(state):
         return ""
     late = [m for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not state.outdated(m)]
     if not late and not state.failures.consecutive:
         return ""
     seconds = state.pool.spec.update_strategy.progress_deadline_seconds
-    why = state.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no state'})" for m in late[:5])
-    return f"no progress for {seconds} s: {why}; {count_outdated(state)} machines of the old template go on serving"
+    why = state.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no status'})" for m in late[:5])
+    return f"no progress for {seconds} s: {why}; {count_outdated(state)} VMs of the old template stay available"
 
 
 def seconds_until_due(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    end = deadline(state)
-    times = [(end - now).total_seconds()] if end is not None and count_outdated(state) else []
+    deadline = progress_deadline(state)
+    times = [(deadline - now).total_seconds()] if deadline is not None and count_outdated(state) else []
     for m in state.members:
-        if (most := max_age(state.pool, m)) is not None and m.created_at:
-            times.append(most - (now - datetime.fromisoformat(m.created_at)).total_seconds())
+        if (seconds := max_age(state.pool, m)) is not None and m.created_at:
+            times.append(seconds - (now - datetime.fromisoformat(m.created_at)).total_seconds())
     return min((seconds for seconds in times if seconds > 0), default=None)
 
 
-def _retire(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
-    cause = why_replaced(state, m, now)
-    reason = "the template has changed" if cause == "Outdated" else "it is as old as a machine may get"
-    if cause == "Outdated" and state.pool.spec.incompatible_policy == "Orphan":
-        return OrphanVM(m, "TemplateChanged", reason)
-    return DeleteVM(m, cause, reason)
+def _replace(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
+    if why_replaced(state, m, now) != "Outdated":
+        return DeleteVM(m, "Expired", "the VM reached its maximum age")
+    if state.pool.spec.incompatible_policy == "Orphan":
+        return OrphanVM(m, "TemplateChanged", "the template has changed")
+    return DeleteVM(m, "Outdated", "the template has changed")

@@ -1,4 +1,4 @@
-"""How many VMs a warm pool has: scale-out, scale-in, and deletions that make room for others."""
+"""Scales a warm pool out and in, and deletes VMs that nobody can claim where they take the place of others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hashlib import sha256
 from controllers.warmpool.actions import Action, CreateVM, DeleteVM
 from controllers.warmpool.heal import failed_for_long, mass_failure
 from controllers.warmpool.naming import draw_placement, unused_names
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.rollout import disruption_budget, why_replaced
 from controllers.warmpool.snapshot import WarmPoolSnapshot, on_leaving_node, waits_for_scheduling
 from controllers.warmpool.standby import standby_of_new_vm
@@ -19,34 +20,32 @@ from kinds.warm_states import WarmState
 
 def scale_out(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     pool = state.pool
-    count = min(missing(state, now), allowed(state, now))
-    depth = len(state.depth)
-    taken = {m.name for m in state.machines}
-    for made, name in enumerate(unused_names(pool.name, state.seed, count, taken)):
+    count = min(missing(state, now), _allowed(state, now))
+    taken = {m.name for m in state.vms}
+    reason = f"the pool has {len(state.depth)} of {state.target} VMs"
+    for created, name in enumerate(unused_names(pool.name, state.seed, count, taken)):
         placement = draw_placement(pool.uid, name, pool.spec.places) or next(iter(pool.placements))
-        reason = f"{depth} of {state.target} were there or on their way"
-        yield CreateVM(name, placement, standby_of_new_vm(state, made), reason)
+        yield CreateVM(name, placement, standby_of_new_vm(state, created), reason)
 
 
 def missing(state: WarmPoolSnapshot, now: datetime) -> int:
-    """How many more the target and the strategy want."""
-    old = [m for m in state.depth if why_replaced(state, m, now)]
-    keepers = len(state.depth) - len(old)
-    above = disruption_budget(state).surge if old else 0
-    return max(0, min(state.target - keepers, state.target + above - len(state.depth)))
+    """How many VMs the desired number and the update strategy lack."""
+    replaced = sum(bool(why_replaced(state, m, now)) for m in state.depth)
+    current, surge = len(state.depth) - replaced, disruption_budget(state).surge if replaced else 0
+    return max(0, min(state.target - current, state.target + surge - len(state.depth)))
 
 
-def allowed(state: WarmPoolSnapshot, now: datetime) -> int:
-    """How many may be made now, whatever is missing."""
-    refill = state.pool.spec.refill
+def _allowed(state: WarmPoolSnapshot, now: datetime) -> int:
+    """How many VMs may be created now."""
     if not state.failures.due(now):
         return 0
-    under_way = len(state.in_state(WarmState.PROVISIONING))
-    most = min(refill.max_concurrent - under_way, state.room)
+    in_flight = len(state.in_state(WarmState.PROVISIONING))
+    limits = [state.pool.spec.refill.max_concurrent - in_flight, state.capacity_left]
     if not math.isinf(state.tokens):
-        most = min(most, int(state.tokens))
-    # After many failures one is made to see whether it goes again.
-    return max(0, min(most, 1) if state.breaker_open else most)
+        limits.append(int(state.tokens))
+    if state.breaker_open:
+        limits.append(1)  # to test whether VMs start again
+    return max(0, min(limits))
 
 
 def seconds_until_allowed(state: WarmPoolSnapshot, now: datetime) -> float | None:
@@ -59,57 +58,50 @@ def seconds_until_allowed(state: WarmPoolSnapshot, now: datetime) -> float | Non
 
 
 def scale_in(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Who can't be given away goes first, then who would have to go anyway, then the youngest."""
-    old = {m.uid for m in state.depth if why_replaced(state, m, now)}
-    excess = len(state.depth) - state.target - (disruption_budget(state).surge if old else 0)
+    """Deletes VMs that no claim can get first, then VMs that would be replaced anyway, then the youngest."""
+    replaced = {m.uid for m in state.depth if why_replaced(state, m, now)}
+    excess = len(state.depth) - state.target - (disruption_budget(state).surge if replaced else 0)
     if excess <= 0:
         return
 
     def rank(m: WarmVM) -> tuple[bool, bool, bool, tuple[int, ...], str]:
-        age = tuple(-ord(letter) for letter in m.created_at)
-        return (
-            m.state is WarmState.READY,
-            not why_unavailable(m),
-            m.uid not in old,
-            age,
-            sha256(m.uid.encode()).hexdigest(),
-        )
+        youngest_first, random = tuple(-ord(c) for c in m.created_at), sha256(m.uid.encode()).hexdigest()
+        return m.state is WarmState.READY, not why_unavailable(m), m.uid not in replaced, youngest_first, random
 
     candidates = [m for m in state.depth if m.state is not WarmState.UNKNOWN]
     for m in sorted(candidates, key=rank)[:excess]:
-        yield DeleteVM(m, "Excess", f"{len(state.depth)} machines are there, {state.target} are wanted")
+        yield DeleteVM(m, "Excess", f"the pool has {len(state.depth)} VMs, {state.target} are desired")
 
 
 def make_room(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """The next one only when the place of the last was taken and has shown what that is worth, and each after a longer
-    pause. In an outage of all that is checked the pool loses one of them by this, and not one after the other. What
-    can't be checked says that there may be such an outage: then all stay."""
-    if not state.failures.due(now) or state.in_state(WarmState.UNKNOWN) or state.leaving or _coming(state):
+    """Deletes one VM that no claim can get, where `maxTotal`, a quota or the cluster admits no other VM.
+
+    Unhealthy VMs are kept for inspection after a mass failure, and VMs on a node that is drained until others are
+    available. Without this step the pool would never recover. The next VM is deleted only after the place of the last
+    was taken and the new VM has proved healthy or not, each after a longer pause: in an outage of the checks the pool
+    loses one VM, not one after the other. A VM that cannot be checked may mean such an outage: then none is deleted."""
+    if not state.failures.due(now) or state.in_state(WarmState.UNKNOWN) or state.deleting or _provisioning(state):
         return
-    # Refused once, it is tried once more first: in another subnet there may be room.
-    refused = state.failures.reason == "CapacityExhausted" and state.failures.consecutive > 1
-    capped = missing(state, now) > 0 and (not state.room or refused)
-    if capped and (left := [m for m in state.in_state(WarmState.READY) if on_leaving_node(m)]):
-        yield _clear(_longest(left), "it is on a node that is being emptied")
-    elif (capped or _crowded(state)) and mass_failure(state):
-        failing = [m for m in failed_for_long(state) if state.vital(m).waiting.verdict == "Failed"]
-        if failing:
-            m = _longest(failing)
-            yield _clear(m, f"it has been unhealthy for long ({state.vital(m).waiting.message})")
+    # The first refusal is retried: another subnet may have capacity.
+    refused = state.failures.reason == Reason.INSUFFICIENT_CAPACITY and state.failures.consecutive > 1
+    capped = missing(state, now) > 0 and (not state.capacity_left or refused)
+    if capped and (leaving := [m for m in state.in_state(WarmState.READY) if on_leaving_node(m)]):
+        yield _delete_oldest(leaving, "the VM is on a node that is cordoned or drained")
+    elif (capped or _cluster_is_full(state)) and mass_failure(state):
+        failed = [m for m in failed_for_long(state) if state.health_of(m).in_standby.verdict == "Failed"]
+        if failed:
+            yield _delete_oldest(failed, "the VM did not recover")
 
 
-def _crowded(state: WarmPoolSnapshot) -> bool:
-    """The cluster has no room for what was made. What somebody gates would not be let in by more room."""
-    return any(m.vmi is None or m.vmi.trouble != "SchedulingGated" for m in state.held)
+def _cluster_is_full(state: WarmPoolSnapshot) -> bool:
+    """A scheduling gate stays closed however much room there is."""
+    return any(m.vmi is None or m.vmi.trouble != "SchedulingGated" for m in state.unscheduled)
 
 
-def _coming(state: WarmPoolSnapshot) -> bool:
+def _provisioning(state: WarmPoolSnapshot) -> bool:
     return any(not waits_for_scheduling(m) for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY))
 
 
-def _longest(useless: list[WarmVM]) -> WarmVM:
-    return min(useless, key=lambda m: (m.state_since, m.uid))
-
-
-def _clear(m: WarmVM, why: str) -> DeleteVM:
-    return DeleteVM(m, "NoRoom", f"{why}, and nothing else makes room for another")
+def _delete_oldest(vms: list[WarmVM], why: str) -> DeleteVM:
+    oldest = min(vms, key=lambda m: (m.state_since, m.uid))
+    return DeleteVM(oldest, "NoRoom", f"{why}, and only its deletion makes room for another VM")

@@ -1,4 +1,7 @@
-"""From created to Ready: healthy VMs enter their standby mode, then the ready queue."""
+"""Brings VMs from created to Ready, and changes the standby mode in which they wait.
+
+`hotReplicas` VMs wait running, all others as `standby.mode` says.
+"""
 
 from __future__ import annotations
 
@@ -11,83 +14,79 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM
 from kinds.warm_states import WarmState
 
+_ACTIVE = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
+
 
 def finish_provisioning(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     for m in state.in_state(WarmState.PROVISIONING):
-        if asleep(m):
-            # It was Unhealthy in its sleep, and answers again: only awake does it show what that is worth.
-            yield SetStandby(m, "Running", "it has to be checked awake")
-        elif state.vital(m).awake.verdict == "Healthy" and _patience_left(state, m) <= 0:
+        if _paused_or_stopped(m):
+            # The VM was Unhealthy in standby and recovered: only a running VM can be checked fully.
+            yield SetStandby(m, "Running", "the VM has to be checked while it runs")
+        elif state.health_of(m).running.verdict == "Healthy" and _seconds_to_stay_healthy(state, m) <= 0:
             if m.standby == "Running":
-                yield SetState(m, WarmState.READY, "it is healthy")
+                yield SetState(m, WarmState.READY, "the VM is healthy")
             else:
-                yield SetState(m, WarmState.STANDING_BY, f"it is healthy, and is to wait {m.standby.lower()}")
+                yield SetState(m, WarmState.STANDING_BY, f"the VM is healthy and waits {m.standby.lower()} for a claim")
 
 
 def enter_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     for m in state.in_state(WarmState.STANDING_BY):
-        vital = state.vital(m)
-        if vital.waiting.verdict == "Healthy":
-            yield SetState(m, WarmState.READY, f"it is {m.standby.lower()}")
-        elif m.standby != "Paused" or vital.awake.verdict == "Healthy":
-            yield SetStandby(m, m.standby, f"it is to wait {m.standby.lower()}")
+        health = state.health_of(m)
+        if health.in_standby.verdict == "Healthy":
+            yield SetState(m, WarmState.READY, f"the VM is {m.standby.lower()}")
+        elif m.standby != "Paused" or health.running.verdict == "Healthy":
+            yield SetStandby(m, m.standby, f"the VM waits {m.standby.lower()} for a claim")
         elif m.run_strategy == "Halted":
-            yield SetStandby(m, "Running", "only what runs can be paused")
+            yield SetStandby(m, "Running", "only a running VM can be paused")
 
 
 def seconds_until_ready(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    healthy = (m for m in state.in_state(WarmState.PROVISIONING) if state.vital(m).awake.verdict == "Healthy")
-    return min((left for m in healthy if (left := _patience_left(state, m)) > 0), default=None)
-
-
-def asleep(m: WarmVM) -> bool:
-    """By our own doing."""
-    return m.run_strategy == "Halted" or (m.vmi is not None and m.vmi.running and bool(m.vmi.paused))
-
-
-def _patience_left(state: WarmPoolSnapshot, m: WarmVM) -> float:
-    """How long it has to stay healthy yet. One that is put to sleep has time to finish what guests do at boot."""
-    spec = state.pool.spec
-    warm_up = spec.standby.warmup_seconds if m.standby != "Running" else 0
-    return max(spec.readiness.min_ready_seconds, warm_up) - state.vital(m).well_seconds
-
-
-_IN_PLAY = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
+    healthy = (m for m in state.in_state(WarmState.PROVISIONING) if state.health_of(m).running.verdict == "Healthy")
+    return min((left for m in healthy if (left := _seconds_to_stay_healthy(state, m)) > 0), default=None)
 
 
 def change_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """One that is there is woken up sooner than a new one boots, so those that are Ready are hot first. Another mode
-    moves as many at a time as a rollout may take away, for none of them can be claimed while it changes."""
-    playing = [m for m in state.in_state(*_IN_PLAY) if not state.outdated(m)]
-    hot = {m.uid for m in sorted(playing, key=_heat)[: _hot(state)]}
-    spare = max(len(state.available) - state.pool.spec.replicas + disruption_budget(state).down, not _changing(playing))
-    for m in playing:
+    """Ready VMs become hot first: a VM that waits is resumed sooner than a new one boots. A change to another mode
+    keeps to the disruption budget, because no claim can get a VM while it changes."""
+    active = [m for m in state.in_state(*_ACTIVE) if not state.outdated(m)]
+    hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(state)]}
+    changing = any(m.state is WarmState.STANDING_BY for m in active)
+    budget = max(len(state.available) - state.pool.spec.replicas + disruption_budget(state).unavailable, not changing)
+    for m in active:
         wanted: StandbyMode = "Running" if m.uid in hot else state.pool.spec.standby.mode
         if wanted == m.standby:
             continue
-        if m.state is WarmState.PROVISIONING:  # it is told where to go when it is ready
-            yield SetState(m, m.state, f"it is to wait {wanted.lower()}", wanted)
-        elif wanted == "Running" != state.pool.spec.standby.mode:
-            yield SetState(m, WarmState.STANDING_BY, "it is to be hot", wanted)
-        elif m.state is WarmState.STANDING_BY or spare > 0:
-            spare -= m.state is WarmState.READY
-            yield SetState(m, WarmState.STANDING_BY, f"it is to wait {wanted.lower()}", wanted)
+        reason = f"the VM is to wait {wanted.lower()} for a claim"
+        if m.state is WarmState.PROVISIONING:  # the VM changes to the mode when it is healthy
+            yield SetState(m, m.state, reason, wanted)
+        elif wanted == "Running" != state.pool.spec.standby.mode or m.state is WarmState.STANDING_BY:
+            yield SetState(m, WarmState.STANDING_BY, reason, wanted)
+        elif budget > 0:
+            budget -= 1
+            yield SetState(m, WarmState.STANDING_BY, reason, wanted)
 
 
-def standby_of_new_vm(state: WarmPoolSnapshot, made: int) -> StandbyMode:
-    """How the next one will wait, with so many made before it. Those that are there are woken up before it boots."""
-    there = sum(not state.outdated(m) for m in state.in_state(*_IN_PLAY)) + made
-    return "Running" if there < _hot(state) else state.pool.spec.standby.mode
+def standby_of_new_vm(state: WarmPoolSnapshot, created: int) -> StandbyMode:
+    """The mode of the next VM after `created` others. Existing VMs become hot first: they start sooner."""
+    active = sum(not state.outdated(m) for m in state.in_state(*_ACTIVE)) + created
+    return "Running" if active < _hot_replicas(state) else state.pool.spec.standby.mode
 
 
-def _hot(state: WarmPoolSnapshot) -> int:
+def _paused_or_stopped(m: WarmVM) -> bool:
+    return m.run_strategy == "Halted" or (m.vmi is not None and m.vmi.running and bool(m.vmi.paused))
+
+
+def _seconds_to_stay_healthy(state: WarmPoolSnapshot, m: WarmVM) -> float:
+    """Warm-up gives a guest that is paused or stopped afterwards time to finish its boot."""
+    spec = state.pool.spec
+    warm_up = spec.standby.warmup_seconds if m.standby != "Running" else 0
+    return max(spec.readiness.min_ready_seconds, warm_up) - state.health_of(m).healthy_seconds
+
+
+def _hot_replicas(state: WarmPoolSnapshot) -> int:
     standby = state.pool.spec.standby
     return state.target if standby.mode == "Running" else standby.hot_replicas
 
 
-def _changing(playing: list[WarmVM]) -> bool:
-    return any(m.state is WarmState.STANDING_BY for m in playing)
-
-
-def _heat(m: WarmVM) -> tuple[bool, int, str, str]:
+def _hot_order(m: WarmVM) -> tuple[bool, int, str, str]:
     return m.state is WarmState.PROVISIONING, STANDBY_MODES.index(m.standby), m.created_at, m.uid

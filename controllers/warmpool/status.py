@@ -1,13 +1,15 @@
-"""What a warm pool's status says, from the same State that its plan is made from."""
+"""The status of a warm pool, made from the same snapshot as its plan."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
+from apimachinery.timestamps import format_time
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.rollout import count_outdated, disruption_budget, why_stalled
 from controllers.warmpool.scale import missing
 from controllers.warmpool.snapshot import WarmPoolSnapshot
@@ -18,9 +20,9 @@ from kinds.metav1 import Condition, with_transition_times
 from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
 
-NAMES_SAID = 5
-ANNOUNCED = ("Degraded",)
-"""Conditions that are left out while they have never been True."""
+MAX_NAMES = 5
+"""In a message."""
+ABSENT_UNTIL_TRUE = ("Degraded",)
 
 
 def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
@@ -37,9 +39,9 @@ def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "claimed": sum(m.state is WarmState.IN_USE for m in state.claimed),
             "unhealthy": counts[WarmState.UNHEALTHY],
             "unknown": counts[WarmState.UNKNOWN],
-            "terminating": len(state.leaving),
+            "terminating": len(state.deleting),
             "orphaned": len(state.orphaned),
-            "queued_claims": state.demand,
+            "queued_claims": state.queued_claims,
             "updated_replicas": sum(not state.outdated(m) for m in state.members if m.state in COUNTED),
             "template_hash": pool.template_hash,
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
@@ -51,27 +53,37 @@ def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     return fresh.model_copy(update={"last_progress_time": _last_progress(state, fresh, now)})
 
 
-def misfit_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
-    """What was known stays; that nothing is done any more is said where people look for it."""
-    said = (
-        _say("Valid", False, "InvalidSpec", pool.problem),
-        _say("Progressing", False, "InvalidSpec", pool.problem),
+def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
+    return _with_conditions(
+        pool,
+        now,
+        _condition("Valid", False, Reason.INVALID_SPEC, pool.problem),
+        _condition("Progressing", False, Reason.INVALID_SPEC, pool.problem),
+        observed_generation=pool.generation,
     )
-    left = [c for c in pool.status.conditions if c.type not in {each.type for each in said}]
-    conditions = (*_stamped(said, pool, now), *left)
-    return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
 
 
-def unseen_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
-    """What was seen last stays, with why nobody knows whether it is still so."""
-    told = f"{why}; until its machines can be seen, none is made, counted or removed"
-    said = (_say("Progressing", False, "MachinesUnseen", told), _say("Degraded", True, "MachinesUnseen", told))
-    left = [c for c in pool.status.conditions if c.type not in {each.type for each in said}]
-    return pool.status.model_copy(update={"conditions": (*_stamped(said, pool, now), *left)})
+def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
+    """For a pool whose VMs cannot be listed. The last counts stay."""
+    message = f"{why}; the controller creates, counts and deletes no VM until it can list them"
+    return _with_conditions(
+        pool,
+        now,
+        _condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
+        _condition("Degraded", True, Reason.BACKEND_UNAVAILABLE, message),
+    )
+
+
+def _with_conditions(
+    pool: WarmPool | InvalidWarmPool, now: datetime, *conditions: Condition, **fields: int
+) -> WarmPoolStatus:
+    """The stored status with these conditions in the place of those of the same types."""
+    others = [c for c in pool.status.conditions if c.type not in {each.type for each in conditions}]
+    return pool.status.model_copy(update={**fields, "conditions": (*_stamped(conditions, pool, now), *others)})
 
 
 def _conditions(state: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
-    yield _say("Valid", True, "Valid", "the spec can be carried out")
+    yield _condition("Valid", True, Reason.ACCEPTED, "the spec is valid")
     yield _available(state, now)
     yield _progressing(state, now)
     yield _degraded(state)
@@ -80,89 +92,104 @@ def _conditions(state: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
 
 
 def _available(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    pool, there = state.pool, len(state.available)
-    said = f"{there} of {pool.spec.replicas} machines are ready to be claimed"
-    if there >= pool.spec.replicas - disruption_budget(state).down and (there or not pool.spec.replicas):
-        return _say("Available", True, "EnoughMachines", said)
-    if state.held or state.failures.reason == "CapacityExhausted":
-        return _say("Available", False, "InsufficientCapacity", f"{said}; {_why_held(state)}")
-    if state.breaker_open:
-        return _say("Available", False, "BreakerOpen", f"{said}; {_why_failing(state)}")
-    if unknown := _why_unknown(state):
-        return _say("Available", False, "MachinesUnknown", f"{said}; {unknown}")
-    if full := _why_full(state, now):
-        return _say("Available", False, "PoolFull", f"{said}; {full}")
-    return _say("Available", False, "Filling", said)
+    replicas, available = state.pool.spec.replicas, len(state.available)
+    said = f"{available} of {replicas} VMs are ready to be claimed"
+    if available >= replicas - disruption_budget(state).unavailable and (available or not replicas):
+        return _condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
+    if state.unscheduled or state.failures.reason == Reason.INSUFFICIENT_CAPACITY:
+        reason, why = Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
+    elif state.breaker_open:
+        reason, why = Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
+    elif why := _why_unknown(state):
+        reason = Reason.HEALTH_UNKNOWN
+    elif why := _why_full(state, now):
+        reason = Reason.MAX_TOTAL_REACHED
+    else:
+        reason = Reason.MINIMUM_REPLICAS_UNAVAILABLE
+    return _condition("Available", False, reason, f"{said}; {why}" if why else said)
 
 
 def _progressing(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    if state.pool.spec.paused:
-        return _say("Progressing", False, "Paused", "spec.paused is true: no machine is made or removed for its number")
-    if reason := why_stalled(state, now):
-        return _say("Progressing", False, "ProgressDeadlineExceeded", reason)
-    if state.breaker_open:
-        return _say("Progressing", False, "BreakerOpen", _why_failing(state))
-    if state.held:
-        return _say("Progressing", False, "InsufficientCapacity", _why_held(state))
-    if state.failures.consecutive:
-        return _say("Progressing", False, state.failures.reason, state.failures.message)
-    if full := _why_full(state, now):
-        return _say("Progressing", False, "PoolFull", full)
+    for reason, message in _obstacles(state, now):
+        return _condition("Progressing", False, reason, message)
     if old := count_outdated(state):
-        return _say("Progressing", True, "RollingOut", f"{_machines(old)} of an old template to replace")
-    under_way = state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
-    if under_way or missing(state, now) or len(state.depth) > state.target:
-        there = f"{len(state.depth)} of {state.target} machines are there"
-        return _say("Progressing", True, "Filling", f"{there}; {state.hindrance}" if state.hindrance else there)
-    if state.hindrance:
-        return _say("Progressing", True, "Filling", state.hindrance)
+        return _condition("Progressing", True, Reason.UPDATING, f"{_vms(old)} of an old template to replace")
+    provisioning = state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
+    if provisioning or missing(state, now) or len(state.depth) > state.target:
+        progress = f"the pool has {len(state.depth)} of {state.target} VMs"
+        message = f"{progress}; {state.last_error}" if state.last_error else progress
+        return _condition("Progressing", True, Reason.SCALING, message)
+    if state.last_error:
+        return _condition("Progressing", True, Reason.SCALING, state.last_error)
     if unknown := _why_unknown(state):
-        return _say("Progressing", True, "MachinesUnknown", f"{unknown}; they are neither replaced nor deleted yet")
-    return _say("Progressing", True, "Complete", "all machines are as they should be")
+        return _condition("Progressing", True, Reason.HEALTH_UNKNOWN, f"{unknown}; they are not replaced yet")
+    return _condition("Progressing", True, Reason.COMPLETE, "all VMs are ready and of the current template")
+
+
+def _obstacles(state: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:
+    """Why the pool makes no progress. The most important first."""
+    if state.pool.spec.paused:
+        yield Reason.PAUSED, "spec.paused is true: the controller neither scales nor updates the pool"
+    if why := why_stalled(state, now):
+        yield Reason.PROGRESS_DEADLINE_EXCEEDED, why
+    if state.breaker_open:
+        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
+    if state.unscheduled:
+        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
+    if state.failures.consecutive:
+        yield state.failures.reason, state.failures.message
+    if why := _why_full(state, now):
+        yield Reason.MAX_TOTAL_REACHED, why
 
 
 def _degraded(state: WarmPoolSnapshot) -> Condition:
+    for reason, message in _degradations(state):
+        return _condition("Degraded", True, reason, message)
+    return _condition("Degraded", False, Reason.AS_EXPECTED, "")
+
+
+def _degradations(state: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
+    """The most important first."""
     if mass_failure(state):
-        count, there = len(state.in_state(WarmState.UNHEALTHY)), len(state.available)
-        said = f"unhealthy are {_machines(count)}, available {there}: they are kept to be looked at while there is room"
-        return _say("Degraded", True, "MassFailure", said)
+        unhealthy, available = _vms(len(state.in_state(WarmState.UNHEALTHY))), len(state.available)
+        message = f"{unhealthy} unhealthy, {available} available: unhealthy VMs are kept for inspection"
+        yield Reason.TOO_MANY_UNHEALTHY, f"{message} while there is capacity for others"
     if state.breaker_open:
-        return _say("Degraded", True, "BreakerOpen", _why_failing(state))
+        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
     if state.failures.consecutive:
-        return _say("Degraded", True, state.failures.reason, state.failures.message)
+        yield state.failures.reason, state.failures.message
     if state.failing:
-        return _say("Degraded", True, "MachinesFailing", _why_failing(state))
-    if state.held:
-        return _say("Degraded", True, "InsufficientCapacity", _why_held(state))
+        yield Reason.VMS_FAILING, _why_failing(state)
+    if state.unscheduled:
+        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
     if unknown := _why_unknown(state):
-        return _say("Degraded", True, "MachinesUnknown", unknown)
-    if state.impossible:
-        names = _names(m.name for m in state.impossible)
-        return _say("Degraded", True, "LabelsContradict", f"labels that contradict each other or the owner: {names}")
-    return _say("Degraded", False, "AsExpected", "")
+        yield Reason.HEALTH_UNKNOWN, unknown
+    if state.contradictory:
+        names = _names(m.name for m in state.contradictory)
+        yield Reason.CONFLICTING_LABELS, f"labels contradict each other or the owner reference: {names}"
 
 
 def _rollout(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    if reason := why_stalled(state, now):
-        return _say("RolloutComplete", False, "ProgressDeadlineExceeded", reason)
+    if why := why_stalled(state, now):
+        return _condition("RolloutComplete", False, Reason.PROGRESS_DEADLINE_EXCEEDED, why)
     if old := sum(state.outdated(m) for m in state.members):
-        waits = state.pool.spec.update_strategy.type == "OnReplenish"
-        said = "replaced when claimed" if waits else "being replaced"
-        return _say("RolloutComplete", False, "RollingOut", f"{_machines(old)} of an old template: {said}")
-    return _say("RolloutComplete", True, "Complete", "all machines are of today's template")
+        on_replenish = state.pool.spec.update_strategy.type == "OnReplenish"
+        how = "replaced when they are claimed" if on_replenish else "being replaced"
+        return _condition("RolloutComplete", False, Reason.UPDATING, f"{_vms(old)} of an old template: {how}")
+    return _condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
 
 
 def _default(state: WarmPoolSnapshot) -> Iterator[Condition]:
-    """Of those that want to be, and of all where nobody does."""
-    chosen, wants = state.default, state.pool.spec.default
-    if chosen is None:
-        yield _say(
-            "Default", False, "NoDefaultPool", "claims that name no pool get none: no pool here has default: true"
-        )
-    elif wants and chosen.uid == state.pool.uid:
-        yield _say("Default", True, "Elected", "claims that name no pool are served from here")
-    elif wants:
-        yield _say("Default", False, "DefaultConflict", f"pool {chosen.name} is older and has default: true as well")
+    """For pools with `default: true`, and for all pools of a namespace in which no pool has it."""
+    default, wanted = state.default_pool, state.pool.spec.default
+    if default is None:
+        message = "claims that name no pool get no VM: no pool of the namespace has default: true"
+        yield _condition("Default", False, Reason.NO_DEFAULT_POOL, message)
+    elif wanted and default.uid == state.pool.uid:
+        yield _condition("Default", True, Reason.DEFAULT_POOL, "claims that name no pool get a VM of this pool")
+    elif wanted:
+        message = f"pool {default.name} is older and also has default: true"
+        yield _condition("Default", False, Reason.DEFAULT_CONFLICT, message)
 
 
 def _placements(state: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
@@ -184,80 +211,72 @@ def _failures(failures: FailureBackoff) -> PoolFailures | None:
 
 
 def _last_progress(state: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime) -> str | None:
-    """When a rollout last came nearer: another template, more machines of it that are there, fewer of the old."""
+    """When a rollout last made progress: a new template, more available VMs of it, or fewer VMs of the old one."""
     before = state.pool.status
     old, old_before = fresh.replicas - fresh.updated_replicas, before.replicas - before.updated_replicas
-    nearer = (
+    progressed = (
         before.last_progress_time is None
         or fresh.template_hash != before.template_hash
         or old < old_before
         or (old and fresh.available_replicas > before.available_replicas)
     )
-    return _text(now) if nearer else before.last_progress_time
+    return format_time(now) if progressed else before.last_progress_time
 
 
 def _why_failing(state: WarmPoolSnapshot) -> str:
     if not state.failing:
         return f"{state.failures.consecutive} failures in a row: {state.failures.message}"
-    if len(state.failing) == 1:
-        (m,) = state.failing
-        said = f"{m.name} fails to start: {(m.vmi.trouble if m.vmi else '') or m.printable_status or 'Failing'}"
-        return f"{said}: {m.vmi.message}" if m.vmi and m.vmi.message else said
     words = Counter((m.vmi.trouble if m.vmi else "") or m.printable_status or "Failing" for m in state.failing)
-    common, count = words.most_common(1)[0]
+    word, count = words.most_common(1)[0]
+    if len(state.failing) == 1:
+        said = f"{state.failing[0].name} fails to start: {word}"
+    else:
+        said = f"{len(state.failing)} VMs fail to start, {count} of them with {word}"
     message = next((m.vmi.message for m in state.failing if m.vmi and m.vmi.message), "")
-    said = f"{len(state.failing)} machines fail to start, {count} of them with {common}"
     return f"{said}: {message}" if message else said
 
 
 def _why_full(state: WarmPoolSnapshot, now: datetime) -> str:
-    most = state.pool.spec.max_total
-    if (
-        most is None
-        or state.room
-        or not missing(state, now)
-        or state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
-    ):
+    limit, provisioning = state.pool.spec.max_total, state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
+    if limit is None or state.capacity_left or not missing(state, now) or provisioning:
         return ""
-    counts = {"claimed": state.claimed, "unhealthy": state.in_state(WarmState.UNHEALTHY), "going": state.leaving}
-    there = [f"{len(found)} of them {word}" for word, found in counts.items() if found]
-    return f"maxTotal is {', '.join([str(most), *there])}: no more is made until one goes"
+    groups = {"claimed": state.claimed, "unhealthy": state.in_state(WarmState.UNHEALTHY), "terminating": state.deleting}
+    counts = [f"{len(found)} of them {word}" for word, found in groups.items() if found]
+    return f"maxTotal is {', '.join([str(limit), *counts])}: no VM is created until one is deleted"
 
 
 def _why_unknown(state: WarmPoolSnapshot) -> str:
     unknown = state.in_state(WarmState.UNKNOWN)
     if not unknown:
         return ""
-    messages = (state.vital(m).waiting for m in unknown)
-    why = next((each.message for each in messages if each.verdict == "Unable"), "they answer again, and are looked at")
-    return f"{_machines(len(unknown))} can't be checked: {why}"
+    results = (state.health_of(m).in_standby for m in unknown)
+    why = next((each.message for each in results if each.verdict == "Unable"), "the next check is due soon")
+    return f"{_vms(len(unknown))} can't be checked: {why}"
 
 
-def _why_held(state: WarmPoolSnapshot) -> str:
-    if not state.held:
+def _why_unscheduled(state: WarmPoolSnapshot) -> str:
+    if not state.unscheduled:
         return state.failures.message
-    message = next((m.vmi.message for m in state.held if m.vmi and m.vmi.message), "the cluster has no room")
-    return f"{_machines(len(state.held))} can't be scheduled: {message}"
+    messages = (m.vmi.message for m in state.unscheduled if m.vmi and m.vmi.message)
+    return f"{_vms(len(state.unscheduled))} can't be scheduled: {next(messages, 'the cluster has no capacity')}"
 
 
-def _machines(count: int) -> str:
-    return "1 machine" if count == 1 else f"{count} machines"
+def _vms(count: int) -> str:
+    return "1 VM" if count == 1 else f"{count} VMs"
 
 
 def _names(names: Iterable[str]) -> str:
     found = sorted(names)
-    more = f" and {len(found) - NAMES_SAID} more" if len(found) > NAMES_SAID else ""
-    return ", ".join(found[:NAMES_SAID]) + more
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return ", ".join(found[:MAX_NAMES]) + more
 
 
-def _say(kind: str, holds: bool, reason: str, message: str) -> Condition:
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Condition:
     return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
 
 
 def _stamped(conditions: Iterable[Condition], pool: WarmPool | InvalidWarmPool, now: datetime) -> Iterator[Condition]:
-    before, time = pool.status.conditions, _text(now)
-    return with_transition_times(conditions, before, generation=pool.generation, now=time, announced=ANNOUNCED)
-
-
-def _text(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    before, generation = pool.status.conditions, pool.generation
+    return with_transition_times(
+        conditions, before, generation=generation, now=format_time(now), announced=ABSENT_UNTIL_TRUE
+    )

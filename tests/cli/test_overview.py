@@ -50,7 +50,8 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
         ),
         pytest.param(
             pool(
-                condition("Available", False, "Filling", "0 of 3"), condition("Degraded", True, "FailedCreate", "quota")
+                condition("Available", False, "MinimumReplicasUnavailable", "0 of 3"),
+                condition("Degraded", True, "FailedCreate", "quota"),
             ),
             Health("wrong", "FailedCreate: quota"),
             id="the cause is told before what comes of it",

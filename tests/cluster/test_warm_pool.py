@@ -81,7 +81,7 @@ async def test_a_pool_fills_scales_and_rests(simulated: StackPaths, place: Place
         await until(lambda: place.condition("Progressing"), ("True", "Complete"))
         await rests(running.written, 3)
         assert running.violations() == 0
-        await place.hears("VMCreated", "VMReady", "VMTerminated")
+        await place.hears("SuccessfulCreate", "VMReady", "SuccessfulDelete")
 
 
 def scale(paths: StackPaths, place: Place, replicas: int) -> None:
@@ -114,7 +114,7 @@ async def test_the_documents_four_pools_fill_to_eleven_and_rest(place: Place, ou
         await asyncio.sleep(2)
         assert await place.uids() == there
         assert running.value("vm_terminations_total") == before
-        await until(lambda: place.condition("Default", "a"), ("True", "Elected"))
+        await until(lambda: place.condition("Default", "a"), ("True", "DefaultPool"))
 
 
 async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> None:
@@ -123,16 +123,16 @@ async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> 
     await place.pool(0, "b", default=True)
     async with controllers(ours):
         await until(lambda: place.condition("Default", "b"), ("False", "DefaultConflict"))
-        await until(lambda: place.condition("Default", "a"), ("True", "Elected"))
+        await until(lambda: place.condition("Default", "a"), ("True", "DefaultPool"))
         await place.api.delete(WARM_POOLS, place.namespace, "a")
-        await until(lambda: place.condition("Default", "b"), ("True", "Elected"))
+        await until(lambda: place.condition("Default", "b"), ("True", "DefaultPool"))
 
 
 async def test_a_template_that_does_not_start_opens_the_breaker_and_recovers_by_itself(place: Place, ours: Any) -> None:
     broken = template(fail="ErrImagePull")
     await place.pool(20, template=broken, refill={"maxConcurrent": 6, "breakerThreshold": 3, "backoffSeconds": 1})
     async with controllers(ours) as running:
-        await until(lambda: place.condition("Degraded"), ("True", "BreakerOpen"))
+        await until(lambda: place.condition("Degraded"), ("True", "CircuitBreakerOpen"))
         await asyncio.sleep(2)
         assert len(await place.documents()) <= 10, "so many that more would fail too: one is tried now and then"
         assert running.value("breaker_open", namespace=place.namespace, warmpool="web") == 1
@@ -149,7 +149,7 @@ async def test_a_template_that_does_not_start_opens_the_breaker_and_recovers_by_
 
         await until(cured, 20)
         await until(lambda: place.condition("Degraded"), ("False", "AsExpected"))
-        await place.hears("BreakerOpen", "BreakerClosed")
+        await place.hears("CircuitBreakerOpen", "CircuitBreakerClosed")
 
 
 async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours: Any) -> None:
@@ -165,7 +165,7 @@ async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours
             QUOTAS, place.namespace, "q", {"spec": {"hard": {"count/virtualmachines.kubevirt.io": "9"}}}
         )
         await until(place.available, 4)
-        await place.hears("CapacityExhausted")
+        await place.hears("InsufficientCapacity")
 
 
 async def test_what_fails_its_checks_leaves_the_pool_and_is_replaced(place: Place, ours: Any) -> None:
@@ -302,7 +302,7 @@ async def test_what_the_cluster_has_no_room_for_is_held_and_not_replaced(place: 
             await place.annotate(m, fail="", fail_rate="0")
         await until(place.available, 3)
         assert await place.uids() == before
-        await place.hears("CapacityExhausted")
+        await place.hears("InsufficientCapacity")
 
 
 _LEAST: dict[str, int] = {}

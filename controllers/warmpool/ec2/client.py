@@ -140,7 +140,7 @@ def refusal(response: Json) -> ApiError:
     message = f"EC2 answered {code or status}: {said.get('Message') or 'no reason given'}"
     if code in CAPACITY:
         # As the API server says it of a ResourceQuota that is full.
-        return Forbidden(f"no capacity or quota for it: {message}", status=status, reason="CapacityExhausted")
+        return Forbidden(f"no capacity or quota for it: {message}", status=status, reason="InsufficientCapacity")
     if code in THROTTLED:
         return Throttled(message, status=status, reason=code, retry_after_seconds=PAUSE_SECONDS)
     if code == "InvalidInstanceID.NotFound":

@@ -10,7 +10,7 @@ from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, read_clai
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
-from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
+from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any
 def taken(uid: str = "m", state: WarmState = WarmState.ALLOCATING, **facts: Any) -> WarmVM:
     """A machine that the claim has."""
     facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
-    return machine(uid, state, **facts)
+    return a_vm(uid, state, **facts)
 
 
 def state(c: Claim | None = None, *machines: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:

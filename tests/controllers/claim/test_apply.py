@@ -23,7 +23,7 @@ from runtime.errors import ApiError, Forbidden, Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound, state, taken
-from tests.controllers.warmpool.builders import NOW, a_pool, machine
+from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 
 POOL = a_pool()
 REFUSED = Forbidden("the office does not like it")
@@ -105,7 +105,7 @@ class Desk:
 
 
 async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried() -> None:
-    first, second = machine("a"), machine("b")
+    first, second = a_vm("a"), a_vm("b")
     desk = Desk([first, second], Holder({"a": REFUSED, "b": REFUSED}))
     await desk(state(), ReserveVM(first))
     assert desk.memory.trouble is not None
@@ -124,18 +124,18 @@ async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried(
 @pytest.mark.parametrize(
     ("live", "given"),
     [
-        pytest.param(machine("a", resource_version="2"), True, id="its status was written: nothing is lost"),
-        pytest.param(machine("a", resource_version="2", orphaned="Disowned"), False, id="it was orphaned"),
-        pytest.param(machine("a", resource_version="2", owner=NO_OWNER), False, id="it was taken from its pool"),
-        pytest.param(machine("a", resource_version="2", claim_uid="other"), False, id="another claim was first"),
-        pytest.param(machine("a", resource_version="2", deleting=True), False, id="it goes"),
+        pytest.param(a_vm("a", resource_version="2"), True, id="its status was written: nothing is lost"),
+        pytest.param(a_vm("a", resource_version="2", orphaned="Disowned"), False, id="it was orphaned"),
+        pytest.param(a_vm("a", resource_version="2", owner=NO_OWNER), False, id="it was taken from its pool"),
+        pytest.param(a_vm("a", resource_version="2", claim_uid="other"), False, id="another claim was first"),
+        pytest.param(a_vm("a", resource_version="2", deleting=True), False, id="it goes"),
         pytest.param(None, False, id="it is gone"),
     ],
 )
 async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools(
     live: WarmVM | None, given: bool
 ) -> None:
-    m = machine("a")
+    m = a_vm("a")
     desk = Desk([m], Holder(live={"a": live}))
     await desk(state(), ReserveVM(m))
     assert ("a" in desk.holder.owners) == ("a" in desk.memory.machines) == given
@@ -143,7 +143,7 @@ async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools
 
 
 async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_offered_to_others() -> None:
-    only = machine("a")
+    only = a_vm("a")
     desk = Desk([only], Holder({"a": Throttled("later")}))
     with pytest.raises(Throttled):
         await desk(state(), ReserveVM(only))

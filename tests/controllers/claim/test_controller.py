@@ -25,7 +25,7 @@ from runtime.api import Api
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound, state, taken
 from tests.controllers.claim.test_apply import Desk, Holder
-from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_pool, machine
+from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_pool, a_vm
 from tests.controllers.warmpool.test_cache import queues
 
 SILENT = a_claim(name="silent", uid="silent", status=bound("m"))
@@ -62,7 +62,7 @@ async def test_machines_that_do_not_answer_hold_up_only_their_own_claims(pool: W
     def observe(c: Claim, memory: ClaimRecord) -> ClaimSnapshot:
         if c.uid == SILENT.uid:
             return state(c, taken("m", WarmState.ALLOCATING, activated=True), pool=pool)
-        return state(c, candidate=machine("n"))
+        return state(c, candidate=a_vm("n"))
 
     controller = ClaimController(
         cast(Api, None),
@@ -162,7 +162,7 @@ def test_all_in_line_hear_of_what_concerns_them(new: WarmPool | None, looked_at:
 def test_a_machine_that_can_be_given_away_again_is_told_to_who_is_next() -> None:
     """Its labels say Ready all the time: only its run, or its node, is otherwise for a while."""
     pool, heard = a_pool(), list[str]()
-    found, claims, floor = queues(machine("m"), nodes=(CORDONED,)), Store[Claim]({"uid": by_uid}), Floor()
+    found, claims, floor = queues(a_vm("m"), nodes=(CORDONED,)), Store[Claim]({"uid": by_uid}), Floor()
     claims.put(OTHER.key, OTHER)
     floor.lines.setdefault(pool.uid, WaitQueue()).join("somebody", "", OTHER.uid)
     controller = ClaimController(

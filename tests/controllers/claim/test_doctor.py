@@ -11,7 +11,7 @@ from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from kinds.warm_states import WarmState
 from tests.controllers.claim.builders import a_claim, bound, taken
-from tests.controllers.warmpool.builders import NOW, a_pool, ago, machine
+from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 
 READY = a_claim(status=bound("m", phase="Ready"))
 WAITING = a_claim()
@@ -22,9 +22,9 @@ OLD = ago(3600)
 @pytest.mark.parametrize(
     ("machines", "claims", "expected"),
     [
-        pytest.param([machine("a"), WELL], [READY], [], id="all is well"),
-        pytest.param([replace(machine("a"), orphaned="PoolDeleted")], [], [("Orphan", False)], id="left by its pool"),
-        pytest.param([replace(machine("a"), owner=NO_OWNER)], [], [("Orphan", True)], id="owned by nobody"),
+        pytest.param([a_vm("a"), WELL], [READY], [], id="all is well"),
+        pytest.param([replace(a_vm("a"), orphaned="PoolDeleted")], [], [("Orphan", False)], id="left by its pool"),
+        pytest.param([replace(a_vm("a"), owner=NO_OWNER)], [], [("Orphan", True)], id="owned by nobody"),
         pytest.param([WELL], [], [("Stray", True)], id="its claim is gone"),
         pytest.param([taken("m", state_since=OLD)], [WAITING], [("StuckLock", False)], id="taken and not written down"),
         pytest.param([taken("m", state_since=ago(2))], [WAITING], [], id="taken a moment ago"),
@@ -37,7 +37,7 @@ OLD = ago(3600)
         ),
         pytest.param([taken("m", state_since=ago(2))], [READY], [], id="ready, and its machine's label follows"),
         pytest.param(
-            [replace(WELL, owner=machine("a").owner)], [READY], [("Drift", False)], id="another owner than its label's"
+            [replace(WELL, owner=a_vm("a").owner)], [READY], [("Drift", False)], id="another owner than its label's"
         ),
         pytest.param(
             [replace(WELL, deleting=True, state_since=OLD)], [], [("StuckDeletion", False)], id="it does not go"
@@ -51,5 +51,5 @@ def test_findings(machines: list[WarmVM], claims: list[Claim], expected: list[tu
 
 
 def test_what_somebody_uses_is_never_to_be_deleted() -> None:
-    for other in (machine("a"), taken("b"), taken("c", WarmState.READY)):
+    for other in (a_vm("a"), taken("b"), taken("c", WarmState.READY)):
         assert all(each.delete != WELL for each in findings([WELL, other], [READY], [a_pool()], NOW))

@@ -16,7 +16,7 @@ from kinds.warm_states import WarmState
 from runtime.expectations import Expectations
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim
-from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_pool, machine
+from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_pool, a_vm
 from tests.controllers.warmpool.test_cache import queues
 
 POOL = a_pool()
@@ -48,7 +48,7 @@ def candidate(*machines: WarmVM, pool: WarmPool = POOL, waiting: int = 0, **want
     ],
 )
 def test_who_comes_last_gets_what_is_left(machines: list[str], waiting: int, served: bool) -> None:
-    assert (candidate(*map(machine, machines), waiting=waiting) is not None) == served
+    assert (candidate(*map(a_vm, machines), waiting=waiting) is not None) == served
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_who_comes_last_gets_what_is_left(machines: list[str], waiting: int, ser
     [pytest.param({"orphaned": "Disowned"}, id="orphans"), pytest.param({"node": CORDONED}, id="on a cordoned node")],
 )
 def test_machines_that_nobody_gets_are_nobodys_turn(facts: dict[str, Any]) -> None:
-    unfit = [replace(machine(f"x{number}"), **facts) for number in range(5)]
-    assert candidate(machine("fit"), *unfit, waiting=2) is None
-    assert candidate(machine("fit"), *unfit) == "fit"
+    unfit = [replace(a_vm(f"x{number}"), **facts) for number in range(5)]
+    assert candidate(a_vm("fit"), *unfit, waiting=2) is None
+    assert candidate(a_vm("fit"), *unfit) == "fit"
 
 
 @pytest.mark.parametrize(
@@ -71,18 +71,18 @@ def test_machines_that_nobody_gets_are_nobodys_turn(facts: dict[str, Any]) -> No
     ],
 )
 def test_a_machine_of_an_older_template(pool: WarmPool, wants: dict[str, Any], expected: str | None) -> None:
-    old, new = machine("old", of=OLD), machine("new", of=pool)
+    old, new = a_vm("old", of=OLD), a_vm("new", of=pool)
     assert candidate(old, pool=pool, **wants) == expected
     assert candidate(old, new, pool=pool, **wants) == "new"
 
 
 def test_old_ones_that_serve_nobody_are_nobodys_turn() -> None:
-    old = [machine(f"x{number}", of=OLD) for number in range(5)]
-    assert candidate(machine("new"), *old, pool=RECREATE, waiting=1) is None
+    old = [a_vm(f"x{number}", of=OLD) for number in range(5)]
+    assert candidate(a_vm("new"), *old, pool=RECREATE, waiting=1) is None
 
 
 def test_a_placement_that_is_wanted() -> None:
-    east, west = (machine(name, of=PLACES, placement=name) for name in ("east", "west"))
+    east, west = (a_vm(name, of=PLACES, placement=name) for name in ("east", "west"))
     assert candidate(east, west, pool=PLACES, **EAST) == "east"
     assert candidate(west, pool=PLACES, **EAST) is None
 
@@ -98,6 +98,6 @@ def test_a_placement_that_is_wanted() -> None:
 def test_a_pool_that_is_full(facts: dict[str, Any], full: bool) -> None:
     pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
-    stores = Stores(Store(), pools, queues(*(machine(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
+    stores = Stores(Store(), pools, queues(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(stores, Floor(), Expectations(), lambda: 0.0)
     assert observe(a_claim(), ClaimRecord()).full is full

@@ -29,12 +29,12 @@ from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from kinds.warm_states import WarmState
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound, state, taken
-from tests.controllers.warmpool.builders import NOW, a_guest, a_pool, ago, machine
+from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
 
-READY = machine("m")
+READY = a_vm("m")
 SICK = Health("Failed", "NotReady", "it is not")
 BLIND = Health("Unable", "NodeNotReady", "nobody answers")
-PAUSED = a_guest(name="web-m", owner="m", paused=PAUSED_BY_USER)
+PAUSED = a_vmi(name="web-m", owner="m", paused=PAUSED_BY_USER)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
 STILL = a_pool(paused=True)

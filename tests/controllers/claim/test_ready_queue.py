@@ -12,13 +12,13 @@ from controllers.claim.ready_queue import ReadyQueues, Variant
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
-from tests.controllers.warmpool.builders import CORDONED, SILENT, a_guest
+from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, a_vmi
 
 
 def machine(name: str, pool: str = "p", **facts: Any) -> WarmVM:
     home = {"pool_uid": pool, "owner": Owner(POOL_KIND, "web", pool), "template_hash": "new"}
     standby = facts.get("standby", "Running")
-    guest = None if standby == "Stopped" else a_guest(paused=PAUSED_BY_USER if standby == "Paused" else "")
+    guest = None if standby == "Stopped" else a_vmi(paused=PAUSED_BY_USER if standby == "Paused" else "")
     return WarmVM("ns", name, f"uid-{name}", **{"state": WarmState.READY, "vmi": guest, **home, **facts})
 
 
@@ -122,7 +122,7 @@ def test_a_machine_that_changes_its_tier_moves_there() -> None:
         pytest.param({"claim_uid": "c"}, id="one that has a claim"),
         pytest.param({"deleting": True}, id="one that goes"),
         pytest.param({"node": CORDONED}, id="one that will have to go"),
-        pytest.param({"node": SILENT}, id="a silent one"),
+        pytest.param({"node": NOT_READY_NODE}, id="a silent one"),
         pytest.param({"vmi": None}, id="one that does not run"),
     ],
 )

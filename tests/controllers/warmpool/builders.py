@@ -51,19 +51,17 @@ def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Wa
     return found
 
 
-def a_guest(**facts: Any) -> VMI:
+def a_vmi(**facts: Any) -> VMI:
     facts = {"holds": frozenset({"Ready"}), "phase": "Running", "node": "node-1", "addresses": ("10.0.0.1",), **facts}
     return VMI("ns", facts.pop("name", "vm"), facts.pop("uid", "guest"), **facts)
 
 
 NODE = Node("node-1")
 CORDONED = Node("node-1", leaving=True)
-SILENT = Node("node-1", ready=False)
+NOT_READY_NODE = Node("node-1", ready=False)
 
 
-def machine(
-    name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool | None = None, **facts: Any
-) -> WarmVM:
+def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool | None = None, **facts: Any) -> WarmVM:
     """A healthy one of today's template, with what its state and standby imply."""
     home = of or a_pool()
     standby: StandbyMode = facts.pop("standby", "Running")
@@ -82,11 +80,11 @@ def machine(
         standby=standby,
         created_at=ago(600),
         state_since=ago(60),
-        vmi=a_guest(name=f"web-{name}", owner=name),
+        vmi=a_vmi(name=f"web-{name}", owner=name),
         node=NODE,
     )
     if state is WarmState.READY and standby == "Paused":
-        found = replace(found, vmi=a_guest(name=f"web-{name}", owner=name, paused=PAUSED_BY_USER))
+        found = replace(found, vmi=a_vmi(name=f"web-{name}", owner=name, paused=PAUSED_BY_USER))
     if state is WarmState.READY and standby == "Stopped":
         found = replace(found, vmi=None, node=None, run_strategy="Halted")
     if state in (WarmState.ALLOCATING, WarmState.IN_USE):
@@ -98,53 +96,55 @@ FAILED = Health("Failed", "NoAnswer", "no answer")
 UNABLE = Health("Unable", "NodeNotReady", "node node-1 does not answer")
 
 
-def vital(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
+def vm_health(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
     """As it follows from the machine, but for what is given."""
     awake = vmi_health(m, pool.spec.readiness)
-    found = VMHealth(awake, awake if m.standby == "Running" else standby_health(m), well_seconds=1000.0)
+    found = VMHealth(awake, awake if m.standby == "Running" else standby_health(m), healthy_seconds=1000.0)
     return VMHealth(**{**found.__dict__, **facts})
 
 
-def state(
+def a_snapshot(
     of: WarmPool | int, *machines: WarmVM, health: dict[str, VMHealth] | None = None, **facts: Any
 ) -> WarmPoolSnapshot:
     pool = a_pool(of) if isinstance(of, int) else of
-    found = {m.uid: vital(m, pool) for m in machines} | (health or {})
+    found = {m.uid: vm_health(m, pool) for m in machines} | (health or {})
     return WarmPoolSnapshot(
         pool=pool,
-        machines=machines,
-        vitals=found,
+        vms=machines,
+        health=found,
         seed="s",
-        default=facts.pop("default", pool),
+        default_pool=facts.pop("default_pool", pool),
         **facts,
     )
 
 
 def failing(periods: int = 1, **facts: Any) -> VMHealth:
-    return VMHealth(**{"awake": FAILED, "waiting": FAILED, "failing": periods, "period_over": True, **facts})
+    return VMHealth(
+        **{"running": FAILED, "in_standby": FAILED, "failed_periods": periods, "period_over": True, **facts}
+    )
 
 
-def well(seconds: float = 1000.0) -> VMHealth:
-    return VMHealth(HEALTHY, HEALTHY, well_seconds=seconds)
+def healthy(seconds: float = 1000.0) -> VMHealth:
+    return VMHealth(HEALTHY, HEALTHY, healthy_seconds=seconds)
 
 
-def told(action: Action) -> tuple[Any, ...]:
+def summary(action: Action) -> tuple[Any, ...]:
     match action:
         case CreateVM():
             return "create", action.standby
         case DeleteVM():
-            return "terminate", action.machine.uid, action.cause
+            return "terminate", action.vm.uid, action.cause
         case OrphanVM():
-            return "orphan", action.machine.uid, action.cause
+            return "orphan", action.vm.uid, action.cause
         case SetState():
-            return ("move", action.machine.uid, action.state.value, *([action.standby] if action.standby else []))
+            return ("move", action.vm.uid, action.state.value, *([action.standby] if action.standby else []))
         case SetStandby():
-            return "rest", action.machine.uid, action.mode
+            return "rest", action.vm.uid, action.mode
         case CountFailedCheck():
-            return "count", action.machine.uid, action.failures
+            return "count", action.vm.uid, action.failures
         case SetFinalizer():
             return "hold", action.wanted
 
 
-def doings(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:
-    return [told(action) for action in plan(observed, NOW).actions]
+def planned(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:
+    return [summary(action) for action in plan(observed, NOW).actions]

@@ -42,7 +42,7 @@ from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
-from tests.controllers.warmpool.builders import UID, a_pool, machine, state
+from tests.controllers.warmpool.builders import UID, a_pool, a_snapshot, a_vm
 
 
 @dataclass
@@ -65,31 +65,31 @@ class Shelf:
 
     async def create(self, order: CreateRequest) -> WarmVM:
         await self._call("create", order.name)
-        return machine(order.name)
+        return a_vm(order.name)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return []
 
-    async def read(self, machine: WarmVM) -> WarmVM | None:
-        return machine
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return vm
 
-    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
-        check_transition(machine, change)
-        await self._call("change", machine.name)
-        return machine
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        check_transition(vm, change)
+        await self._call("change", vm.name)
+        return vm
 
-    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return HEALTHY
 
-    async def activate(self, machine: WarmVM) -> None:
-        await self._call("activate", machine.name)
+    async def activate(self, vm: WarmVM) -> None:
+        await self._call("activate", vm.name)
 
-    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
-        await self._call(mode, machine.name)
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        await self._call(mode, vm.name)
 
-    async def terminate(self, machine: WarmVM, reason: str) -> bool:
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
         try:
-            await self._call("terminate", machine.name)
+            await self._call("terminate", vm.name)
         except WriteConflict:
             return False
         return True
@@ -128,7 +128,7 @@ class Carrying:
         )
 
     async def out(self, *actions: Action) -> Outcome:
-        return await self.apply(state(3), Plan(actions), self.shelf)
+        return await self.apply(a_snapshot(3), Plan(actions), self.shelf)
 
     def value(self, name: str, **labels: str) -> float | None:
         labels = {"namespace": "ns", "warmpool": "web", **labels}
@@ -139,30 +139,28 @@ def create(name: str) -> CreateVM:
     return CreateVM(f"web-{name}", "default", "Running", "0 of 3")
 
 
-MOVE = SetState(machine("a", WarmState.PROVISIONING), WarmState.READY, "it is healthy")
-END = DeleteVM(machine("a"), "Excess", "too many")
-LATE = DeleteVM(machine("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late")
+MOVE = SetState(a_vm("a", WarmState.PROVISIONING), WarmState.READY, "it is healthy")
+END = DeleteVM(a_vm("a"), "Excess", "too many")
+LATE = DeleteVM(a_vm("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late")
 
 
 @pytest.mark.parametrize(
     ("action", "event", "reason"),
     [
-        pytest.param(create("a"), "MachineCreating", "VMCreated", id="creating"),
+        pytest.param(create("a"), "MachineCreating", "SuccessfulCreate", id="creating"),
         pytest.param(MOVE, "MachineMoved", "VMReady", id="getting ready"),
         pytest.param(
-            SetState(machine("a"), WarmState.STANDING_BY, "paused", "Paused"),
+            SetState(a_vm("a"), WarmState.STANDING_BY, "paused", "Paused"),
             "MachineMoved",
             "StandbyEntered",
             id="standing by",
         ),
+        pytest.param(SetState(a_vm("a"), WarmState.UNHEALTHY, "ill"), "MachineMoved", "Unhealthy", id="falling ill"),
+        pytest.param(SetStandby(a_vm("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
         pytest.param(
-            SetState(machine("a"), WarmState.UNHEALTHY, "ill"), "MachineMoved", "VMUnhealthy", id="falling ill"
+            CountFailedCheck(a_vm("a", WarmState.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"
         ),
-        pytest.param(SetStandby(machine("a"), "Paused", "to wait"), "MachinePolled", "", id="polling what lies down"),
-        pytest.param(
-            CountFailedCheck(machine("a", WarmState.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="polling what is ill"
-        ),
-        pytest.param(OrphanVM(machine("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
+        pytest.param(OrphanVM(a_vm("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphaning"),
     ],
 )
 async def test_all_that_is_done_is_logged_under_a_name_and_told_to_people(
@@ -205,9 +203,9 @@ UNSURE, BUSY = OutcomeUnknown("lost"), Throttled("later")
     ("error", "expected", "open_still"),
     [
         pytest.param(None, Outcome(created=1), True, id="made"),
-        pytest.param(UNSURE, Outcome(again=True, hindrance=UNSURE), True, id="no answer: it may appear yet"),
+        pytest.param(UNSURE, Outcome(again=True, last_error=UNSURE), True, id="no answer: it may appear yet"),
         pytest.param(AlreadyExists("there"), Outcome(again=True), False, id="the name is taken"),
-        pytest.param(BUSY, Outcome(again=True, hindrance=BUSY), False, id="the server is busy"),
+        pytest.param(BUSY, Outcome(again=True, last_error=BUSY), False, id="the server is busy"),
         pytest.param(
             Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
             Outcome(refusal=CreateFailure("FailedCreate", "bad")),
@@ -216,7 +214,7 @@ UNSURE, BUSY = OutcomeUnknown("lost"), Throttled("later")
         ),
         pytest.param(
             Forbidden("exceeded quota: q"),
-            Outcome(refusal=CreateFailure("CapacityExhausted", "exceeded quota: q")),
+            Outcome(refusal=CreateFailure("InsufficientCapacity", "exceeded quota: q")),
             False,
             id="a full quota",
         ),
@@ -267,7 +265,7 @@ async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None
 
 async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> None:
     carrying = Carrying()
-    await carrying.out(SetState(machine("a", WarmState.UNHEALTHY), WarmState.READY, "by mistake"))
+    await carrying.out(SetState(a_vm("a", WarmState.UNHEALTHY), WarmState.READY, "by mistake"))
     assert carrying.shelf.done == []
     assert carrying.value("invariant_violations_total", invariant="states") == 1
     assert carrying.said.reasons == ["InvariantViolated"]
@@ -285,16 +283,16 @@ async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> Non
 async def test_others_finalizers_are_left_to_them(error: Exception | None, again: bool) -> None:
     carrying = Carrying()
     carrying.api.error = error
-    found = state(a_pool(0, finalizers=["theirs"]))
+    found = a_snapshot(a_pool(0, finalizers=["theirs"]))
     assert (await carrying.apply(found, Plan((SetFinalizer(True, "wanted"),)), carrying.shelf)).again is again
     assert carrying.api.told == [{"uid": UID, "resourceVersion": "1", "finalizers": ["theirs", FINALIZER]}]
 
 
 def test_what_is_written_for_an_action() -> None:
-    ill = machine("a", WarmState.UNHEALTHY, check_failures=4)
+    ill = a_vm("a", WarmState.UNHEALTHY, check_failures=4)
     moved = vm_change(SetState(ill, WarmState.PROVISIONING, "it answers again"))
     assert moved.annotations == {meta.STATE_REASON: "it answers again", meta.CHECK_FAILURES: None}
-    assert vm_change(SetState(machine("a"), WarmState.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
+    assert vm_change(SetState(a_vm("a"), WarmState.STANDING_BY, "x", "Paused")).labels == {meta.STANDBY: "Paused"}
     assert vm_change(CountFailedCheck(ill, 5, "x")).annotations == {meta.CHECK_FAILURES: "5"}
     assert vm_change(OrphanVM(ill, "PoolGone", "x")) == Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolGone"})
 
@@ -302,26 +300,23 @@ def test_what_is_written_for_an_action() -> None:
 @pytest.mark.parametrize(
     ("m", "wanted", "fine"),
     [
-        pytest.param(machine("a"), Change(WarmState.ALLOCATING, claim_uid="c"), True, id="a claim takes what is Ready"),
-        pytest.param(machine("a", WarmState.IN_USE), Change(claim_uid="other"), False, id="never a second claim"),
+        pytest.param(a_vm("a"), Change(WarmState.ALLOCATING, claim_uid="c"), True, id="a claim takes what is Ready"),
+        pytest.param(a_vm("a", WarmState.IN_USE), Change(claim_uid="other"), False, id="never a second claim"),
         pytest.param(
-            machine("a", WarmState.ALLOCATING), Change(WarmState.READY, claim_uid=""), True, id="back, untouched"
+            a_vm("a", WarmState.ALLOCATING), Change(WarmState.READY, claim_uid=""), True, id="back, untouched"
         ),
         pytest.param(
-            machine("a", WarmState.ALLOCATING, activated=True),
+            a_vm("a", WarmState.ALLOCATING, activated=True),
             Change(WarmState.READY, claim_uid=""),
             False,
             id="never back, used",
         ),
-        pytest.param(machine("a", WarmState.ALLOCATING), Change(WarmState.READY), False, id="not back with the claim"),
+        pytest.param(a_vm("a", WarmState.ALLOCATING), Change(WarmState.READY), False, id="not back with the claim"),
         pytest.param(
-            machine("a", WarmState.IN_USE),
-            Change(WarmState.READY, claim_uid=""),
-            False,
-            id="what was used never is Ready",
+            a_vm("a", WarmState.IN_USE), Change(WarmState.READY, claim_uid=""), False, id="what was used never is Ready"
         ),
-        pytest.param(machine("a", None), Change(WarmState.READY), False, id="no state at all"),
-        pytest.param(machine("a"), Change(labels={"x": "y"}), True, id="labels alone"),
+        pytest.param(a_vm("a", None), Change(WarmState.READY), False, id="no state at all"),
+        pytest.param(a_vm("a"), Change(labels={"x": "y"}), True, id="labels alone"),
     ],
 )
 def test_what_a_machine_may_become(m: WarmVM, wanted: Change, fine: bool) -> None:

@@ -10,7 +10,7 @@ from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm_states import WarmState
 from runtime.store import Store
-from tests.controllers.warmpool.builders import UID, a_guest, machine
+from tests.controllers.warmpool.builders import UID, a_vm, a_vmi
 
 
 def queues(*machines: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> WarmVMCache:
@@ -27,7 +27,7 @@ def queues(*machines: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> Wa
 
 
 def test_each_state_has_its_queue() -> None:
-    found = queues(*(machine(state.name, state) for state in WarmState), machine("leaving", deleting=True))
+    found = queues(*(a_vm(state.name, state) for state in WarmState), a_vm("leaving", deleting=True))
     names = {
         queue.__name__: [m.uid for m in queue(UID)]
         for queue in (found.provisioning, found.ready, found.allocating, found.unhealthy)
@@ -43,21 +43,21 @@ def test_each_state_has_its_queue() -> None:
 
 
 def test_a_label_that_changes_changes_the_queue() -> None:
-    found = queues(machine("a"))
-    found.vms.put(("ns", "web-a"), replace(machine("a"), state=WarmState.UNHEALTHY))
+    found = queues(a_vm("a"))
+    found.vms.put(("ns", "web-a"), replace(a_vm("a"), state=WarmState.UNHEALTHY))
     assert found.ready(UID) == []
     assert [m.uid for m in found.unhealthy(UID)] == ["a"]
 
 
 def test_a_machine_is_joined_with_its_own_run_and_node() -> None:
-    (m,) = queues(machine("a")).ready(UID)
+    (m,) = queues(a_vm("a")).ready(UID)
     assert (m.vmi is not None, m.node) == (True, Node("node-1"))
-    (stranger,) = queues(machine("a", vmi=a_guest(name="web-a", owner="another"))).ready(UID)
+    (stranger,) = queues(a_vm("a", vmi=a_vmi(name="web-a", owner="another"))).ready(UID)
     assert (stranger.vmi, stranger.node) == (None, None), "a run of one that had this name before"
 
 
 def test_what_changes_is_joined_anew() -> None:
-    found = queues(machine("a"))
+    found = queues(a_vm("a"))
     (before,) = found.ready(UID)
     assert found.ready(UID)[0] is before
     found.nodes.put(("", "node-1"), Node("node-1", leaving=True))
@@ -65,13 +65,13 @@ def test_what_changes_is_joined_anew() -> None:
 
 
 def test_a_node_that_is_gone_does_not_answer() -> None:
-    (m,) = queues(machine("a"), nodes=(Node("node-2"),)).ready(UID)
+    (m,) = queues(a_vm("a"), nodes=(Node("node-2"),)).ready(UID)
     assert m.node is not None
     assert not m.node.ready
 
 
 def test_machines_are_found_by_claim_pool_name_and_node() -> None:
-    found = queues(machine("a"), machine("b", WarmState.IN_USE))
+    found = queues(a_vm("a"), a_vm("b", WarmState.IN_USE))
     assert [m.uid for m in found.claimed("claim-b")] == ["b"]
     assert {m.uid for m in found.named(("ns", "web"))} == {"a", "b"}
     assert {m.uid for m in found.on("node-1")} == {"a", "b"}

@@ -38,7 +38,7 @@ from runtime.errors import Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.store import Store
-from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_guest, a_pool, machine
+from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import Said, Shelf
 
 KEY = ("ns", "web")
@@ -143,18 +143,18 @@ async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
 
 async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
     def guest(name: str, **facts: Any) -> VMI:
-        return a_guest(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
+        return a_vmi(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
 
     world = World(pool := a_pool(2))
-    world.holds(*(machine(n, WarmState.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    world.holds(*(a_vm(n, WarmState.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
     held = {"phase": "Scheduling", "trouble": "Unschedulable"}
-    world.holds(*(machine(n, WarmState.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
+    world.holds(*(a_vm(n, WarmState.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
     pauses: list[timedelta] = []
     for name in "ab":
         await world.look()
         await world.look()
         assert world.shelf.done[-1] == ("terminate", f"web-{name}")
-        assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "MassFailure")
+        assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "TooManyUnhealthy")
         pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
         world.seconds += 180.0  # its guest takes its time to end, and who waits for its place is only looked at then
         world.forget(f"web-{name}", lambda *change: world.controller.vm_changed(lambda key, seconds: None, *change))
@@ -181,7 +181,7 @@ async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> No
 
 async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(a_pool(1))
-    world.holds(machine("web-1"))
+    world.holds(a_vm("web-1"))
 
     def slow(seconds: float, look: Callable[..., Any]) -> Callable[..., Any]:
         def looked(*given: Any) -> Any:
@@ -194,7 +194,7 @@ async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatc
     monkeypatch.setattr(controller, "status", slow(0.3, status))
     await world.look()
     pauses: list[float] = []
-    world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, machine("web-2"))
+    world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, a_vm("web-2"))
     assert pauses == [pytest.approx(SHARE * 0.5)]
 
 
@@ -224,7 +224,7 @@ async def test_what_was_made_is_waited_for_and_not_made_twice() -> None:
 
 async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then() -> None:
     world = World(a_pool(1))
-    world.holds(machine("a"))
+    world.holds(a_vm("a"))
     await world.look()
     said = world.api.statuses[-1]
     world.pools.put(KEY, a_pool(1, status={k: v for k, v in said.items() if v is not None}))
@@ -236,7 +236,7 @@ async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then(
 
 async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
     world = World(a_pool(3, status={"availableReplicas": 2}))
-    world.holds(machine("a", WarmState.UNHEALTHY))
+    world.holds(a_vm("a", WarmState.UNHEALTHY))
     world.sight.problem = "connection refused"
     await world.look()
     assert world.api.statuses == []
@@ -246,7 +246,7 @@ async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
     assert world.shelf.done == []
     (said,) = world.api.statuses
     assert said["availableReplicas"] == 2, "what was seen last stays"
-    assert conditions(said)["Degraded"] == ("True", "MachinesUnseen")
+    assert conditions(said)["Degraded"] == ("True", "BackendUnavailable")
     world.sight.problem = None
     await world.look()
     assert world.shelf.asked == 3
@@ -257,7 +257,7 @@ async def test_what_was_never_seen_is_not_counted_as_recovered() -> None:
     world.sight.problem = "not looked at yet"
     await world.look()
     world.sight.problem = None
-    world.holds(machine("a"))
+    world.holds(a_vm("a"))
     await world.look()
     labels = {"namespace": "ns", "warmpool": "web", "state": "Ready"}
     assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_recovered_total", labels) == 1
@@ -269,7 +269,7 @@ async def test_a_server_that_is_busy_is_obeyed_and_named() -> None:
     with pytest.raises(Throttled):
         await world.look()
     (said,) = world.api.statuses
-    assert conditions(said)["Progressing"] == ("True", "Filling")
+    assert conditions(said)["Progressing"] == ("True", "Scaling")
     assert "RequestLimitExceeded" in next(c["message"] for c in said["conditions"] if c["type"] == "Progressing")
     assert said["failures"] is None, "nobody's fault: no pause grows by it"
 
@@ -290,7 +290,7 @@ async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:
 
 async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> None:
     world = World(a_pool(3))
-    stray = machine("a", owner=machine("b", WarmState.IN_USE).owner)
+    stray = a_vm("a", owner=a_vm("b", WarmState.IN_USE).owner)
     world.holds(stray)
     world.pools.drop(KEY)
     await world.look()
@@ -302,7 +302,7 @@ async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> N
 
 async def test_a_write_that_was_lost_is_tried_again() -> None:
     world = World(a_pool(1))
-    world.holds(machine("a", WarmState.PROVISIONING))
+    world.holds(a_vm("a", WarmState.PROVISIONING))
     world.shelf.raises["web-a"] = WriteConflict("somebody was first")
     with pytest.raises(RetryWithBackoff):
         await world.look()
@@ -313,7 +313,7 @@ async def test_a_write_that_was_lost_is_tried_again() -> None:
 
 async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> None:
     world = World(a_pool(2))
-    world.holds(machine("a"), machine("b", WarmState.UNHEALTHY))
+    world.holds(a_vm("a"), a_vm("b", WarmState.UNHEALTHY))
     await world.look()
     await world.look()
     labels = {"namespace": "ns", "warmpool": "web"}

@@ -15,11 +15,11 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm_states import WarmState
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
-from tests.controllers.warmpool.builders import SILENT, a_guest, a_pool, machine
+from tests.controllers.warmpool.builders import NOT_READY_NODE, a_pool, a_vm, a_vmi
 
-WELL = machine("a")
-ILL = replace(WELL, vmi=a_guest(holds=frozenset()))
-UNSEEN = replace(WELL, node=SILENT)
+WELL = a_vm("a")
+ILL = replace(WELL, vmi=a_vmi(holds=frozenset()))
+UNSEEN = replace(WELL, node=NOT_READY_NODE)
 
 
 class Clock:
@@ -50,43 +50,43 @@ def looking() -> Looking:
 
 
 def test_a_failure_counts_once_a_period(looking: Looking) -> None:
-    assert looking.at(ILL, 0).failing == 1
-    assert looking.at(ILL, 1, 1, 1).failing == 1
+    assert looking.at(ILL, 0).failed_periods == 1
+    assert looking.at(ILL, 1, 1, 1).failed_periods == 1
     assert not looking.at(ILL, 1).period_over
-    assert looking.at(ILL, 7).failing == 2
+    assert looking.at(ILL, 7).failed_periods == 2
     assert looking.at(ILL, 10).period_over
 
 
 def test_one_good_check_forgives_all(looking: Looking) -> None:
     looking.at(ILL, 10, 10)
-    assert looking.at(WELL, 1).failing == 0
-    assert looking.at(ILL, 1).failing == 1
+    assert looking.at(WELL, 1).failed_periods == 0
+    assert looking.at(ILL, 1).failed_periods == 1
 
 
 def test_what_could_not_be_checked_neither_counts_nor_forgives(looking: Looking) -> None:
     looking.at(ILL, 10, 10)
-    assert looking.at(UNSEEN, 10, 10, 10).failing == 2
-    assert looking.at(ILL, 10).failing == 3
+    assert looking.at(UNSEEN, 10, 10, 10).failed_periods == 2
+    assert looking.at(ILL, 10).failed_periods == 3
 
 
 def test_health_has_to_last(looking: Looking) -> None:
     looking.at(WELL, 0)
-    assert looking.at(WELL, 29).well_seconds == 29
+    assert looking.at(WELL, 29).healthy_seconds == 29
     looking.at(ILL, 1)
-    assert looking.at(WELL, 5).well_seconds == 0
+    assert looking.at(WELL, 5).healthy_seconds == 0
 
 
 def test_how_long_ago_there_was_no_room(looking: Looking) -> None:
-    waiting = machine("a", WarmState.PROVISIONING, vmi=a_guest(trouble="Unschedulable", phase="Scheduling"))
-    assert looking.at(WELL, 0).held_ago == float("inf")
-    assert looking.at(waiting, 500).held_ago == 0
-    assert looking.at(replace(waiting, vmi=a_guest()), 7).held_ago == 7
+    waiting = a_vm("a", WarmState.PROVISIONING, vmi=a_vmi(trouble="Unschedulable", phase="Scheduling"))
+    assert looking.at(WELL, 0).unscheduled_ago == float("inf")
+    assert looking.at(waiting, 500).unscheduled_ago == 0
+    assert looking.at(replace(waiting, vmi=a_vmi()), 7).unscheduled_ago == 7
 
 
 def test_one_that_is_gone_is_forgotten(looking: Looking) -> None:
     looking.at(ILL, 10, 10)
     looking.checks.forget(ILL.uid)
-    assert looking.at(ILL, 0).failing == 1
+    assert looking.at(ILL, 0).failed_periods == 1
 
 
 def test_who_fails_is_looked_at_again_when_its_period_ends(looking: Looking) -> None:
@@ -108,17 +108,17 @@ class Answering:
     def __init__(self, health: Health) -> None:
         self.health, self.asked = health, 0
 
-    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         self.asked += 1
         return self.health
 
 
 async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -> None:
     looking = Looking(a_pool(1, readiness={"tcp": {"port": 22}}))
-    assert looking.at(WELL, 0).awake.verdict == "Unable"
+    assert looking.at(WELL, 0).running.verdict == "Unable"
     port = Answering(HEALTHY)
     assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
-    assert looking.at(WELL, 0).awake == HEALTHY
+    assert looking.at(WELL, 0).running == HEALTHY
     assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is False, "it answered as before"
     port.health = Health("Failed", "NoAnswer")
     assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
@@ -127,9 +127,9 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
 @pytest.mark.parametrize(
     "m",
     [
-        pytest.param(machine("a", WarmState.IN_USE), id="what is claimed is its claim's"),
-        pytest.param(machine("a", standby="Paused"), id="what is paused can't answer"),
-        pytest.param(machine("a", standby="Stopped"), id="what is stopped neither"),
+        pytest.param(a_vm("a", WarmState.IN_USE), id="what is claimed is its claim's"),
+        pytest.param(a_vm("a", standby="Paused"), id="what is paused can't answer"),
+        pytest.param(a_vm("a", standby="Stopped"), id="what is stopped neither"),
         pytest.param(UNSEEN, id="what nobody can reach is not blamed"),
     ],
 )
@@ -149,7 +149,7 @@ async def test_who_is_not_asked(m: WarmVM) -> None:
         pytest.param(UNSEEN, Readiness(), ("Unable", "NodeNotReady"), id="a silent node says nothing"),
         pytest.param(replace(WELL, vmi=None), Readiness(), ("Failed", "NotRunning"), id="it must run"),
         pytest.param(
-            replace(WELL, vmi=a_guest(paused="PausedIOError")),
+            replace(WELL, vmi=a_vmi(paused="PausedIOError")),
             Readiness(),
             ("Failed", "PausedIOError"),
             id="and go on",
@@ -191,14 +191,14 @@ async def test_what_a_machine_answers(answer: bytes, kind: str, expected: str) -
     server, port = await served(answer)
     async with server:
         readiness = Readiness(tcp=TcpProbe(port=port)) if kind == "tcp" else Readiness(http=HttpProbe(port=port))
-        m = replace(WELL, vmi=a_guest(addresses=("127.0.0.1",)))
+        m = replace(WELL, vmi=a_vmi(addresses=("127.0.0.1",)))
         assert (await probe(m, readiness, 60.0)).reason == expected
 
 
 async def test_a_port_that_is_closed_and_a_machine_without_an_address() -> None:
     readiness = Readiness(tcp=TcpProbe(port=NOBODYS))
-    assert (await probe(replace(WELL, vmi=a_guest(addresses=("127.0.0.1",))), readiness, 60.0)).reason == "NoAnswer"
-    assert (await probe(replace(WELL, vmi=a_guest(addresses=())), readiness, 60.0)).reason == "NoAddress"
+    assert (await probe(replace(WELL, vmi=a_vmi(addresses=("127.0.0.1",))), readiness, 60.0)).reason == "NoAnswer"
+    assert (await probe(replace(WELL, vmi=a_vmi(addresses=())), readiness, 60.0)).reason == "NoAddress"
 
 
 async def test_a_machine_that_keeps_silent_is_given_up() -> None:
@@ -210,6 +210,6 @@ async def test_a_machine_that_keeps_silent_is_given_up() -> None:
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         readiness = Readiness(http=HttpProbe(port=server.sockets[0].getsockname()[1]))
-        m = replace(WELL, vmi=a_guest(addresses=("127.0.0.1",)))
+        m = replace(WELL, vmi=a_vmi(addresses=("127.0.0.1",)))
         assert (await probe(m, readiness, 0.05)).message.endswith("no answer in 0.05 s")
         silence.set()

@@ -11,7 +11,7 @@ from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import is_of, public_keys, secret, secret_name, wants_key
 from controllers.warmpool.vm_manifest import build_vm
 from kinds import meta
-from tests.controllers.warmpool.builders import a_pool, machine
+from tests.controllers.warmpool.builders import a_pool, a_vm
 
 Json = dict[str, Any]
 
@@ -65,9 +65,9 @@ def test_each_machine_has_a_secret_of_its_own() -> None:
 
 
 def test_it_goes_with_its_machine_and_is_nobody_elses() -> None:
-    m = machine("x7k2m9")
+    m = a_vm("x7k2m9")
     made = secret(m)
     assert made["metadata"]["name"] == secret_name(m.name)
     assert is_of(made, m)
-    assert not is_of(made, machine("another"))
+    assert not is_of(made, a_vm("another"))
     assert len(f"{secret_name('web-' + 'x' * 8)}-access-cred") <= 63, "KubeVirt calls a volume so"

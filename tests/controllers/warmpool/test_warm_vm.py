@@ -13,7 +13,7 @@ from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from controllers.warmpool.warm_vm import parse_warm_vm as view
 from kinds import meta
 from kinds.warm_states import WarmState
-from tests.controllers.warmpool.builders import CORDONED, NOW, SILENT, a_guest, ago, machine
+from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, NOW, a_vm, a_vmi, ago
 
 LABELS = {
     meta.WARM_STATE: "Ready",
@@ -65,33 +65,31 @@ def test_an_annotation_that_is_no_time_ages_the_machine_from_its_birth(since: st
     assert seconds_since(found.state_since, NOW) == 60
 
 
-PAUSED = machine("a", standby="Paused")
-STOPPED = machine("a", standby="Stopped")
+PAUSED = a_vm("a", standby="Paused")
+STOPPED = a_vm("a", standby="Stopped")
 
 
 @pytest.mark.parametrize(
     ("m", "why"),
     [
-        pytest.param(machine("a"), "", id="a healthy one that runs is given away"),
+        pytest.param(a_vm("a"), "", id="a healthy one that runs is given away"),
         pytest.param(PAUSED, "", id="so is one that is paused"),
         pytest.param(STOPPED, "", id="and one that is stopped"),
-        pytest.param(
-            machine("a", WarmState.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"
-        ),
-        pytest.param(machine("a", WarmState.UNKNOWN), "Unknown", id="not one that could not be checked"),
-        pytest.param(machine("a", claim_uid="c"), "has a claim", id="not one with a claim"),
-        pytest.param(machine("a", deleting=True), "being deleted", id="not one that goes"),
-        pytest.param(machine("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
-        pytest.param(machine("a", vmi=None), "does not run", id="not one whose run has gone"),
-        pytest.param(machine("a", vmi=a_guest(deleting=True)), "ending", id="not one that is shutting down"),
-        pytest.param(machine("a", vmi=a_guest(migrating=True)), "migrated", id="not one that is being moved"),
-        pytest.param(machine("a", vmi=a_guest(holds=frozenset())), "not Ready", id="not one that is not ready"),
-        pytest.param(machine("a", vmi=a_guest(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
-        pytest.param(machine("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
-        pytest.param(machine("a", node=SILENT), "does not answer", id="not one on a node that is silent"),
-        pytest.param(replace(PAUSED, vmi=a_guest()), "not paused", id="one that should be paused and runs"),
-        pytest.param(replace(PAUSED, vmi=a_guest(paused="PausedIOError")), "PausedIOError", id="or has an error"),
-        pytest.param(replace(STOPPED, vmi=a_guest()), "not stopped", id="one that should be stopped and runs"),
+        pytest.param(a_vm("a", WarmState.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"),
+        pytest.param(a_vm("a", WarmState.UNKNOWN), "Unknown", id="not one that could not be checked"),
+        pytest.param(a_vm("a", claim_uid="c"), "has a claim", id="not one with a claim"),
+        pytest.param(a_vm("a", deleting=True), "being deleted", id="not one that goes"),
+        pytest.param(a_vm("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
+        pytest.param(a_vm("a", vmi=None), "does not run", id="not one whose run has gone"),
+        pytest.param(a_vm("a", vmi=a_vmi(deleting=True)), "ending", id="not one that is shutting down"),
+        pytest.param(a_vm("a", vmi=a_vmi(migrating=True)), "migrated", id="not one that is being moved"),
+        pytest.param(a_vm("a", vmi=a_vmi(holds=frozenset())), "not Ready", id="not one that is not ready"),
+        pytest.param(a_vm("a", vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
+        pytest.param(a_vm("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
+        pytest.param(a_vm("a", node=NOT_READY_NODE), "does not answer", id="not one on a node that is silent"),
+        pytest.param(replace(PAUSED, vmi=a_vmi()), "not paused", id="one that should be paused and runs"),
+        pytest.param(replace(PAUSED, vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="or has an error"),
+        pytest.param(replace(STOPPED, vmi=a_vmi()), "not stopped", id="one that should be stopped and runs"),
     ],
 )
 def test_who_may_be_given_away(m: WarmVM, why: str) -> None:

@@ -120,7 +120,7 @@ async def test_a_refusal_comes_as_what_it_means(wire: Any, status: int, code: st
     answers((status, refusal(code)))
     with pytest.raises(kind, match=f"{code}: said EC2") as raised:
         await aws.terminate("i-1")
-    assert (create_failure(raised.value).reason == "CapacityExhausted") is (code in client.CAPACITY)
+    assert (create_failure(raised.value).reason == "InsufficientCapacity") is (code in client.CAPACITY)
     assert isinstance(raised.value, AWAY) is (code in client.THROTTLED)
 
 

@@ -31,4 +31,4 @@ def test_each_refusal_is_another_reaction(code: str, status: int, kind: type[Api
 @pytest.mark.parametrize("code", sorted(CAPACITY))
 def test_no_capacity_is_what_a_pool_says_of_a_full_quota(code: str) -> None:
     error = refusal({"Error": {"Code": code, "Message": "none left"}, "ResponseMetadata": {"HTTPStatusCode": 400}})
-    assert create_failure(error).reason == "CapacityExhausted"
+    assert create_failure(error).reason == "InsufficientCapacity"

@@ -1,0 +1,80 @@
+"""Reasons of the conditions and events of warm pools."""
+
+from __future__ import annotations
+
+from apimachinery.reasons import Reason
+
+
+class WarmPoolReason(Reason):
+    # Conditions
+    ACCEPTED = "Accepted", "The spec is valid."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The stored spec is invalid. The controller does nothing until it is corrected; the message has the path.",
+    )
+    MINIMUM_REPLICAS_AVAILABLE = (
+        "MinimumReplicasAvailable",
+        "At least `replicas` less `maxUnavailable` VMs are ready to be claimed.",
+    )
+    MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable", "Fewer VMs than that are ready to be claimed."
+    SCALING = "Scaling", "The controller creates or deletes VMs until the pool has the desired number."
+    COMPLETE = "Complete", "All VMs are ready and made from the current template."
+    PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes no VM."
+    UPDATING = "Updating", "The controller replaces waiting VMs that were made from an old template."
+    PROGRESS_DEADLINE_EXCEEDED = (
+        "ProgressDeadlineExceeded",
+        "The rollout made no progress for `progressDeadlineSeconds`. Old VMs stay available.",
+    )
+    MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs, claimed VMs included."
+    INSUFFICIENT_CAPACITY = (
+        "InsufficientCapacity",
+        "The cluster cannot schedule more VMs, or a quota is used up. The controller retries after a pause.",
+    )
+    CIRCUIT_BREAKER_OPEN = (
+        "CircuitBreakerOpen",
+        "As many VMs in a row failed as `breakerThreshold` allows. The controller creates one VM at a time to test.",
+    )
+    VMS_FAILING = "VMsFailing", "VMs fail to start; the message has KubeVirt's reason."
+    TOO_MANY_UNHEALTHY = (
+        "TooManyUnhealthy",
+        "More VMs are unhealthy than available. The controller keeps them for inspection while there is capacity.",
+    )
+    HEALTH_UNKNOWN = (
+        "HealthUnknown",
+        "VMs cannot be checked, for example because their node is not ready. The controller leaves them alone.",
+    )
+    BACKEND_UNAVAILABLE = (
+        "BackendUnavailable",
+        "The controller cannot list the pool's VMs or EC2 instances. It creates, counts and deletes nothing.",
+    )
+    CONFLICTING_LABELS = (
+        "ConflictingLabels",
+        "Labels of a VM contradict each other or its owner reference; the message has the names.",
+    )
+    AS_EXPECTED = "AsExpected", "The controller found no problem."
+    DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."
+    DEFAULT_CONFLICT = "DefaultConflict", "An older pool of the namespace already has `default: true`."
+    NO_DEFAULT_POOL = "NoDefaultPool", "No pool of the namespace has `default: true`."
+
+    # Failures to get a VM: in conditions, events and `status.failures`
+    FAILED_CREATE = "FailedCreate", "The API server or EC2 refused to create a VM; the message is its answer."
+    INVALID_TEMPLATE = "InvalidTemplate", "The defaulter refused the VM of the template; the message says why."
+    READINESS_TIMEOUT = (
+        "ReadinessTimeout",
+        "A VM was deleted because it was not healthy within `readiness.timeoutSeconds`.",
+    )
+    NO_ROOM = "NoRoom", "A VM that cannot be claimed was deleted to make room for another."
+
+    # Events
+    SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VM."
+    SUCCESSFUL_DELETE = "SuccessfulDelete", "The controller deleted a waiting VM; the message says why."
+    VM_READY = "VMReady", "A VM is ready to be claimed."
+    STANDBY_ENTERED = "StandbyEntered", "A VM changes to the standby mode in which it waits for a claim."
+    UNHEALTHY = "Unhealthy", "Checks of a waiting VM failed or could not run. Claims do not get it."
+    ORPHANED = "Orphaned", "A VM was released from the pool; it keeps running with the label `orphaned`."
+    INVARIANT_VIOLATED = "InvariantViolated", "A VM has labels that the controllers never write. Please report it."
+    CIRCUIT_BREAKER_CLOSED = "CircuitBreakerClosed", "VMs start again."
+    POOL_EMPTY = "PoolEmpty", "No VM is ready to be claimed."
+    ROLLOUT_STARTED = "RolloutStarted", "The template changed. The controller replaces waiting VMs."
+    ROLLOUT_STALLED = "RolloutStalled", "VMs of the new template do not become ready. Old VMs stay available."
+    ROLLOUT_COMPLETE = "RolloutComplete", "All waiting VMs are made from the current template."

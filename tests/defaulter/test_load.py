@@ -15,7 +15,7 @@ from defaulter import frames
 from defaulter.process import Answer
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
-from tests.runtime.virtual import VirtualLoop
+from tests.virtual_loop import VirtualLoop
 
 Answering = Callable[[int, bytes], Awaitable[Answer]]
 

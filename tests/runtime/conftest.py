@@ -9,7 +9,7 @@ import pytest
 
 from runtime.api import Api
 from tests.runtime.misbehaving import Server
-from tests.runtime.virtual import VirtualLoop
+from tests.virtual_loop import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

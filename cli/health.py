@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from kinds.kind import Phases
 
 Json = dict[str, Any]
 Mood = Literal["well", "going", "wrong"]
@@ -47,14 +50,15 @@ def health(document: Json) -> Health:
     return Health("well")
 
 
-def claim_health(document: Json) -> Health:
+def phase_health(document: Json, phases: Phases) -> Health:
+    """The health of an object whose status has a phase."""
     status = document.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     bound = next((each for each in status.get("conditions") or () if each["type"] == "Bound"), None)
     why = f": {bound.get('message') or bound.get('reason')}" if bound and bound["status"] == "False" else ""
-    if phase == "Ready":
+    if phase == phases.ready:
         return Health("well", phase)
-    return Health("wrong" if phase == "Failed" else "going", f"{phase}{why}")
+    return Health("wrong" if phase == phases.failed else "going", f"{phase}{why}")
 
 
 def age(document: Json, now: datetime) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from cli import kubeconfig as files
 
 if TYPE_CHECKING:
     from cli.cluster import Cluster
+    from kinds.kind import Kind, ResourceType
     from runtime.api import Api
     from runtime.resource import Resource
 
@@ -27,26 +29,25 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 SECONDS = 2.0
 MOST = 500
 
-SHORT = {
-    "VirtualMachinePool": "vmpool",
-    "VirtualMachineInstanceReplicaSet": "vmirs",
-    "VirtualMachineWarmPool": "vmwp",
-    "VirtualMachineClaim": "vmclaim",
-    "MigrationPolicy": "migpol",
-    "VirtualMachine": "vm",
-    "VirtualMachineInstance": "vmi",
-    "DataVolume": "dv",
-    "PersistentVolumeClaim": "pvc",
-}
-"""Kinds as people call them. Written down, and not asked of the kinds, as those take 0.3 s to load."""
+
+@cache
+def named_kinds() -> tuple[Kind | ResourceType, ...]:
+    """The kinds that commands print, in the order of their lists. The import is late because it takes 0.3 s."""
+    from kinds import KINDS, kubevirt
+    from kinds.kind import ResourceType
+
+    pvcs = ResourceType("", ("v1",), "persistentvolumeclaims", "PersistentVolumeClaim", short_name="pvc")
+    return (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME, pvcs)
+
+
+def short_name(kind: str) -> str:
+    """`vmpool` for VirtualMachinePool; the kind in lower case where it has no short name."""
+    return next((each.short_name for each in named_kinds() if each.kind == kind), kind.lower())
 
 
 def qualified(kind: str, name: str) -> str:
     """An object as kubectl takes it, and prints it with `-o name`."""
-    from kinds import KINDS, kubevirt
-
-    known = (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME)
-    group = next((f".{each.group}" for each in known if each.kind == kind), "")
+    group = next((f".{each.group}" for each in named_kinds() if each.kind == kind and each.group), "")
     return f"{kind.lower()}{group}/{name}"
 
 
@@ -56,13 +57,13 @@ def meant(text: str, *kinds: str) -> tuple[str, str]:
     prefix, _, name = text.rpartition("/")
     kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
     if not name or (prefix and kind is None):
-        forms = ", ".join(f"{SHORT[each]}/NAME" for each in kinds)
+        forms = ", ".join(f"{short_name(each)}/NAME" for each in kinds)
         raise click.UsageError(f"{text!r} is none of NAME, {forms}")
     return kind or kinds[0], name
 
 
 def _spellings(kind: str) -> tuple[str, ...]:
-    short, long = SHORT[kind], kind.lower()
+    short, long = short_name(kind), kind.lower()
     return short, f"{short}s", long, f"{long}s"
 
 
@@ -86,9 +87,9 @@ POOL, VM, WARM_POOL, CLAIM = map(
 )
 
 
-def names(*plurals: str, **kinds: str) -> Complete:
-    """Completes with the names of these resources, those of the namespace that was given; behind `KIND/` with those of
-    the resource that `kinds` has for it."""
+def names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
+    """Completes with the names of these resources in the given namespace. Behind `KIND/` it completes with the names of
+    the resource that `kinds` has for it, or of the kind among `prefixes` with this short name."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         kind, slash, start = incomplete.rpartition("/")
@@ -99,7 +100,9 @@ def names(*plurals: str, **kinds: str) -> Complete:
         return [CompletionItem(f"{kind}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
 
     def _wanted(kind: str) -> tuple[str, ...]:
-        return (kinds[kind],) if kind in kinds else () if kind else plurals
+        if not kind:
+            return plurals
+        return (kinds[kind],) if kind in kinds else tuple(each.plural for each in prefixes() if each.short_name == kind)
 
     return complete
 
@@ -136,9 +139,8 @@ async def _of(api: Api, resource: Resource, namespace: str) -> list[str]:
 
 
 def _resource(plural: str) -> Resource:
-    from kinds import KINDS, kubevirt
     from runtime.resource import Resource
 
     if plural == "namespaces":
         return Resource("", "v1", plural, "Namespace", namespaced=False)
-    return Resource.of(next(each for each in (*KINDS, kubevirt.VM, kubevirt.VMI) if each.plural == plural))
+    return Resource.of(next(each for each in named_kinds() if each.plural == plural))

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options, visible
-from cli.health import COLOURS, Health, age, claim_health, health
-from cli.names import SHORT, qualified
+from cli.health import COLOURS, age, health, phase_health
+from cli.names import qualified, short_name
 from cli.output import Failed, counted
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
+    from kinds.kind import Kind
     from runtime.api import Api
 
 Json = dict[str, Any]
 
 EVERY_SECONDS = 2.0
-OVER = ("Released", "Expired")
-"""claims that nobody waits for and that hold nothing"""
-
-
-@dataclass(frozen=True)
-class Look:
-    """How the numbers of a kind are called."""
-
-    ready: str = "readyReplicas"
-    updated: str | None = None
-    judge: Callable[[Json], Health] = health
-
-
-LOOKS = {
-    "VirtualMachinePool": Look(updated="updatedReplicas"),
-    "VirtualMachineInstanceReplicaSet": Look(),
-    "VirtualMachineWarmPool": Look(ready="availableReplicas", updated="updatedReplicas"),
-    "VirtualMachineClaim": Look(judge=claim_health),
-    "MigrationPolicy": Look(),
-}
-
 LISTING = Listing(
     (
-        Column("NAME", lambda row: f"{SHORT[row['kind']]}/{row['name']}"),
+        Column("NAME", lambda row: f"{short_name(row['kind'])}/{row['name']}"),
         field("DESIRED", "desired"),
         field("READY", "ready"),
         field("UPDATED", "updated"),
@@ -89,18 +68,18 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
         raise Failed(f"{counted(len(found), 'object')} not as it should be")
 
 
-def row(kind: str, document: Json, now: datetime) -> Json:
+def row(kind: Kind, document: Json, now: datetime) -> Json:
     """One object as it is shown and as programs get it."""
-    look, spec, status = LOOKS[kind], document.get("spec") or {}, document.get("status") or {}
-    judged = look.judge(document)
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    judged = phase_health(document, kind.phases) if kind.phases else health(document)
     counts = "replicas" in spec
     return {
-        "kind": kind,
+        "kind": kind.kind,
         "namespace": document["metadata"].get("namespace"),
         "name": document["metadata"]["name"],
         "desired": spec.get("replicas"),
-        "ready": int(status.get(look.ready) or 0) if counts else None,
-        "updated": int(status.get(look.updated) or 0) if counts and look.updated else None,
+        "ready": int(status.get(kind.ready_replicas) or 0) if counts else None,
+        "updated": int(status.get(kind.updated_replicas) or 0) if counts and kind.updated_replicas else None,
         "age": age(document, now),
         "state": judged.mood,
         "says": judged.says,
@@ -143,11 +122,12 @@ async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
             raise Failed(f"you may list nothing of Poolhouse's in {where}")
         click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
     return [
-        row(kind.kind, each, now) for kind, found in zip(KINDS, listed, strict=True) for each in _present(found or ())
+        row(kind, each, now) for kind, found in zip(KINDS, listed, strict=True) for each in _present(found or (), kind)
     ]
 
 
-def _present(found: Sequence[Json]) -> Iterator[Json]:
+def _present(found: Sequence[Json], kind: Kind) -> Iterator[Json]:
+    finished = kind.phases.finished if kind.phases else ()
     for each in sorted(found, key=lambda each: (each["metadata"].get("namespace") or "", each["metadata"]["name"])):
-        if (each.get("status") or {}).get("phase") not in OVER:
+        if (each.get("status") or {}).get("phase") not in finished:
             yield each

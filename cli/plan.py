@@ -14,6 +14,7 @@ from cli.output import Failed, counted, print_as, structured
 from cli.table import Listing, field
 
 if TYPE_CHECKING:
+    from kinds.kind import Kind
     from runtime.api import Api
 
 Json = dict[str, Any]
@@ -22,7 +23,6 @@ MOST_STEPS = 1000
 
 
 POOL = "VirtualMachinePool"
-REPLICA_SET = "VirtualMachineInstanceReplicaSet"
 STEPS = Listing(
     (
         field("ROUND", "step"),
@@ -32,13 +32,16 @@ STEPS = Listing(
     ),
     name=lambda row: qualified(row["kind"], row["vm"]),
 )
-PLANNED = (POOL, REPLICA_SET)
+
+
+def planned_kinds() -> tuple[Kind, ...]:
+    from kinds import KINDS
+
+    return tuple(kind for kind in KINDS if kind.plan_path)
 
 
 @click.command()
-@click.argument(
-    "name", required=False, shell_complete=names("virtualmachinepools", vmirs="virtualmachineinstancereplicasets")
-)
+@click.argument("name", required=False, shell_complete=names("virtualmachinepools", prefixes=planned_kinds))
 @click.option(
     "-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools and sets; - for standard input."
 )
@@ -60,7 +63,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
     async def foresee(api: Api) -> list[Json]:
         if name is not None:
-            documents.append(await _named(api, cluster, *meant(name, *PLANNED)))
+            documents.append(await _named(api, cluster, *meant(name, *(kind.kind for kind in planned_kinds()))))
         return [await _foreseen(api, each, burst) for each in documents]
 
     answers = cluster.run(foresee)
@@ -73,11 +76,11 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
 def _planned(source: Any) -> list[Manifest]:
     """Those of a file that have plans; the others are none of ours."""
-    every = read(source)
-    found = [each for each in every if each.document.get("kind") in PLANNED]
+    every, planned = read(source), [kind.kind for kind in planned_kinds()]
+    found = [each for each in every if each.document.get("kind") in planned]
     if not found:
         there = ", ".join(dict.fromkeys(map(str, every)))
-        raise Failed(f"{every[0].file}: there is no {' and no '.join(PLANNED)} in it, only {there}")
+        raise Failed(f"{every[0].file}: there is no {' and no '.join(planned)} in it, only {there}")
     return found
 
 
@@ -93,10 +96,8 @@ async def _named(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
 
 def _checked(manifest: Manifest, namespace: str) -> Json:
     """As it would be stored. Says every problem at once."""
-    from kinds import pool, replicaset
-
     document = manifest.document
-    kind = pool.POOL if document["kind"] == POOL else replicaset.REPLICA_SET
+    kind = next(kind for kind in planned_kinds() if kind.kind == document["kind"])
     document = kind.normalize(document)
     if problems := kind.problems(document):
         raise Failed(

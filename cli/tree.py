@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options, visible
-from cli.names import SHORT, meant, names, qualified
+from cli.names import meant, named_kinds, names, qualified, short_name
 from cli.output import Failed, output_option, print_as, structured
 from cli.table import align
 
 if TYPE_CHECKING:
+    from kinds.kind import Kind
     from runtime.api import Api
 
 Json = dict[str, Any]
 
-LONG = {short: kind for kind, short in SHORT.items()}
-ASKED = {
-    "vm": "virtualmachines",
-    "vmi": "virtualmachineinstances",
-    "vmpool": "virtualmachinepools",
-    "vmirs": "virtualmachineinstancereplicasets",
-    "vmwp": "virtualmachinewarmpools",
-    "vmclaim": "virtualmachineclaims",
-}
+
+def tree_kinds() -> tuple[Kind, ...]:
+    from kinds import KINDS, kubevirt
+
+    return (kubevirt.VM, kubevirt.VMI, *(kind for kind in KINDS if kind.namespaced))
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Node:
 
 
 @click.command()
-@click.argument("name", shell_complete=names("virtualmachines", **ASKED))
+@click.argument("name", shell_complete=names("virtualmachines", prefixes=tree_kinds))
 @output_option("text", "name")
 @cluster_options
 def tree(cluster: Cluster, name: str, output: str) -> None:
@@ -52,7 +49,7 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
     NAME is a VM's, or one of vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME and vmclaim/NAME: of a pool all its VMs are
     shown, and the disks that it keeps.
     """
-    kind, rest = meant(name, *(LONG[each] for each in ASKED))
+    kind, rest = meant(name, *(each.kind for each in tree_kinds()))
     found, hidden = cluster.run(lambda api: _objects(api, cluster.namespace))
     grown = grow(found, kind, rest)
     if grown is None and kind in hidden:
@@ -60,7 +57,7 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
     if hidden:
         click.echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
     if grown is None:
-        raise Failed(f"there is no {SHORT[kind]} {rest} in namespace {cluster.namespace}")
+        raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
     if structured(output):
         print_as(output, grown.json())
         return
@@ -98,14 +95,14 @@ def drawn(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, 
 
 def _every(node: Node) -> Iterator[str]:
     kind, _, name = node.name.partition("/")
-    yield qualified(LONG.get(kind, kind), name)
+    yield qualified(next((each.kind for each in named_kinds() if each.short_name == kind), kind), name)
     for child in node.children:
         yield from _every(child)
 
 
 def says(document: Json) -> str:
     """What is worth knowing of it at a glance."""
-    from cli.health import claim_health, health
+    from cli.health import health, phase_health
 
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
@@ -122,8 +119,9 @@ def says(document: Json) -> str:
             size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
             kept = f"kept for {kept}" if (kept := _kept_for(document)) else ""
             return ", ".join(part for part in (str(status.get("phase") or ""), size, kept) if part)
-        case "VirtualMachineClaim":
-            return claim_health(document).says
+    phases = next((kind.phases for kind in tree_kinds() if kind.kind == document["kind"]), None)
+    if phases is not None:
+        return phase_health(document, phases).says
     ready = status.get("readyReplicas") or 0
     judged = health(document)
     return f"{ready} of {spec.get('replicas', 0)} ready" + (f"; {judged.says}" if judged.says else "")
@@ -133,7 +131,8 @@ def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> No
     uid = document["metadata"]["uid"]
     path = above | {uid}
     own = [each for each in objects if (_parent(each) or ("",))[0] == uid and each["metadata"]["uid"] not in path]
-    own.sort(key=lambda each: (list(SHORT).index(each["kind"]), each["metadata"]["name"]))
+    order = [each.kind for each in named_kinds()]
+    own.sort(key=lambda each: (order.index(each["kind"]), each["metadata"]["name"]))
     return Node(_named(document), says(document), tuple(_below(each, objects, path) for each in own))
 
 
@@ -158,7 +157,7 @@ def _kept_for(document: Json) -> str:
 
 def _named(document: Json) -> str:
     kind = document["kind"]
-    return f"{SHORT.get(kind, kind.lower())}/{document['metadata']['name']}"
+    return f"{short_name(kind)}/{document['metadata']['name']}"
 
 
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:

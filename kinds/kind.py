@@ -54,6 +54,7 @@ class ResourceType:
     plural: str
     kind: str
     namespaced: bool = True
+    short_name: str = ""
 
 
 VMS = ResourceType("kubevirt.io", ("v1",), "virtualmachines", "VirtualMachine")

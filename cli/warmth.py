@@ -132,7 +132,7 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
 
 async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.claim.doctor import findings
-    from controllers.claim.snapshot import CLAIMS, read_claim
+    from controllers.claim.snapshot import CLAIMS, parse_claim
     from controllers.warmpool.vm_backend import VMS
     from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
     from controllers.warmpool.warm_vm import parse_warm_vm
@@ -141,7 +141,7 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     # Machines first: a claim that is made meanwhile is then not found to be missing.
     machines, _ = await api.list(VMS, namespace, label_selector=meta.WARM_STATE)
     (claims, _), (pools, _) = await asyncio.gather(api.list(CLAIMS, namespace), api.list(WARM_POOLS, namespace))
-    given, asked, kept = [*map(parse_warm_vm, machines)], [*map(read_claim, claims)], [*map(parse_warm_pool, pools)]
+    given, asked, kept = [*map(parse_warm_vm, machines)], [*map(parse_claim, claims)], [*map(parse_warm_pool, pools)]
     # By the clock that has dated what may be deleted: this machine's may be an hour ahead of it.
     found, now = [], api.now()
     for place in sorted({m.namespace for m in given} | {c.namespace for c in asked}):

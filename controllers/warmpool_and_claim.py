@@ -83,11 +83,11 @@ def build(
         events,
         ClaimMetrics(registry),
         pools=pool_informer.store,
-        queues=everything,
-        machines=holder,
+        vms=everything,
+        backend=holder,
         demand=demand,
-        filling=filling.expectations,
-        unseen=lambda pool: None if pool.spec.ec2 is None else instances.problem,
+        pool_creations=filling.expectations,
+        vms_unknown=lambda pool: None if pool.spec.ec2 is None else instances.problem,
     )
     parts: tuple[WarmPools, ClaimControllers] = (filling, claims)
     for each in parts:

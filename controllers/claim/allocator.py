@@ -1,39 +1,318 @@
-"""Which pool serves a claim."""
+"""Gives the VMs of warm pools to claims: which pool serves a claim, which VM it gets, and when it is its turn.
+
+    ReadyQueue     the VMs of a pool that can be given away now
+    WaitQueue      the claims that wait for VMs of a pool
+    QuotaTracker   how many VMs of a pool each requester has
+    ClaimRecord    what this process knows of one claim beyond the stores
+
+The allocator keeps these books in memory and calls no API; `apply` does. That a VM has one claim at most does not
+depend on the books: the claim's UID on the VM is written with the VM's resourceVersion. The books only keep claims from
+competing for the same VM, and in turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
+from apimachinery.timestamps import format_micro_time
+from controllers.claim.ready_queue import ReadyQueues, Variant
+from controllers.claim.reasons import ClaimReason
+from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import Claim, Failure
+from controllers.claim.wait_queue import WaitQueue
+from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.demand import Demand
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
+from controllers.warmpool.warm_vm import WarmVM, why_unavailable
+from runtime.expectations import Expectations
+from runtime.resource import Key
+from runtime.store import Store
+
+
+@dataclass(frozen=True)
+class Stores:
+    claims: Store[Claim]
+    """indexed `uid`"""
+    pools: Store[WarmPool | InvalidWarmPool]
+    """indexed `namespace` and `uid`"""
+    vms: WarmVMCache
 
 
 def select_pool(claim: Claim, pools: Collection[WarmPool | InvalidWarmPool]) -> WarmPool | Failure:
-    """The one that it names, else the default of its namespace. `pools` are those of the namespace."""
+    """The pool that the claim names, else the default pool. `pools` are those of the claim's namespace."""
     name, namespace = claim.spec.pool_name, claim.namespace
+    names = ", ".join(sorted(pool.name for pool in pools)) or "none"
     if not name:
-        default = default_pool(pools)
-        return default if default is not None else Failure("NoDefaultPool", _no_default(pools, namespace))
-    found = next((p for p in pools if p.name == name), None)
+        if default := default_pool(pools):
+            return default
+        problem = f"there is no warm pool in namespace {namespace}"
+        if pools:
+            problem = f"namespace {namespace} has no default pool: set spec.poolName to one of: {names}"
+        return Failure(ClaimReason.NO_DEFAULT_POOL, f"the claim names no pool, and {problem}")
+    found = next((pool for pool in pools if pool.name == name), None)
     if found is None:
-        return Failure(
-            "PoolNotFound",
-            f"there is no warm pool {name} in namespace {namespace}, which has {_names(pools)}; a pool serves claims of"
-            " its own namespace only",
+        message = (
+            f"there is no warm pool {name} in namespace {namespace}, which has: {names}; a pool serves claims of its"
         )
+        return Failure(ClaimReason.POOL_NOT_FOUND, f"{message} own namespace only")
     if isinstance(found, InvalidWarmPool):
-        return Failure("PoolInvalid", f"warm pool {name} is not valid: {found.problem}")
+        return Failure(ClaimReason.POOL_INVALID, f"warm pool {name} is not valid: {found.problem}")
     if found.deleting:
-        return Failure("PoolNotFound", f"warm pool {name} is being deleted")
+        return Failure(ClaimReason.POOL_NOT_FOUND, f"warm pool {name} is being deleted")
     return found
 
 
-def _no_default(pools: Collection[WarmPool | InvalidWarmPool], namespace: str) -> str:
-    if not pools:
-        return f"it names no pool, and there is no warm pool in namespace {namespace}"
-    there = f"name one in spec.poolName, of: {_names(pools)}"
-    return f"it names no pool, and namespace {namespace} has no default one: {there}"
+class QuotaTracker:
+    """Counts the VMs that claims have or are being given now: two claims at once cannot both get the last one."""
+
+    def __init__(self) -> None:
+        self._charged: dict[str, tuple[Key, str]] = {}
+        """pool and requester, by UID of the claim"""
+        self._by_pool: Counter[Key] = Counter()
+        self._by_requester: Counter[tuple[Key, str]] = Counter()
+
+    def charge(self, claim_uid: str, pool: Key, requester: str) -> None:
+        if self._charged.get(claim_uid) == (pool, requester):
+            return
+        self.release(claim_uid)
+        self._charged[claim_uid] = (pool, requester)
+        self._by_pool[pool] += 1
+        self._by_requester[pool, requester] += 1
+
+    def release(self, claim_uid: str) -> None:
+        if claim_uid not in self._charged:
+            return
+        pool, requester = self._charged.pop(claim_uid)
+        self._by_pool[pool] -= 1
+        self._by_requester[pool, requester] -= 1
+        if not self._by_pool[pool]:
+            del self._by_pool[pool]
+        if not self._by_requester[pool, requester]:
+            del self._by_requester[pool, requester]
+
+    def exceeded(self, claim: Claim, pool: WarmPool) -> Failure | None:
+        """Why the claim may have no VM of the pool now."""
+        if claim.uid in self._charged:
+            return None
+        policy, own, total = (
+            pool.spec.claim_policy,
+            self._by_requester[pool.key, claim.requester],
+            self._by_pool[pool.key],
+        )
+        if policy.max_per_user is not None and own >= policy.max_per_user:
+            requester = claim.requester or "the claim's user"
+            message = f"{requester} has {own} VMs of the pool, maxPerUser is {policy.max_per_user}"
+        elif policy.max_per_namespace is not None and total >= policy.max_per_namespace:
+            message = f"{total} VMs of the pool are claimed, maxPerNamespace is {policy.max_per_namespace}"
+        else:
+            return None
+        return Failure(ClaimReason.QUOTA_EXCEEDED, message)
 
 
-def _names(pools: Collection[WarmPool | InvalidWarmPool]) -> str:
-    return ", ".join(sorted(p.name for p in pools)) or "none"
+@dataclass
+class Allocator:
+    stores: Stores
+    demand: Demand = field(default_factory=Demand)
+    pool_creations: Expectations[str] = field(default_factory=Expectations)
+    """VMs that the pools have created and that no store shows yet, by UID of the pool"""
+    ready: ReadyQueues = field(default_factory=ReadyQueues)
+    quotas: QuotaTracker = field(default_factory=QuotaTracker)
+    _waiting: dict[str, WaitQueue] = field(default_factory=dict)
+    """by UID of the pool"""
+    _records: dict[str, ClaimRecord] = field(default_factory=dict)
+    """by UID of the claim"""
+    _vms_unknown: set[str] = field(default_factory=set)
+    """UIDs of claims that may have a VM of which this process has no record"""
+
+    # Records
+
+    def record(self, claim: Claim) -> ClaimRecord:
+        if claim.uid not in self._records:
+            known = claim.uid not in self._vms_unknown and not claim.vm_uid and not claim.finished
+            self._records[claim.uid] = ClaimRecord(vms_known=known)
+        return self._records[claim.uid]
+
+    def forget(self, claim_uid: str) -> None:
+        """The claim is gone or finished: its record goes, with its place in the queue and its quota. A new record of it
+        begins without knowing its VMs."""
+        self.leave_queues(claim_uid)
+        self.quotas.release(claim_uid)
+        self._vms_unknown.add(claim_uid)
+        if record := self._records.pop(claim_uid, None):
+            self._offer_again(record.reserved)
+            self._offer_again(record.rejected)
+            for pool_uid, name in record.creating:
+                self.demand.made(pool_uid, name)
+
+    def claim_deleted(self, claim_uid: str) -> None:
+        self.forget(claim_uid)
+        self._vms_unknown.discard(claim_uid)
+
+    def reset(self, claims: Collection[Claim]) -> None:
+        """Begins to lead. The books of an earlier time are worthless: another process may have served the claims."""
+        # First, so that the pools see no books that are half dropped.
+        for uid in list(self._records):
+            self.forget(uid)
+        self.ready.reset(map(self.stores.vms.joined, self.stores.vms.vms.all()))
+        pools = set(self._waiting)
+        self._waiting.clear()
+        self._vms_unknown = {claim.uid for claim in claims}
+        for claim in claims:
+            self._restore(claim)
+        for pool_uid in pools | set(self._waiting):
+            self.demand.wait(pool_uid, len(self._waiting.get(pool_uid, ())))
+
+    def _restore(self, claim: Claim) -> None:
+        pool = claim.status.pool_name
+        if claim.finished or not pool:
+            return
+        if claim.vm_uid:
+            self.quotas.charge(claim.uid, (claim.namespace, pool), claim.requester)
+        elif claim.status.phase == "Queued":
+            found = self.stores.pools.get((claim.namespace, pool))
+            if isinstance(found, WarmPool):
+                observed_at = (
+                    f"{claim.status.queue_position or 0:09}"  # before every claim that is observed from now on
+                )
+                queue = self._waiting.setdefault(found.uid, WaitQueue())
+                queue.join(claim.requester, claim.created_at, claim.uid, observed_at=observed_at)
+
+    # The wait queues
+
+    def queue(self, pool_uid: str) -> WaitQueue:
+        return self._waiting.get(pool_uid) or WaitQueue()
+
+    def join_queue(self, claim: Claim, pool: WarmPool, record: ClaimRecord) -> None:
+        observed = record.timeline.observed
+        queue = self._waiting.setdefault(pool.uid, WaitQueue())
+        queue.join(
+            claim.requester, claim.created_at, claim.uid, observed_at=format_micro_time(observed) if observed else ""
+        )
+        self.demand.wait(pool.uid, len(queue))
+
+    def leave_queues(self, claim_uid: str) -> None:
+        for pool_uid in list(self._waiting):
+            self._leave_queue(claim_uid, pool_uid)
+
+    def _leave_queue(self, claim_uid: str, pool_uid: str, *, served: bool = False) -> None:
+        queue = self._waiting.get(pool_uid)
+        if queue is not None and claim_uid in queue:
+            queue.leave(claim_uid, served=served)
+            self.demand.wait(pool_uid, len(queue))
+            if not len(queue):
+                del self._waiting[pool_uid]
+
+    def pools_with_queue(self) -> list[str]:
+        return list(self._waiting)
+
+    def next_claims(self, pool_uid: str, limit: int) -> list[str]:
+        """UIDs of waiting claims that ready VMs of the pool can serve now."""
+        return self.queue(pool_uid).first(min(len(self.ready.of(pool_uid)), limit))
+
+    # A ready VM
+
+    def candidate(self, claim: Claim, pool: WarmPool) -> WarmVM | None:
+        """The VM that the claim gets now, if the pool has one for each claim that is before it in the queue."""
+        ready, overrides = self.ready.of(pool.uid), claim.overrides
+        probe = WarmVM(pool.namespace, "", "")
+
+        def is_current(variant: Variant) -> bool:
+            return pool.current(replace(probe, placement=variant.placement, template_hash=variant.template_hash))
+
+        def is_usable(variant: Variant) -> bool:
+            return pool.spec.update_strategy.type != "Recreate" or is_current(variant)
+
+        def fits(variant: Variant) -> bool:
+            """Overrides were compared with the current template, so they exclude VMs of an older one."""
+            compared = overrides.instancetype or overrides.image
+            in_placement = overrides.placement in ("", variant.placement)
+            return in_placement and (is_current(variant) if compared else is_usable(variant))
+
+        if self.queue(pool.uid).position(claim.uid) > ready.count(is_usable):
+            return None
+        vms = (self.stores.vms.get(key) for key in ready.candidates(is_current, fits))
+        return next((vm for vm in vms if vm is not None and not why_unavailable(vm)), None)
+
+    def reserve(self, claim: Claim, pool: WarmPool, vm: WarmVM, record: ClaimRecord) -> None:
+        """The VM is about to be given to the claim. Must be called before the first await: from then on other claims
+        are offered other VMs."""
+        self._offer_again(record.rejected)
+        self.ready.reserve(vm)
+        self.quotas.charge(claim.uid, pool.key, claim.requester)
+        self._leave_queue(claim.uid, pool.uid, served=True)
+        record.reserved[vm.uid] = vm.key
+
+    def cancel_reservation(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
+        """The VM was not given to the claim, and is as good as before."""
+        self.quotas.release(claim.uid)
+        record.reserved.pop(vm.uid, None)
+        self._offer_again({vm.uid: vm.key})
+
+    def reject(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
+        """The API server refused to give the VM to the claim. The VM may be the cause: another one is tried first."""
+        self.quotas.release(claim.uid)
+        if key := record.reserved.pop(vm.uid, None):
+            record.rejected[vm.uid] = key
+
+    # A VM that is created for the claim
+
+    def is_full(self, pool: WarmPool) -> bool:
+        if pool.spec.max_total is None:
+            return False
+        creating = len(self.pool_creations.open(pool.uid)[0]) + self.demand.making(pool.uid)
+        return self.stores.vms.places(pool.uid) + creating >= pool.spec.max_total
+
+    def begin_creation(self, claim: Claim, pool: WarmPool, name: str, record: ClaimRecord) -> None:
+        self.quotas.charge(claim.uid, pool.key, claim.requester)
+        self._leave_queue(claim.uid, pool.uid)
+        self.demand.make(pool.uid, name)
+        record.creating.add((pool.uid, name))
+
+    def cancel_creation(self, claim: Claim, pool: WarmPool, name: str, record: ClaimRecord) -> None:
+        self.quotas.release(claim.uid)
+        self.demand.made(pool.uid, name)
+        record.creating.discard((pool.uid, name))
+
+    # What the API and the stores show
+
+    def vms_listed(self, claim: Claim, vms: Iterable[WarmVM], record: ClaimRecord, now: float) -> None:
+        """These are all VMs with the claim's UID."""
+        found = {vm.uid: vm for vm in vms}
+        record.listed(found.values(), now)
+        self._offer_again({uid: record.reserved.pop(uid) for uid in record.reserved.keys() - found.keys()})
+        # A VM that was found counts as being created until the store shows it; one that was not, was not created.
+        names = {vm.name for vm in found.values()}
+        for pool_uid, name in list(record.creating):
+            if name not in names or self.stores.vms.vms.get((claim.namespace, name)) is not None:
+                self.demand.made(pool_uid, name)
+            if name not in names:
+                record.creating.discard((pool_uid, name))
+
+    def status_written(self, before: Claim, after: Claim, record: ClaimRecord) -> None:
+        if after.vm_uid and after.vm_uid != before.vm_uid:
+            record.reserved.pop(after.vm_uid, None)
+            self._offer_again(record.reserved)
+            self._offer_again(record.rejected)
+        if after.finished or not after.vm_uid:
+            self.quotas.release(after.uid)
+        if after.status.phase != "Queued":  # a claim that is held up must not hold up those behind it
+            self.leave_queues(after.uid)
+
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> bool:
+        """Returns whether the pool has one more ready VM."""
+        more = self.ready.update(old, self.stores.vms.joined(new) if new is not None else None)
+        deleted = old is not None and (new is None or new.uid != old.uid)
+        if old is not None and deleted and (record := self._records.get(old.claim_uid)):
+            record.vm_deleted(old.uid)
+        if new is not None:
+            self.demand.made(new.pool_uid, new.name)
+        return more
+
+    def _offer_again(self, vms: dict[str, Key]) -> None:
+        """Offers VMs (by UID) to other claims, as the store shows them. One that it does not show Ready is offered by
+        its next event."""
+        while vms:
+            uid, key = vms.popitem()
+            self.ready.restore(uid, self.stores.vms.get(key))

@@ -1,7 +1,7 @@
-"""Takes a step. The only code of claims that writes; it decides nothing.
+"""Takes the steps of claims: the only code of claims that writes.
 
-Every write of a machine or of a claim carries the resourceVersion that was looked at. What an answer tells is put into
-the claim's memory; an answer that did not come, or that says that somebody was first, leaves there that we must look.
+Each write of a VM or a claim carries the resourceVersion that the decision was based on. The answer goes into the
+claim's record. Without an answer, or after a conflict, the record says what must be read from the API first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from apimachinery.timestamps import format_micro_time
+from controllers.claim.allocator import Allocator
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.observe import Floor, Stores
-from controllers.claim.overrides import applied
-from controllers.claim.personalization import labels, personal_template, seed
+from controllers.claim.overrides import apply_overrides
+from controllers.claim.personalization import Personalizer, cloud_init_method, labels, personalize_template
 from controllers.claim.ready_queue import is_unclaimed
+from controllers.claim.reasons import ClaimReason
 from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, read_claim, text
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, parse_claim
 from controllers.claim.steps import (
     ActivateVM,
     CheckHealth,
@@ -34,8 +36,7 @@ from controllers.claim.steps import (
     Step,
     UpdateStatus,
 )
-from controllers.claim.wait_queue import WaitQueue
-from controllers.claim.wishes import Wishes
+from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.naming import draw_placement
@@ -43,346 +44,270 @@ from controllers.warmpool.ssh_keys import wants_key
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
-from kinds.claim import ClaimStatus
 from kinds.warm_states import WarmState
-from kinds.warmpool import Health as HealthTerms
+from kinds.warmpool import Health as HealthSpec
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
 from runtime.events import EventRecorder, view_reference
-from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
-SAME_TRIES = 3
-"""A write of the machine's status between our look and our write refuses ours, and takes nothing from us."""
-REFUSALS = Backoff(base_seconds=1, cap_seconds=30)
-"""between tries to make or take a machine that were refused for a reason that may pass"""
+RESERVATION_WRITES = 3
+"""A status update of the VM between our read and our write refuses ours, although the VM is still unclaimed."""
+RETRIES = Backoff(base_seconds=1, cap_seconds=30)
+"""between attempts to create or reserve a VM after a refusal that may pass"""
 
 
 @dataclass
 class ClaimWriter:
     api: Api
     events: EventRecorder
-    machines: Callable[[WarmPool | None], Backend]
-    """who holds the machines of a pool"""
-    stores: Stores
-    floor: Floor
+    backend: Callable[[WarmPool | None], Backend]
+    """of a pool's VMs; for None one that finds out by the VM"""
+    allocator: Allocator
     metrics: ClaimMetrics
     clock: Callable[[], float]
     now: Callable[[], datetime]
 
-    async def __call__(self, s: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
-        """Raises only what the API server's absence raises."""
-        health, memory.health = memory.health, None
-        holder = self.machines(s.pool)
+    async def __call__(self, s: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
+        """Raises only errors that say that the API server is away."""
+        health, record.health = record.health, None
+        backend = self.backend(s.pool)
         match step:
             case FindVMs():
-                await self._look(s, holder, memory)
-            case ReserveVM(m):
-                await self._take(s, m, holder, memory)
+                await self._find_vms(s, backend, record)
+            case ReserveVM(vm):
+                await self._reserve(s, vm, backend, record)
             case CreateVM():
-                await self._make(s, step, holder, memory)
-            case UpdateStatus(status, news):
-                memory.health = health
-                await self._say(s, status, news, memory)
-            case MarkActivated(m):
-                await self._change(s, m, Change(annotations={meta.ACTIVATED_AT: text(self.now())}), holder, memory)
-            case ActivateVM(m):
-                await self._wake(m, holder, memory)
-            case CheckHealth(m):
-                asks = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthTerms())
-                memory.health = await holder.check(m, asks[0], asks[1].timeout_seconds)
-            case PersonalizeVM(m):
-                memory.health = health
-                await self._grant(s, m, holder, memory)
-            case HandOverVM(m):
-                await self._hand_over(s, m, holder, memory)
-                memory.health = memory.health or health
-            case DeleteVM(m, reason):
-                await self._end(s, m, reason, holder, memory)
+                await self._create(s, step, backend, record)
+            case UpdateStatus():
+                record.health = health
+                await self._update_status(s.claim, step, record)
+            case MarkActivated(vm):
+                annotations = {meta.ACTIVATED_AT: format_micro_time(self.now())}
+                await self._change(s, vm, Change(annotations=annotations), backend, record)
+            case ActivateVM(vm):
+                await self._activate(vm, backend, record)
+            case CheckHealth(vm):
+                readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
+                record.health = await backend.check(vm, readiness, spec.timeout_seconds)
+            case PersonalizeVM(vm):
+                record.health = health
+                await self._personalize(s, vm, backend, record)
+            case HandOverVM(vm):
+                await self._hand_over(s, vm, backend, record)
+                record.health = record.health or health
+            case DeleteVM(vm, reason):
+                await self._delete(s, vm, reason, backend, record)
             case JoinWaitQueue():
-                self._wait(s)
+                assert s.pool is not None
+                self.allocator.join_queue(s.claim, s.pool, record)
             case Requeue():
-                raise AssertionError("to rest is nothing to be done")
+                raise AssertionError("Requeue writes nothing")
 
-    async def _look(self, s: ClaimSnapshot, holder: Backend, memory: ClaimRecord) -> None:
-        found = await holder.find(s.claim.namespace, s.claim.uid)
-        memory.found(found, self.clock())
-        for uid in memory.taking.keys() - {m.uid for m in found}:
-            self._put_back(uid, memory.taking.pop(uid))
-        # What was found is counted until the store shows it; what was not, was not made.
-        names = {m.name for m in found}
-        for pool_uid, name in list(memory.making):
-            if name not in names or self.stores.queues.vms.get((s.claim.namespace, name)) is not None:
-                self.floor.demand.made(pool_uid, name)
-            if name not in names:
-                memory.making.discard((pool_uid, name))
+    async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
+        found = await backend.find(s.claim.namespace, s.claim.uid)
+        self.allocator.vms_listed(s.claim, found, record, self.clock())
 
     # The first compare-and-swap
 
-    async def _take(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
+    async def _reserve(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         assert s.pool is not None
-        self._let_go(memory.refused)
-        # Before the first await: whoever looks while we wait is offered another one.
-        self.floor.shelves.take(m)
-        self.floor.holders.hold(s.claim.uid, s.pool.key, s.claim.requester)
-        self._leave(s.claim.uid, s.pool.uid, served=True)
-        memory.taking[m.uid] = m.key
-        memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
+        claim = s.claim
+        self.allocator.reserve(claim, s.pool, vm, record)
+        record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
         change = Change(
             state=WarmState.ALLOCATING,
-            claim_uid=s.claim.uid,
-            owner=s.claim.owner,
-            annotations={meta.CLAIM_NAME: s.claim.name, meta.STATE_REASON: f"given to claim {s.claim.name}"},
+            claim_uid=claim.uid,
+            owner=claim.owner,
+            annotations={meta.CLAIM_NAME: claim.name, meta.STATE_REASON: f"reserved for claim {claim.name}"},
         )
-        for _ in range(SAME_TRIES):
+        for _ in range(RESERVATION_WRITES):
             try:
-                given = await holder.change(m, change)
+                reserved = await backend.change(vm, change)
             except OutcomeUnknown:
-                memory.certain = False
+                record.vms_known = False
                 self.metrics.conflict("unsure")
                 return
             except WriteConflict:
-                live = await self._live(m, holder, memory)
+                live = await self._read(vm, backend, record)
                 if live is None or not is_unclaimed(live) or live.pool_uid != s.pool.uid:
-                    # Its event is on the way; until then nobody is offered it.
+                    # The VM stays reserved until its event shows what became of it.
                     self.metrics.conflict("lost")
-                    self.floor.holders.free(s.claim.uid)
+                    self.allocator.quotas.release(claim.uid)
                     return
                 self.metrics.conflict("false")
-                m = live
+                vm = live
             except Throttled:
-                self.floor.holders.free(s.claim.uid)
-                self._put_back(m.uid, memory.taking.pop(m.uid))
+                self.allocator.cancel_reservation(claim, vm, record)
                 raise
             except ApiError as error:
-                # It may be this one that is refused: it is kept back until another was tried.
-                self.floor.holders.free(s.claim.uid)
-                memory.refused[m.uid] = memory.taking.pop(m.uid)
-                why = Failure("TakeRefused", f"{m.name} could not be given to it: {error.message}")
-                self._refused(s, why, error, memory)
+                self.allocator.reject(claim, vm, record)
+                message = f"{vm.name} could not be reserved for the claim: {error.message}"
+                self._retry_later(s, Failure(ClaimReason.FAILED_RESERVE, message), error, record)
                 return
             else:
-                log_event(log, "MachineAssigning", f"gave {m.name} to {s.claim.name}", machine=m, claim=s.claim.name)
-                memory.note(given, self.clock())
-                memory.marks = replace(memory.marks, taken=self.now(), bound=None, awake=None)
+                log_event(log, "MachineAssigning", f"reserved {vm.name} for {claim.name}", machine=vm, claim=claim.name)
+                record.remember(reserved, self.clock())
+                record.timeline = replace(record.timeline, reserved=self.now(), bound=None, activated=None)
                 return
-        self.floor.holders.free(s.claim.uid)
-        self._put_back(m.uid, m.key)
+        self.allocator.cancel_reservation(claim, vm, record)
 
-    async def _live(self, m: WarmVM, holder: Backend, memory: ClaimRecord) -> WarmVM | None:
+    async def _read(self, vm: WarmVM, backend: Backend, record: ClaimRecord) -> WarmVM | None:
         try:
-            return await holder.read(m)
+            return await backend.read(vm)
         except OutcomeUnknown:
-            memory.certain = False
+            record.vms_known = False
             raise
 
-    # A machine of its own
+    # A VM that is created for the claim
 
-    async def _make(self, s: ClaimSnapshot, step: CreateVM, holder: Backend, memory: ClaimRecord) -> None:
-        pool = step.pool
-        self.floor.holders.hold(s.claim.uid, pool.key, s.claim.requester)
-        self._leave(s.claim.uid, pool.uid)
-        memory.marks = replace(memory.marks, popped=memory.marks.popped or self.now())
-        self.floor.demand.make(pool.uid, step.name)
-        memory.making.add((pool.uid, step.name))
-        log_event(log, "MachineCreating", f"makes {step.name} for {s.claim.name}: {step.message}", claim=s.claim.name)
+    async def _create(self, s: ClaimSnapshot, step: CreateVM, backend: Backend, record: ClaimRecord) -> None:
+        pool, claim = step.pool, s.claim
+        self.allocator.begin_creation(claim, pool, step.name, record)
+        record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
+        log_event(log, "MachineCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
         try:
-            made = await holder.create(self._order(s, step, memory.draws))
+            created = await backend.create(self._create_request(claim, step, record.placement_draws))
         except OutcomeUnknown:
-            memory.certain = False
-            memory.doubtful = step.name
+            record.vms_known = False
+            record.unconfirmed = step.name
         except ApiError as error:
-            self.floor.demand.made(pool.uid, step.name)
-            memory.making.discard((pool.uid, step.name))
-            self.floor.holders.free(s.claim.uid)
-            # It made nothing, so another place may be tried; but what was perhaps made before must be asked for again
-            # as it was, or there would be two.
-            memory.draws += step.name != memory.doubtful
+            self.allocator.cancel_creation(claim, pool, step.name, record)
+            # Nothing was created, so another placement may be tried. But a VM whose creation was not answered must be
+            # requested again as it was: else there might be two.
+            record.placement_draws += step.name != record.unconfirmed
             final = isinstance(error, Invalid | AlreadyExists | NotFound)
-            why = Failure("CreateRefused", f"no machine could be made: {error.message}", final)
-            self._refused(s, why, error, memory)
+            why = Failure(ClaimReason.FAILED_CREATE, f"no VM could be created: {error.message}", final)
+            self._retry_later(s, why, error, record)
         else:
-            memory.refusals = 0
-            memory.note(made, self.clock())
+            record.failures = 0
+            record.remember(created, self.clock())
 
-    def _refused(self, s: ClaimSnapshot, why: Failure, error: ApiError, memory: ClaimRecord) -> None:
-        """It is told, and not tried again for a while."""
-        memory.refusals += 1
-        pause = max(REFUSALS.delay(memory.refusals, s.claim.uid), error.retry_after_seconds or 0.0)
-        memory.trouble = why
-        memory.trouble_until = self.clock() + pause
+    def _retry_later(self, s: ClaimSnapshot, why: Failure, error: ApiError, record: ClaimRecord) -> None:
+        record.failures += 1
+        pause = max(RETRIES.delay(record.failures, s.claim.uid), error.retry_after_seconds or 0.0)
+        record.failure = why
+        record.retry_at = self.clock() + pause
         pool = s.pool.name if s.pool is not None else None
         log_event(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _order(self, s: ClaimSnapshot, step: CreateVM, draws: int) -> CreateRequest:
-        pool, c = step.pool, s.claim
+    def _create_request(self, claim: Claim, step: CreateVM, draws: int) -> CreateRequest:
+        pool, wish = step.pool, claim.spec.personalization
         lot = f"{step.name}/{draws}" if draws else step.name
-        placement = c.wanted.placement or draw_placement(pool.uid, lot, pool.spec.places)
-        at = pool.placements.get(placement) or next(iter(pool.placements.values()))
-        template = personal_template(applied(pool.template, c.wanted), c.spec.personalization)
+        name = claim.overrides.placement or draw_placement(pool.uid, lot, pool.spec.places)
+        placement = pool.placements.get(name) or next(iter(pool.placements.values()))
         return CreateRequest(
-            namespace=c.namespace,
+            namespace=claim.namespace,
             name=step.name,
             pool=pool.name,
             pool_uid=pool.uid,
-            owner=c.owner,
-            template=template,
-            template_hash=pool.hashes.get(str(at["name"]), pool.template_hash),
-            placement=at,
+            owner=claim.owner,
+            template=personalize_template(apply_overrides(pool.template, claim.overrides), wish),
+            template_hash=pool.hashes.get(str(placement["name"]), pool.template_hash),
+            placement=placement,
             state=WarmState.ALLOCATING,
-            claim_uid=c.uid,
-            labels=labels(c.spec.personalization),
-            # It boots for this claim and for nobody else, so it is awake from its first moment.
+            claim_uid=claim.uid,
+            labels=labels(wish),
             annotations={
-                meta.CLAIM_NAME: c.name,
-                meta.ACTIVATED_AT: text(self.now()),
-                meta.STATE_REASON: f"made for claim {c.name}",
+                meta.CLAIM_NAME: claim.name,
+                meta.ACTIVATED_AT: format_micro_time(self.now()),  # it boots for this claim
+                meta.STATE_REASON: f"created for claim {claim.name}",
             },
         )
 
-    # The second compare-and-swap, and all else that a claim says
+    # The second compare-and-swap, and all other status updates
 
-    async def _say(self, s: ClaimSnapshot, status: ClaimStatus, news: ClaimEvent | None, memory: ClaimRecord) -> None:
-        c = s.claim
-        # With null for what is not there: a merge would keep it.
-        nothing = dict.fromkeys(status.model_dump(by_alias=True))
-        change = {
-            "metadata": {"uid": c.uid, "resourceVersion": c.resource_version},
-            "status": {**nothing, **status.json()},
-        }
+    async def _update_status(self, claim: Claim, step: UpdateStatus, record: ClaimRecord) -> None:
+        change = status_patch(step.status, claim.uid, claim.resource_version)
         try:
-            answer = await self.api.patch(CLAIMS, c.namespace, c.name, change, subresource="status")
+            answer = await self.api.patch(CLAIMS, claim.namespace, claim.name, change, subresource="status")
         except (Conflict, NotFound):
-            memory.stale = True
+            record.stale = True
             return
         except OUTCOME_UNKNOWN:
-            memory.stale, memory.certain = True, False
+            record.stale, record.vms_known = True, False
             raise
-        written = read_claim(answer)
-        memory.claim = written
-        if written.vm_uid and written.vm_uid != c.vm_uid:
-            memory.marks = replace(memory.marks, bound=self.now(), awake=None)
-            memory.taking.pop(written.vm_uid, None)
-            self._let_go(memory.taking)
-            self._let_go(memory.refused)
-        if written.over or not written.vm_uid:
-            self.floor.holders.free(c.uid)
+        written = record.claim = parse_claim(answer)
+        if written.vm_uid and written.vm_uid != claim.vm_uid:
+            record.timeline = replace(record.timeline, bound=self.now(), activated=None)
         if written.status.phase == "Queued":
-            memory.marks = replace(memory.marks, placed=self.now())
-        else:  # what holds one up must not hold up those behind it
-            self._leave_all(c.uid)
-        self.metrics.said(c, written)
-        if news is not None:
-            self._emit(c, news)
+            record.timeline = replace(record.timeline, position_written=self.now())
+        self.allocator.status_written(claim, written, record)
+        self.metrics.status_written(claim, written)
+        if step.event is not None:
+            self._emit(claim, step.event)
 
-    # The machine
+    # The claim's VM
 
     async def _change(
-        self, s: ClaimSnapshot, m: WarmVM, change: Change, holder: Backend, memory: ClaimRecord
-    ) -> WarmVM | None:
+        self, s: ClaimSnapshot, vm: WarmVM, change: Change, backend: Backend, record: ClaimRecord
+    ) -> None:
         try:
-            changed = await holder.change(m, change)
+            changed = await backend.change(vm, change)
         except (WriteConflict, OutcomeUnknown):
-            memory.certain = False
-            await self._look(s, holder, memory)
-            return None
+            record.vms_known = False
+            await self._find_vms(s, backend, record)
         except Throttled:
             raise
         except ApiError as error:
-            if s.claim.status.ready_at:  # its user has it: the label can wait
+            if s.claim.status.ready_at:  # the claimant uses the VM: its label can wait
                 raise
-            # It was forbidden to be used, which is as good as not working: another one may be tried, and it is told.
-            memory.health = Health("Failed", "WriteRefused", error.message)
-            log_event(log, "Failure", str(error), machine=m, level=logging.WARNING, claim=s.claim.name)
-            return None
-        memory.note(changed, self.clock())
-        return changed
+            # A VM that may not be written is as bad as an unhealthy one: another VM is tried.
+            record.health = Health("Failed", ClaimReason.FAILED_UPDATE, error.message)
+            log_event(log, "Failure", str(error), machine=vm, level=logging.WARNING, claim=s.claim.name)
+        else:
+            record.remember(changed, self.clock())
 
-    async def _wake(self, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
-        memory.marks = replace(memory.marks, awake=self.now())
+    async def _activate(self, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+        record.timeline = replace(record.timeline, activated=self.now())
         try:
-            await holder.activate(m)
+            await backend.activate(vm)
         except (WriteConflict, OutcomeUnknown):
-            memory.certain = False
+            record.vms_known = False
 
-    async def _grant(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
-        keyed = s.pool is None or wants_key(s.pool.template)
-        seeded = s.pool is None or bool(seed(s.pool.template))
+    async def _personalize(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+        template = s.pool.template if s.pool is not None else None
+        has_secret, has_cloud_init = (
+            template is None or wants_key(template),
+            template is None or bool(cloud_init_method(template)),
+        )
         try:
-            changed, refused = await Wishes(self.api).grant(s.claim, m, keyed=keyed, seeded=seeded)
+            changed, failures = await Personalizer(self.api).personalize(
+                s.claim, vm, has_secret=has_secret, has_cloud_init=has_cloud_init
+            )
         except (WriteConflict, OutcomeUnknown):
-            memory.certain = False
-            await self._look(s, holder, memory)
+            record.vms_known = False
+            await self._find_vms(s, backend, record)
             return
-        memory.denied = m.uid, refused
-        memory.note(changed, self.clock())
+        record.personalization = vm.uid, failures
+        record.remember(changed, self.clock())
 
-    async def _hand_over(self, s: ClaimSnapshot, m: WarmVM, holder: Backend, memory: ClaimRecord) -> None:
+    async def _hand_over(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         change = Change(
             state=WarmState.IN_USE,
-            owner=None if m.owned_by(s.claim.uid) else s.claim.owner,
+            owner=None if vm.owned_by(s.claim.uid) else s.claim.owner,
             labels=labels(s.claim.spec.personalization),
             annotations={meta.STATE_REASON: f"handed over to claim {s.claim.name}"},
         )
-        await self._change(s, m, change, holder, memory)
+        await self._change(s, vm, change, backend, record)
 
-    async def _end(self, s: ClaimSnapshot, m: WarmVM, reason: str, holder: Backend, memory: ClaimRecord) -> None:
+    async def _delete(self, s: ClaimSnapshot, vm: WarmVM, reason: str, backend: Backend, record: ClaimRecord) -> None:
         try:
-            done = await holder.terminate(m, reason)
+            deleted = await backend.terminate(vm, reason)
         except OutcomeUnknown:
-            done = False
-        if not done:
-            memory.certain = False
-            await self._look(s, holder, memory)
+            deleted = False
+        if not deleted:
+            record.vms_known = False
+            await self._find_vms(s, backend, record)
             return
-        memory.note(replace(m, deleting=True), self.clock())
-        if m.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.over:
-            memory.ended = Failure("ActivationFailed", f"{m.name} {reason}")
-        self.metrics.ended(m)
-        self._emit(s.claim, ClaimEvent("MachineDeleted", f"{m.name}: {reason}"))
+        record.remember(replace(vm, deleting=True), self.clock())
+        if vm.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.finished:
+            record.deletion = Failure(ClaimReason.ACTIVATION_FAILED, f"{vm.name} {reason}")
+        self.metrics.vm_deleted(vm)
+        self._emit(s.claim, ClaimEvent(ClaimReason.SUCCESSFUL_DELETE, f"{vm.name}: {reason}"))
 
-    # The line
-
-    def _wait(self, s: ClaimSnapshot) -> None:
-        assert s.pool is not None
-        line = self.floor.lines.setdefault(s.pool.uid, WaitQueue())
-        seen = text(s.marks.seen) if s.marks.seen is not None else ""
-        line.join(s.claim.requester, s.claim.created_at, s.claim.uid, seen=seen)
-        self.floor.demand.wait(s.pool.uid, len(line))
-
-    def _leave_all(self, uid: str) -> None:
-        for pool_uid in list(self.floor.lines):
-            self._leave(uid, pool_uid)
-
-    def _leave(self, uid: str, pool_uid: str, *, served: bool = False) -> None:
-        line = self.floor.lines.get(pool_uid)
-        if line is not None and uid in line:
-            line.leave(uid, served=served)
-            self.floor.demand.wait(pool_uid, len(line))
-            if not len(line):
-                del self.floor.lines[pool_uid]
-
-    def forget(self, uid: str, memory: ClaimRecord | None) -> None:
-        """The claim is gone, or nothing will be done for it any more."""
-        self._leave_all(uid)
-        self.floor.holders.free(uid)
-        if memory is not None:
-            self._let_go(memory.taking)
-            self._let_go(memory.refused)
-            for pool_uid, name in memory.making:
-                self.floor.demand.made(pool_uid, name)
-
-    def _let_go(self, kept: dict[str, Key]) -> None:
-        """Machines that were kept from others, by UID."""
-        while kept:
-            self._put_back(*kept.popitem())
-
-    def _put_back(self, uid: str, key: Key) -> None:
-        """As the store shows it. One that it does not show Ready will be offered by its event."""
-        self.floor.shelves.put_back(uid, self.stores.queues.get(key))
-
-    def _emit(self, c: Claim, news: ClaimEvent) -> None:
-        self.events.emit(view_reference(CLAIMS, c), news.type, news.reason, news.note, action="Claim")
+    def _emit(self, claim: Claim, event: ClaimEvent) -> None:
+        self.events.emit(view_reference(CLAIMS, claim), event.type, event.reason, event.message, action="Claim")

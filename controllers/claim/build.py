@@ -1,4 +1,4 @@
-"""The parts of claims, put together."""
+"""Builds the controllers of claims."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Callable
 from itertools import count
 from time import monotonic
 
+from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.observe import ClaimObserver, Floor, Stores
-from controllers.claim.snapshot import CLAIMS, Claim, by_uid, read_claim
+from controllers.claim.observe import ClaimObserver
+from controllers.claim.snapshot import CLAIMS, Claim, by_uid, parse_claim
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
@@ -33,13 +32,13 @@ from runtime.store import Store
 
 log = logging.getLogger(__name__)
 
-BEGINNINGS = Backoff(base_seconds=0.5, cap_seconds=10)
+BEGIN_RETRIES = Backoff(base_seconds=0.5, cap_seconds=10)
 WORKERS = 512
-"""Claims that are worked on at once, those included that only wait for a machine to answer."""
+"""claims that are reconciled at once, including those that only wait for a VM to answer"""
 
 
 class ClaimControllers:
-    """All that gives machines away. Its stores are shared with the pools; whoever builds both subscribes it to them."""
+    """Shares its stores with the warm pools; the caller subscribes both to them."""
 
     def __init__(
         self,
@@ -48,68 +47,54 @@ class ClaimControllers:
         metrics: ClaimMetrics,
         *,
         pools: Store[WarmPool | InvalidWarmPool],
-        queues: WarmVMCache,
-        machines: Callable[[WarmPool | None], Backend],
+        vms: WarmVMCache,
+        backend: Callable[[WarmPool | None], Backend],
         demand: Demand,
-        filling: Expectations[str],
-        unseen: Callable[[WarmPool], str | None] = lambda pool: None,
+        pool_creations: Expectations[str],
+        vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None,
     ) -> None:
-        self.informer: Informer[Claim] = Informer(api, CLAIMS, read_claim, indexes={"uid": by_uid})
-        stores = Stores(self.informer.store, pools, queues)
-        floor = Floor(demand=demand)
-        claiming = ClaimWriter(api, events, machines, stores, floor, metrics, monotonic, api.now)
-        self._controller = ClaimController(
-            api,
-            stores,
-            floor,
-            ClaimObserver(stores, floor, filling, monotonic, unseen),
-            claiming,
-            api.now,
-            self._enqueue,
+        self.informer: Informer[Claim] = Informer(api, CLAIMS, parse_claim, indexes={"uid": by_uid})
+        stores = Stores(self.informer.store, pools, vms)
+        allocator = Allocator(stores, demand, pool_creations)
+        observe = ClaimObserver(allocator, monotonic, vms_unknown)
+        apply = ClaimWriter(api, events, backend, allocator, metrics, monotonic, api.now)
+        self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
+        self._garbage = GarbageCollector(api, stores, backend, self._enqueue_vm)
+        self._claim_queue: Controller[Key] = Controller(
+            "claim", self._claims.reconcile, workers=WORKERS, metrics=api.metrics
         )
-        self._strays = GarbageCollector(api, stores.claims, queues.vms, machines, pools, self._enqueue_stray)
-        self._work: Controller[Key] = Controller(
-            "claim", self._controller.reconcile, workers=WORKERS, metrics=api.metrics
-        )
-        self._clearing: Controller[Key] = Controller("stray", self._strays.reconcile, workers=2, metrics=api.metrics)
-        demand.subscribe(self._controller.next_in_line)
-        self.informer.subscribe(self._controller.claim_changed)
-        self.informer.subscribe(self._strays.claim_changed)
+        self._vm_queue: Controller[Key] = Controller("stray", self._garbage.reconcile, workers=2, metrics=api.metrics)
+        self.node_changed, self.pool_changed = self._claims.node_changed, self._claims.pool_changed
+        self.vmi_changed = self._claims.vmi_changed
+        demand.subscribe(self._claims.wake_queue)
+        self.informer.subscribe(self._claims.claim_changed)
+        self.informer.subscribe(self._garbage.claim_changed)
+
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
+        self._claims.vm_changed(old, new)
+        self._garbage.vm_changed(old, new)
 
     async def run(self) -> None:
-        """What only a leader does."""
+        """Runs while this process is the leader."""
         try:
             await self._begin()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._work.run(), name="claims")
-                group.create_task(self._clearing.run(), name="strays")
+                group.create_task(self._claim_queue.run(), name="claims")
+                group.create_task(self._vm_queue.run(), name="garbage-collector")
         finally:
-            self._controller.end()
+            self._claims.end()
 
     async def _begin(self) -> None:
         for failures in count(1):
             try:
-                await self._controller.begin()
+                await self._claims.begin()
                 break
             except ApiError as error:
-                log.warning("claims: cannot begin: %s", error)
-                await asyncio.sleep(BEGINNINGS.delay(failures))
+                log.warning("claims: cannot list claims, trying again: %s", error)
+                await asyncio.sleep(BEGIN_RETRIES.delay(failures))
 
-    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        self._controller.vm_changed(old, new)
-        self._strays.vm_changed(old, new)
+    def _enqueue_claim(self, key: Key, after_seconds: float = 0.0) -> None:
+        self._claim_queue.enqueue(key, after_seconds)
 
-    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        self._controller.vmi_changed(old, new)
-
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
-        self._controller.node_changed(old, new)
-
-    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
-        self._controller.pool_changed(old, new)
-
-    def _enqueue(self, key: Key, after_seconds: float = 0.0) -> None:
-        self._work.enqueue(key, after_seconds)
-
-    def _enqueue_stray(self, key: Key, after_seconds: float = 0.0) -> None:
-        self._clearing.enqueue(key, after_seconds)
+    def _enqueue_vm(self, key: Key, after_seconds: float = 0.0) -> None:
+        self._vm_queue.enqueue(key, after_seconds)

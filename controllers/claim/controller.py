@@ -1,19 +1,19 @@
-"""Goes on with each claim until it has to wait, and decides who is looked at when."""
+"""Reconciles claims: takes the steps of each until it must wait, and enqueues the claims that an event concerns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from controllers.claim.allocator import Allocator
 from controllers.claim.apply import ClaimWriter
-from controllers.claim.observe import ClaimObserver, Floor, Stores
+from controllers.claim.observe import ClaimObserver
 from controllers.claim.plan import plan
 from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, read_claim
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, parse_claim
 from controllers.claim.steps import CheckHealth, Requeue, Step
-from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.health_tracker import needs_probe
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import VMI
@@ -24,208 +24,157 @@ from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
 from runtime.resource import Key
 
-MOST_STEPS = 40
-"""of one claim in a row; a claim comes to rest after ten of them"""
-TURNS = 32
-"""Claims that are gone on with at once. Each makes one call at a time, so that is also how many calls there are."""
-WOKEN = 16
-"""Those whose turn is next are looked at when there is one machine more: more than one, as looking takes a while."""
-
-IN_LINE_PER_SECOND = 200.0
-"""Those in a line of which all have to be looked at."""
+MAX_STEPS = 40
+"""of one claim in a row; a claim needs about ten until it waits"""
+MAX_IN_FLIGHT = 32
+"""claims that are reconciled at once. Each makes one call at a time, so this also limits the calls."""
+WOKEN_CLAIMS = 16
+"""of a queue for one more ready VM: more than one, because a reconcile takes a while"""
+QUEUE_CHECKS_PER_SECOND = 200.0
+"""when a change of the pool concerns every claim of its queue"""
 
 Enqueue = Callable[[Key, float], None]
+AnyWarmPool = WarmPool | InvalidWarmPool
 
 
 @dataclass
 class ClaimController:
     api: Api
-    stores: Stores
-    floor: Floor
+    allocator: Allocator
     observe: ClaimObserver
     apply: ClaimWriter
     now: Callable[[], datetime]
     enqueue: Enqueue
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
-    _memories: dict[str, ClaimRecord] = field(default_factory=dict)
-    """by UID of the claim"""
-    _older: set[str] = field(default_factory=set)
-    """claims that there were when we began to lead: somebody else may have given them a machine a moment ago"""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_IN_FLIGHT))
     _leading: bool = False
 
     async def begin(self) -> None:
-        """To be called when we begin to lead, and before anything is given away. What was remembered of an earlier
-        time is worth nothing; who waits is found in the claims."""
-        living, _ = await self.api.list(CLAIMS)
-        # Nothing is waited for from here on: pools don't see what is half forgotten.
-        for uid in list(self._memories):
-            self._forget(uid)
-        self.floor.shelves.reset(map(self.stores.queues.joined, self.stores.queues.vms.all()))
-        # Who waited when we led before may have been served, or have failed, by somebody else's hand.
-        waited = set(self.floor.lines)
-        self.floor.lines.clear()
-        self._older = {each["metadata"]["uid"] for each in living}
-        for document in living:
-            self._place(read_claim(document))
-        for pool_uid in waited | set(self.floor.lines):
-            self.floor.demand.wait(pool_uid, len(self.floor.lines.get(pool_uid, WaitQueue())))
+        """To be called after this process became the leader, and before the first reconcile."""
+        documents, _ = await self.api.list(CLAIMS)
+        self.allocator.reset([parse_claim(document) for document in documents])
         self._leading = True
 
     def end(self) -> None:
         self._leading = False
 
     async def reconcile(self, key: Key) -> float | None:
-        async with self.turns:
-            return await self._go_on(key)
+        async with self.slots:
+            return await self._take_steps(key)
 
-    async def _go_on(self, key: Key) -> float | None:
-        shown = self.stores.claims.get(key)
-        if shown is None:
+    async def _take_steps(self, key: Key) -> float | None:
+        claims = self.allocator.stores.claims
+        cached = claims.get(key)
+        if cached is None:
             return None
-        memory = self._memory(shown)
-        memory.health = None
-        for _ in range(MOST_STEPS):
-            if memory.stale and not await self._read(shown, memory):
+        record = self.allocator.record(cached)
+        record.health = None
+        for _ in range(MAX_STEPS):
+            if record.stale and not await self._refresh(cached, record):
                 return None
-            state = self.observe(memory.latest(shown), memory)
-            step = plan(state, self.now())
+            snapshot = self.observe(record.latest(cached), record)
+            step = plan(snapshot, self.now())
             if isinstance(step, Requeue):
-                if state.claim.over and not state.machines:
-                    self._forget(shown.uid)
-                return step.seconds
-            await self._take_step(state, step, memory)
-            now = self.stores.claims.get(key)
-            if now is None or now.uid != shown.uid:  # its event has put it, or its successor, in the queue
+                if snapshot.claim.finished and not snapshot.vms:
+                    self.allocator.forget(cached.uid)
+                return step.after_seconds
+            await self._take_step(snapshot, step, record)
+            after = claims.get(key)
+            if after is None or after.uid != cached.uid:  # its event has enqueued the claim that replaces it
                 return None
-            shown = now
-        raise RetryWithBackoff(f"still not at rest after {MOST_STEPS} steps; the last was {type(step).__name__}")
+            cached = after
+        raise RetryWithBackoff(f"more steps to take after {MAX_STEPS}; the last was {type(step).__name__}")
 
-    async def _take_step(self, state: ClaimSnapshot, step: Step, memory: ClaimRecord) -> None:
-        """A machine that is asked over the network may never answer. Whoever waits for that keeps nobody from going
-        on: one pool's silent machines must not hold up the claims of all others."""
-        if not isinstance(step, CheckHealth) or state.pool is None or not needs_probe(state.pool):
-            await self.apply(state, step, memory)
+    async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
+        """A health check over the network waits for its answer outside the slots: the silent VMs of one pool must not
+        hold up the claims of all others."""
+        if not isinstance(step, CheckHealth) or snapshot.pool is None or not needs_probe(snapshot.pool):
+            await self.apply(snapshot, step, record)
             return
-        self.turns.release()
+        self.slots.release()
         try:
-            await self.apply(state, step, memory)
+            await self.apply(snapshot, step, record)
         finally:
-            await self.turns.acquire()
+            await self.slots.acquire()
 
-    async def _read(self, shown: Claim, memory: ClaimRecord) -> bool:
-        """The claim from the API. False if it is gone."""
+    async def _refresh(self, cached: Claim, record: ClaimRecord) -> bool:
+        """Reads the claim from the API. False if it is gone."""
         try:
-            live = read_claim(await self.api.get(CLAIMS, shown.namespace, shown.name))
+            live = parse_claim(await self.api.get(CLAIMS, cached.namespace, cached.name))
         except NotFound:
             live = None
-        memory.stale = False
-        if live is None or live.uid != shown.uid:
-            self._forget(shown.uid)
+        record.stale = False
+        if live is None or live.uid != cached.uid:
+            self.allocator.forget(cached.uid)
             return False
-        memory.claim = live
+        record.claim = live
         return True
 
-    def _memory(self, c: Claim) -> ClaimRecord:
-        if c.uid not in self._memories:
-            self._memories[c.uid] = ClaimRecord(certain=c.uid not in self._older and not c.vm_uid and not c.over)
-        return self._memories[c.uid]
-
-    def _forget(self, uid: str) -> None:
-        self.apply.forget(uid, self._memories.pop(uid, None))
-        # Whatever is done for it again begins with a look.
-        self._older.add(uid)
-
-    def _place(self, c: Claim) -> None:
-        """In line, or among those who have a machine."""
-        pool = c.status.pool_name
-        if c.over or not pool:
-            return
-        if c.vm_uid:
-            self.floor.holders.hold(c.uid, (c.namespace, pool), c.requester)
-        elif c.status.phase == "Queued":
-            found = self.stores.pools.get((c.namespace, pool))
-            if isinstance(found, WarmPool):
-                place = f"{c.status.queue_position or 0:09}"  # before all that is seen from now on
-                self.floor.lines.setdefault(found.uid, WaitQueue()).join(c.requester, c.created_at, c.uid, seen=place)
-
-    # What changed, and whose business it is
+    # Events
 
     def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            self._forget(old.uid)
-            self._older.discard(old.uid)
-        if new is None or not self._leading:
-            if new is not None:
-                self.enqueue(new.key, 0.0)
+            self.allocator.claim_deleted(old.uid)
+        if new is None:
+            return
+        self.enqueue(new.key, 0.0)
+        if not self._leading:
             return
         if old is None or old.uid != new.uid:
-            memory = self._memory(new)
-            if memory.certain:
-                memory.marks = replace(memory.marks, seen=memory.marks.seen or self.now())
-        elif new.vm_uid and not new.over and new.status.pool_name:
-            self.floor.holders.hold(new.uid, (new.namespace, new.status.pool_name), new.requester)
-        self.enqueue(new.key, 0.0)
+            record = self.allocator.record(new)
+            if record.vms_known:
+                record.timeline = replace(record.timeline, observed=record.timeline.observed or self.now())
+        elif new.vm_uid and not new.finished and new.status.pool_name:
+            self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        more = self.floor.shelves.changed(old, self.stores.queues.joined(new) if new is not None else None)
-        for m in (old, new):
-            if m is not None:
-                self._tell(m)
-        gone = old is not None and (new is None or new.uid != old.uid)
-        if old is not None and gone and (memory := self._memories.get(old.claim_uid)):
-            memory.gone(old.uid)
-        if new is not None:
-            self.floor.demand.made(new.pool_uid, new.name)
-            if more:
-                self.next_in_line(new.pool_uid)
+        more = self.allocator.vm_changed(old, new)
+        for vm in (old, new):
+            if vm is not None:
+                self._enqueue_claim_of(vm)
+        if new is not None and more:
+            self.wake_queue(new.pool_uid)
 
     def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        for g in (old, new):
-            m = self.stores.queues.get(g.key) if g is not None else None
-            if m is None:
+        for vmi in (old, new):
+            vm = self.allocator.stores.vms.get(vmi.key) if vmi is not None else None
+            if vm is None:
                 continue
-            if m.claim_uid:
-                self._tell(m)
-            elif self.floor.shelves.changed(m, m):
-                self.next_in_line(m.pool_uid)
-
-    def _tell(self, m: WarmVM) -> None:
-        """Its claim, by the label that only we write: owner references are anybody's."""
-        for c in self.stores.claims.by("uid", m.claim_uid) if m.claim_uid else ():
-            self.enqueue(c.key, 0.0)
+            if vm.claim_uid:
+                self._enqueue_claim_of(vm)
+            elif self.allocator.ready.update(vm, vm):
+                self.wake_queue(vm.pool_uid)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        for name in {n.name for n in (old, new) if n is not None}:
-            for m in map(self.stores.queues.joined, self.stores.queues.on(name)):
-                self.floor.shelves.changed(m, m)
-        for pool_uid in list(self.floor.lines):
-            self.next_in_line(pool_uid)
+        vms = self.allocator.stores.vms
+        for name in {node.name for node in (old, new) if node is not None}:
+            for vm in map(vms.joined, vms.on(name)):
+                self.allocator.ready.update(vm, vm)
+        for pool_uid in self.allocator.pools_with_queue():
+            self.wake_queue(pool_uid)
 
-    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
-        """Claims that wait for a pool look again soon by themselves; those in its line need not wait for that."""
-        for each in (old, new):
-            if each is not None:
-                self.next_in_line(each.uid)
-                if _terms(old) != _terms(new):
-                    self._all_in_line(each.uid)
+    def pool_changed(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
+        """Claims without a pool are requeued soon anyway; the claims in its queue must not wait for that."""
+        for pool in (old, new):
+            if pool is not None:
+                self.wake_queue(pool.uid)
+                if _relevant(old) != _relevant(new):
+                    queue = self.allocator.queue(pool.uid)
+                    self._enqueue_claims(queue.first(len(queue)), 1 / QUEUE_CHECKS_PER_SECOND)
 
-    def _all_in_line(self, pool_uid: str) -> None:
-        """They may not have to wait any more, or not be allowed to. One after the other, as nobody is in a hurry."""
-        line = self.floor.lines.get(pool_uid, WaitQueue())
-        for position, uid in enumerate(line.first(len(line))):
-            for c in self.stores.claims.by("uid", uid):
-                self.enqueue(c.key, position / IN_LINE_PER_SECOND)
+    def wake_queue(self, pool_uid: str) -> None:
+        self._enqueue_claims(self.allocator.next_claims(pool_uid, WOKEN_CLAIMS))
 
-    def next_in_line(self, pool_uid: str) -> None:
-        line = self.floor.lines.get(pool_uid)
-        ready = len(self.floor.shelves.of(pool_uid))
-        if line is None or not ready:
-            return
-        for uid in line.first(min(ready, WOKEN)):
-            for c in self.stores.claims.by("uid", uid):
-                self.enqueue(c.key, 0.0)
+    def _enqueue_claim_of(self, vm: WarmVM) -> None:
+        """By the label, which only the controllers write: any user may change owner references."""
+        if vm.claim_uid:
+            self._enqueue_claims([vm.claim_uid])
+
+    def _enqueue_claims(self, uids: Iterable[str], seconds_apart: float = 0.0) -> None:
+        for position, uid in enumerate(uids):
+            for claim in self.allocator.stores.claims.by("uid", uid):
+                self.enqueue(claim.key, position * seconds_apart)
 
 
-def _terms(pool: WarmPool | InvalidWarmPool | None) -> Hashable:
-    """What claims in its line depend on, but for what is ready."""
+def _relevant(pool: AnyWarmPool | None) -> Hashable:
+    """What claims in the pool's queue depend on, except its VMs."""
     return (pool.uid, pool.deleting, pool.generation) if isinstance(pool, WarmPool) else pool is not None

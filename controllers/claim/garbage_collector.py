@@ -1,23 +1,26 @@
-"""Machines whose claim is gone. The garbage collector takes them too; but a machine that somebody has had must not
-depend on it, nor on an owner reference that a person can remove."""
+"""Deletes VMs whose claim is gone.
+
+Kubernetes' garbage collector deletes them too. But a VM that a user has had must not depend on that, nor on an owner
+reference that a user can remove.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controllers.claim.allocator import Stores
 from controllers.claim.snapshot import CLAIMS, Claim
 from controllers.warmpool.backends import Backend, OutcomeUnknown
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
 from runtime.resource import Key
-from runtime.store import Store
 
-LATE_SECONDS = 2.0
-"""Events of machines may be seen before those of claims: what seems to be a stray mostly is not one."""
+RECHECK_SECONDS = 2.0
+"""The event of a VM may arrive before the event of its claim: most VMs without a claim have one a moment later."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -25,49 +28,48 @@ Enqueue = Callable[[Key, float], None]
 @dataclass
 class GarbageCollector:
     api: Api
-    claims: Store[Claim]
-    """indexed `uid`"""
-    machines: Store[WarmVM]
-    """indexed `claim`"""
-    holders: Callable[[WarmPool | None], Backend]
-    pools: Store[WarmPool | InvalidWarmPool]
-    """indexed `uid`"""
+    stores: Stores
+    backend: Callable[[WarmPool | None], Backend]
     enqueue: Enqueue
 
     async def reconcile(self, key: Key) -> float | None:
-        m = self.machines.get(key)
-        if m is None or not m.claim_uid or m.deleting or self.claims.by("uid", m.claim_uid):
+        vm = self.stores.vms.vms.get(key)
+        if vm is None or vm.deleting or not self._lacks_claim(vm):
             return None
-        if await self._lives(m):
-            return LATE_SECONDS
-        holder = self.holders(next((p for p in self.pools.by("uid", m.pool_uid) if isinstance(p, WarmPool)), None))
+        if await self._claim_exists(vm):
+            return RECHECK_SECONDS
+        pools = self.stores.pools.by("uid", vm.pool_uid)
+        backend = self.backend(next((pool for pool in pools if isinstance(pool, WarmPool)), None))
         try:
-            live = await holder.read(m)
-            if live is None or live.deleting or live.claim_uid != m.claim_uid:
-                return LATE_SECONDS  # the store will show it, or what was read was late
-            done = await holder.terminate(live, "its claim is gone")
+            live = await backend.read(vm)
+            if live is None or live.deleting or live.claim_uid != vm.claim_uid:
+                return RECHECK_SECONDS  # the store will show it, or the read was late
+            deleted = await backend.terminate(live, "its claim is gone")
         except OutcomeUnknown as error:
             raise RetryWithBackoff(str(error)) from error
-        if not done:
-            raise RetryWithBackoff("it changed while it was being deleted")
+        if not deleted:
+            raise RetryWithBackoff(f"{vm.name} changed while it was being deleted")
         return None
 
-    async def _lives(self, m: WarmVM) -> bool:
-        """Asked of the API: to delete somebody's machine because a store was late could not be taken back."""
-        if m.owner.kind == CLAIM_KIND and m.owner.uid == m.claim_uid:
+    def _lacks_claim(self, vm: WarmVM) -> bool:
+        return bool(vm.claim_uid) and not self.stores.claims.by("uid", vm.claim_uid)
+
+    async def _claim_exists(self, vm: WarmVM) -> bool:
+        """Asks the API: a VM that was deleted because a store was late cannot be restored."""
+        if vm.owner.kind == CLAIM_KIND and vm.owner.uid == vm.claim_uid:
             try:
-                found = await self.api.get(CLAIMS, m.namespace, m.owner.name)
+                found = await self.api.get(CLAIMS, vm.namespace, vm.owner.name)
             except NotFound:
                 return False
-            return bool(found["metadata"]["uid"] == m.claim_uid)
-        living, _ = await self.api.list(CLAIMS, m.namespace)
-        return any(each["metadata"]["uid"] == m.claim_uid for each in living)
+            return bool(found["metadata"]["uid"] == vm.claim_uid)
+        claims, _ = await self.api.list(CLAIMS, vm.namespace)
+        return any(claim["metadata"]["uid"] == vm.claim_uid for claim in claims)
 
     def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            for m in self.machines.by("claim", old.uid):
-                self.enqueue(m.key, 0.0)
+            for vm in self.stores.vms.vms.by("claim", old.uid):
+                self.enqueue(vm.key, 0.0)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        if new is not None and new.claim_uid and not new.deleting and not self.claims.by("uid", new.claim_uid):
-            self.enqueue(new.key, LATE_SECONDS)
+        if new is not None and not new.deleting and self._lacks_claim(new):
+            self.enqueue(new.key, RECHECK_SECONDS)

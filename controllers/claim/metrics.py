@@ -1,4 +1,4 @@
-"""What claims measure."""
+"""Metrics of claims."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class ClaimMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._claims = Counter(
             f"{PREFIX}claims_total",
-            "Claims that came to an end of their wait: result is Ready, or the reason for which they failed; launch is "
-            "how they got their machine (Warm, Resumed, Started or Cold; empty where they got none). The hit rate is "
-            "the share of Ready ones that were not Cold.",
+            "Claims that became Ready or failed. result is Ready or the reason of the failure; launch is how the claim "
+            "got its VM (Warm, Resumed, Started or Cold; empty without a VM). The hit rate is the share of Ready "
+            "claims that are not Cold.",
             ("namespace", "warmpool", "launch", "result"),
             registry=registry,
         )
         self._seconds = Histogram(
             f"{PREFIX}claim_duration_seconds",
-            "Time of a claim until it was Ready, by phase (queued, bind, activate, check, total) and by launch.",
+            "Time until a claim was Ready, by phase (queued, bind, activate, check, total) and by launch.",
             ("phase", "launch"),
             buckets=SECONDS,
             registry=registry,
         )
         self._conflicts = Counter(
             f"{PREFIX}claim_conflicts_total",
-            "Writes that were to give a machine to a claim and were refused: false when only the machine's status had "
-            "changed, lost when somebody else had it, unsure when no answer came.",
+            "Reservations of a VM for a claim that did not succeed at once: false when only the status of the VM had "
+            "changed, lost when another claim or user was first, unsure when no answer came.",
             ("outcome",),
             registry=registry,
         )
-        self._ended = Counter(
+        self._deleted = Counter(
             f"{PREFIX}claim_machines_deleted_total",
-            "Machines that were deleted because their claim ended or could not use them.",
+            "VMs that were deleted because their claim ended or could not use them.",
             ("namespace", "warmpool"),
             registry=registry,
         )
@@ -50,11 +50,10 @@ class ClaimMetrics:
     def conflict(self, outcome: Literal["false", "lost", "unsure"]) -> None:
         self._conflicts.labels(outcome).inc()
 
-    def ended(self, m: WarmVM) -> None:
-        self._ended.labels(m.namespace, m.pool).inc()
+    def vm_deleted(self, vm: WarmVM) -> None:
+        self._deleted.labels(vm.namespace, vm.pool).inc()
 
-    def said(self, before: Claim, after: Claim) -> None:
-        """A status that was written."""
+    def status_written(self, before: Claim, after: Claim) -> None:
         status = after.status
         pool, launch = status.pool_name or after.spec.pool_name or "", status.launch_type or ""
         if status.phase == "Failed" and before.status.phase != "Failed":

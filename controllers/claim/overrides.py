@@ -1,7 +1,7 @@
-"""What a claim wants otherwise than its pool's template has it.
+"""What a claim overrides in its pool's template.
 
-A machine that was made already is as its template was: one that doesn't have what is wanted is never handed out. So
-each override is a question to a template, and a change of a template.
+A ready VM is as its template was: the claim gets it only if its overrides match that template. Otherwise a VM is
+created from the changed template.
 """
 
 from __future__ import annotations
@@ -17,51 +17,52 @@ from kinds import meta
 
 Json = dict[str, Any]
 
-BOOTED = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
-"""Volumes with a system on them. Others tell a guest something, or are empty."""
+BOOT_SOURCES = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
+"""kinds of volumes that hold an operating system"""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Empty is what the pool has."""
+class Overrides:
+    """Empty fields are as the pool has them."""
 
     instancetype: str = ""
     image: str = ""
     placement: str = ""
 
     def names(self) -> tuple[str, ...]:
-        """Which are given."""
         return tuple(name for name in ("instancetype", "image", "placement") if getattr(self, name))
 
 
-def wanted(overrides: Any, annotations: Mapping[str, str]) -> Wanted:
-    """The document's annotations work too, and lose to fields."""
-    return Wanted(
+def effective_overrides(overrides: Any, annotations: Mapping[str, str]) -> Overrides:
+    """Fields of `spec.overrides` take precedence over the annotations of the design document."""
+    return Overrides(
         instancetype=getattr(overrides, "instancetype", None) or annotations.get(meta.INSTANCE_TYPE, ""),
         image=getattr(overrides, "image", None) or annotations.get(meta.IMAGE_ID, ""),
         placement=getattr(overrides, "placement", None) or "",
     )
 
 
-def mismatch(want: Wanted, template: Json) -> str:
-    """Why machines of this template don't do, or nothing. The placement is each machine's own."""
-    if want.instancetype and want.instancetype != (has := instancetype(template)):
-        return f"instancetype {want.instancetype} is wanted, the pool's is {has or 'none'}"
-    if want.image and want.image != (has := image(template)):
-        return f"image {want.image} is wanted, the pool's is {has or 'none'}"
+def mismatch(overrides: Overrides, template: Json) -> str:
+    """Why VMs of the template do not fit; empty if they do. The placement is not compared: it differs from VM to VM."""
+    if overrides.instancetype and overrides.instancetype != (own := instancetype(template)):
+        return f"the claim needs instancetype {overrides.instancetype}, the pool's is {own or 'none'}"
+    if overrides.image and overrides.image != (own := image(template)):
+        return f"the claim needs image {overrides.image}, the pool's is {own or 'none'}"
     return ""
 
 
-def refused(want: Wanted, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]) -> str:
-    """Why no machine can be made as it is wanted, or nothing. `allowed` is None where the pool forbids none."""
-    forbidden = [name for name in want.names() if allowed is not None and name not in allowed]
-    if forbidden:
+def forbidden(
+    overrides: Overrides, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]
+) -> str:
+    """Why no VM can be created with the overrides; empty if one can. `allowed` is None where the pool allows all."""
+    refused = [name for name in overrides.names() if allowed is not None and name not in allowed]
+    if refused:
         permitted = ", ".join(allowed or ()) or "none"
-        return f"overrides.{forbidden[0]} is not one of the pool's claimPolicy.allowedOverrides, which are: {permitted}"
-    if want.placement and want.placement not in placements:
-        return f"overrides.placement {want.placement} is none of the pool's, which are: {', '.join(placements)}"
-    if want.image and not image(template):
-        return "overrides.image: the pool's template boots from no image that could be exchanged"
+        return f"overrides.{refused[0]} is not one of the pool's claimPolicy.allowedOverrides, which are: {permitted}"
+    if overrides.placement and overrides.placement not in placements:
+        return f"overrides.placement {overrides.placement} is not one of the pool's, which are: {', '.join(placements)}"
+    if overrides.image and not image(template):
+        return "overrides.image: the pool's template has no boot image that can be replaced"
     return ""
 
 
@@ -70,45 +71,48 @@ def instancetype(template: Json) -> str:
 
 
 def image(template: Json) -> str:
-    """What it boots from: a container disk's image, or the address or the DataSource of the disk that is made."""
-    if named := at(template, "imageID"):
-        return str(named)
-    if found := _image(template):
+    """The boot image: of a container disk, the source address or DataSource of a DataVolume, or an AMI."""
+    if ami := at(template, "imageID"):
+        return str(ami)
+    if found := _image_field(template):
         holder, key = found
         return str(holder[key])
     return ""
 
 
-def applied(template: Json, want: Wanted) -> Json:
-    """The template as it is wanted."""
-    if not (want.instancetype or want.image):
+def apply_overrides(template: Json, overrides: Overrides) -> Json:
+    if not (overrides.instancetype or overrides.image):
         return template
     changed = copy.deepcopy(template)
     if "spec" not in changed:
-        return changed | {k: v for k, v in (("instanceType", want.instancetype), ("imageID", want.image)) if v}
-    if want.instancetype:
-        changed["spec"]["instancetype"] = {**(changed["spec"].get("instancetype") or {}), "name": want.instancetype}
-        # KubeVirt refuses a VM that says both how large it is and of which type.
+        fields = {"instanceType": overrides.instancetype, "imageID": overrides.image}
+        return changed | {key: value for key, value in fields.items() if value}
+    if overrides.instancetype:
+        changed["spec"]["instancetype"] = {
+            **(changed["spec"].get("instancetype") or {}),
+            "name": overrides.instancetype,
+        }
+        # KubeVirt refuses a VM with an instancetype and sizes of its own.
         domain = at(changed, "spec", "template", "spec", "domain") or {}
         for field in ("cpu", "memory", "resources"):
             domain.pop(field, None)
         changed["spec"]["instancetype"].pop("revisionName", None)
-    if want.image and (found := _image(changed)):
+    if overrides.image and (found := _image_field(changed)):
         holder, key = found
-        holder[key] = want.image
+        holder[key] = overrides.image
     return changed
 
 
-def _image(template: Json) -> tuple[Json, str] | None:
-    """Where the image of the disk that it boots from is written."""
+def _image_field(template: Json) -> tuple[Json, str] | None:
+    """The object and the key that name the image of the boot disk."""
     volume = _boot_volume(template)
     if isinstance(at(volume, "containerDisk", "image"), str):
         return volume["containerDisk"], "image"
-    # A DataVolume makes a claim of its own name.
-    of_claim = at(volume, "persistentVolumeClaim") or at(volume, "ephemeral", "persistentVolumeClaim")
-    made = at(volume, "dataVolume", "name") or at(of_claim, "claimName")
+    # A DataVolume creates a PersistentVolumeClaim of its own name.
+    claim = at(volume, "persistentVolumeClaim") or at(volume, "ephemeral", "persistentVolumeClaim")
+    name = at(volume, "dataVolume", "name") or at(claim, "claimName")
     for _, disk in entries(template, "spec", "dataVolumeTemplates"):
-        if not made or at(disk, "metadata", "name") != made:
+        if not name or at(disk, "metadata", "name") != name:
             continue
         for kind, key in (("registry", "url"), ("http", "url"), ("pvc", "name"), ("snapshot", "name")):
             if isinstance(at(disk, "spec", "source", kind, key), str):
@@ -119,11 +123,13 @@ def _image(template: Json) -> tuple[Json, str] | None:
 
 
 def _boot_volume(template: Json) -> Json:
-    """Drivers and installers are in drives: it boots from one of those if it is told to, or has nothing else."""
-    turns: dict[Any, tuple[float, bool, int]] = {}
+    """The volume of the first disk in boot order. A CD-ROM without a boot order comes last: it holds drivers or an
+    installer."""
+    order: dict[Any, tuple[float, bool, int]] = {}
     for number, disk in entries(template, "spec", "template", "spec", "domain", "devices", "disks"):
-        order = typed(int, disk, "bootOrder")
-        turns[disk.get("name")] = (inf if order is None else order, "cdrom" in disk, number)
-    last = (inf, False, len(turns))  # a volume that no disk names gets one, after the others
-    volumes = [each for _, each in entries(template, "spec", "template", "spec", "volumes") if BOOTED & each.keys()]
-    return min(volumes, key=lambda each: turns.get(each.get("name"), last), default={})
+        boot_order = typed(int, disk, "bootOrder")
+        order[disk.get("name")] = (inf if boot_order is None else boot_order, "cdrom" in disk, number)
+    last = (inf, False, len(order))  # KubeVirt adds a disk for a volume without one, after the others
+    volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
+    bootable = [volume for volume in volumes if BOOT_SOURCES & volume.keys()]
+    return min(bootable, key=lambda volume: order.get(volume.get("name"), last), default={})

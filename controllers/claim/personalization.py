@@ -1,111 +1,228 @@
-"""What of a machine is made its claimant's own.
+"""What `spec.personalization` of a claim gives to its VM: labels, SSH keys and a hostname.
 
-What a guest is told while it boots can only be told to one that boots for its claim. A machine that was warm has
-booted before anybody asked for it: it can't be renamed from outside, and keys reach it only where its template is made
-for that (`keys`). Labels reach every machine. The status says of each wish whether it was granted, and if not, why and
-what to do.
+Labels reach every VM. A hostname, and keys by cloud-init, reach only a VM that boots for its claim. A VM that was ready
+before the claim has booted already: it gets SSH keys if its pool's template prepares it for that (`ssh_keys`), and no
+hostname. The condition Personalized says what the VM did not get, why, and what to do.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 from apimachinery.unstructured import entries
-from controllers.claim.snapshot import Failure
-from controllers.warmpool.ec2.tags import OURS
-from controllers.warmpool.ssh_keys import wants_key
+from controllers.claim.reasons import ClaimReason
+from controllers.claim.snapshot import Claim, Failure
+from controllers.shared.conditions import condition
+from controllers.warmpool import ssh_keys
+from controllers.warmpool.backends import OutcomeUnknown, WriteConflict
+from controllers.warmpool.ec2.tags import RESERVED_TAGS
+from controllers.warmpool.vm_backend import VMIS, VMS
+from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.claim import Personalization
 from kinds.metav1 import Condition
+from runtime.api import Api
+from runtime.errors import OUTCOME_UNKNOWN, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 
-SEEDS = {"cloudInitNoCloud": "noCloud", "cloudInitConfigDrive": "configDrive"}
-"""the propagation method of an access credential, by the volume that it needs"""
+CLOUD_INIT_METHODS = {"cloudInitNoCloud": "noCloud", "cloudInitConfigDrive": "configDrive"}
+"""propagation method of an access credential, by the volume that it needs"""
+TRANSIENT = (Conflict, Throttled, Unavailable, Unreachable)
+"""refusals that say nothing about the request"""
+SYNCHRONIZED = "AccessCredentialsSynchronized"
+"""the VMI's condition with which KubeVirt reports that it passed a Secret's keys to the guest agent"""
 
 
-def labels(wish: Personalization | None) -> Mapping[str, str]:
-    """Without those that are not a claim's to give: admission refuses them, where there is one."""
-    given = (wish.labels or {}) if wish is not None else {}
-    return {key: value for key, value in given.items() if not _reserved(key)}
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What decides which wishes a VM can get."""
+
+    launch_type: str
+    is_instance: bool
+    """it is an EC2 instance"""
+    has_secret: bool
+    """its template asks for a Secret of each VM's own"""
+    has_cloud_init: bool
 
 
-def _reserved(label: str) -> bool:
-    return "/" in label and label.partition("/")[0].endswith(("kubevirt.io", meta.DOMAIN))
-
-
-def wished(wish: Personalization | None) -> bool:
-    """Whether there is anything to grant."""
+def is_personalized(wish: Personalization | None) -> bool:
     return wish is not None and bool(wish.labels or wish.hostname or wish.ssh_public_key_secret)
 
 
-def personal_template(template: Json, wish: Personalization | None) -> Json:
-    """For a machine that is made for the claim."""
+def labels(wish: Personalization | None) -> Mapping[str, str]:
+    """Without reserved labels, which admission refuses where it runs."""
+    given = (wish.labels or {}) if wish is not None else {}
+    return {key: value for key, value in given.items() if not _is_reserved(key)}
+
+
+def _is_reserved(label: str) -> bool:
+    return "/" in label and label.partition("/")[0].endswith(("kubevirt.io", meta.DOMAIN))
+
+
+def personalize_template(template: Json, wish: Personalization | None) -> Json:
+    """For a VM that is created for the claim."""
     if wish is None or not (wish.hostname or wish.ssh_public_key_secret) or "spec" not in template:
         return template
     changed = copy.deepcopy(template)
-    instance = changed["spec"].setdefault("template", {}).setdefault("spec", {})
+    vmi = changed["spec"].setdefault("template", {}).setdefault("spec", {})
     if wish.hostname:
-        instance["hostname"] = wish.hostname
-    if wish.ssh_public_key_secret and not wants_key(template) and (method := seed(template)):
+        vmi["hostname"] = wish.hostname
+    method = cloud_init_method(template)
+    if wish.ssh_public_key_secret and method and not ssh_keys.wants_key(template):
         key = {"source": {"secret": {"secretName": wish.ssh_public_key_secret}}, "propagationMethod": {method: {}}}
-        instance["accessCredentials"] = [*(instance.get("accessCredentials") or ()), {"sshPublicKey": key}]
+        vmi["accessCredentials"] = [*(vmi.get("accessCredentials") or ()), {"sshPublicKey": key}]
     return changed
 
 
-def seed(template: Json) -> str:
-    """How a guest of the template is told of keys while it boots, or nothing: KubeVirt puts them on a volume that is
-    there, and refuses a VM that has none."""
-    volumes = [each for _, each in entries(template, "spec", "template", "spec", "volumes")]
-    return next((method for kind, method in SEEDS.items() if any(kind in each for each in volumes)), "")
+def cloud_init_method(template: Json) -> str:
+    """The propagation method for keys at boot, or empty. KubeVirt puts the keys on a volume that must exist already."""
+    volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
+    return next((method for kind, method in CLOUD_INIT_METHODS.items() if any(kind in each for each in volumes)), "")
 
 
-def beyond(wish: Personalization, launch: str, *, instance: bool, keyed: bool, seeded: bool) -> tuple[Failure, ...]:
-    """Wishes that no machine of this launch can be granted. `keyed`: its template asks for a Secret of its own;
-    `seeded`: it has a volume for what a guest is told while it boots."""
+def impossible(wish: Personalization, target: Target) -> list[Failure]:
+    """Wishes that such a VM cannot get."""
     found = []
-    if reserved := [key for key in wish.labels or () if _reserved(key) or (instance and key in OURS)]:
-        found.append(Failure("LabelsRefused", f"labels: {', '.join(reserved)} is not a claim's to give"))
-    if wish.hostname and (instance or launch != "Cold"):
+    reserved = [key for key in wish.labels or () if _is_reserved(key) or (target.is_instance and key in RESERVED_TAGS)]
+    if reserved:
+        message = f"labels: {', '.join(reserved)}: reserved; choose other names"
+        found.append(Failure(ClaimReason.LABELS_REJECTED, message))
+    if wish.hostname and (target.is_instance or target.launch_type != "Cold"):
         found.append(
             Failure(
-                "BootedBefore",
-                "hostname: the machine had booted before it was claimed; a claim of a pool of no replicas has one made,"
-                " which boots under the name",
+                ClaimReason.ALREADY_BOOTED,
+                "hostname: the VM booted before it was claimed; claim from a pool with 0 replicas, which creates a VM"
+                " that boots with the hostname",
             )
         )
-    if wish.ssh_public_key_secret and instance:
-        found.append(Failure("NotForInstances", "ssh key: an instance of EC2 has the key pair of its pool"))
-    elif wish.ssh_public_key_secret and launch != "Cold" and not keyed:
-        found.append(
-            Failure(
-                "NoSecretOfItsOwn",
-                f"ssh key: the machine had booted before it was claimed, and has no Secret {meta.CLAIM_KEY}-... of its"
-                f" own: name {meta.CLAIM_KEY} in an access credential of the pool's template",
-            )
-        )
-    elif wish.ssh_public_key_secret and not keyed and not seeded:
-        found.append(
-            Failure(
-                "NoSecretOfItsOwn",
-                f"ssh key: nothing tells the guest: the pool's template needs a {' or '.join(SEEDS)} volume, or an"
-                f" access credential that names {meta.CLAIM_KEY}",
-            )
-        )
-    return tuple(found)
+    if wish.ssh_public_key_secret:
+        found += _impossible_key(target)
+    return found
 
 
-def personalized(wish: Personalization | None, refused: Collection[Failure] | None) -> list[Condition]:
-    """The condition that says what came of it; none where nothing was wished, or where it was said before."""
-    if wish is None or not wished(wish) or refused is None:
+def _impossible_key(target: Target) -> list[Failure]:
+    if target.is_instance:
+        return [Failure(ClaimReason.UNSUPPORTED_ON_EC2, "ssh key: an EC2 instance has the key pair of its pool")]
+    if target.has_secret:
         return []
-    if not refused:
+    if target.launch_type != "Cold":
+        message = (
+            f"ssh key: the VM booted before it was claimed, and has no Secret {meta.CLAIM_KEY}-... of its own: name"
+            f" {meta.CLAIM_KEY} in an access credential of the pool's template"
+        )
+        return [Failure(ClaimReason.VM_SECRET_MISSING, message)]
+    if not target.has_cloud_init:
+        message = (
+            f"ssh key: nothing passes it to the guest: the pool's template needs a {' or '.join(CLOUD_INIT_METHODS)}"
+            f" volume, or an access credential that names {meta.CLAIM_KEY}"
+        )
+        return [Failure(ClaimReason.VM_SECRET_MISSING, message)]
+    return []
+
+
+def personalized_condition(wish: Personalization | None, failures: Collection[Failure] | None) -> list[Condition]:
+    """The condition Personalized; none where nothing was asked for, or where its status holds it already."""
+    if not is_personalized(wish) or wish is None or failures is None:
+        return []
+    if not failures:
         late = "; a guest that had booted has its keys within two minutes" if wish.ssh_public_key_secret else ""
-        return [_condition("True", "Personalized", f"all that was wished{late}")]
-    return [_condition("False", next(iter(refused)).reason, "; ".join(each.message for each in refused))]
+        return [
+            condition(
+                "Personalized", True, ClaimReason.PERSONALIZED, f"everything that spec.personalization asks for{late}"
+            )
+        ]
+    return [condition("Personalized", False, next(iter(failures)).reason, "; ".join(each.message for each in failures))]
 
 
-def _condition(status: Literal["True", "False"], reason: str, message: str) -> Condition:
-    return Condition(type="Personalized", status=status, reason=reason, message=message)
+@dataclass(frozen=True)
+class Personalizer:
+    """Writes what a claim asks for on its VM. A repeated call does no harm: a claim whose controller was killed on the
+    way is personalized again."""
+
+    api: Api
+
+    async def personalize(
+        self, claim: Claim, vm: WarmVM, *, has_secret: bool, has_cloud_init: bool
+    ) -> tuple[WarmVM, tuple[Failure, ...]]:
+        """Returns the VM as it is then, and what it did not get. Raises WriteConflict and OutcomeUnknown."""
+        wish = claim.spec.personalization
+        assert wish is not None
+        is_instance = claim.status.instance_ref is not None
+        target = Target(claim.status.launch_type or "", is_instance, has_secret, has_cloud_init)
+        failures: list[Failure | None] = [*impossible(wish, target)]
+        try:
+            if wish.labels and not is_instance:
+                vm, failure = await self._label(vm, dict(labels(wish)))
+                failures.append(failure)
+            if wish.ssh_public_key_secret and has_secret and not is_instance:
+                failures.append(await self._copy_keys(vm, wish.ssh_public_key_secret))
+        except Conflict as error:
+            raise WriteConflict(str(error)) from error
+        except OUTCOME_UNKNOWN as error:
+            raise OutcomeUnknown(str(error)) from error
+        return vm, tuple(each for each in failures if each is not None)
+
+    async def _label(self, vm: WarmVM, given: dict[str, str]) -> tuple[WarmVM, Failure | None]:
+        """Labels the VM's template, and its VMI, which takes nothing over from the VM while it runs."""
+        change = {"metadata": {"uid": vm.uid, "resourceVersion": vm.resource_version}}
+        template = {"spec": {"template": {"metadata": {"labels": given}}}}
+        try:
+            changed = parse_warm_vm(await self.api.patch(VMS, vm.namespace, vm.name, {**change, **template}))
+            vm = replace(changed, vmi=vm.vmi, node=vm.node)
+            if vm.vmi is not None:
+                with suppress(NotFound):  # the next VMI is created with them
+                    labelled = {"metadata": {"uid": vm.vmi.uid, "labels": given}}
+                    await self.api.patch(VMIS, vm.namespace, vm.vmi.name, labelled)
+        except TRANSIENT:
+            raise
+        except ApiError as error:
+            return vm, Failure(ClaimReason.LABELS_REJECTED, f"labels: {error.message}")
+        return vm, None
+
+    async def _copy_keys(self, vm: WarmVM, source: str) -> Failure | None:
+        name = ssh_keys.secret_name(vm.name)
+        try:
+            own, given = await self._secret(vm, name), await self._secret(vm, source)
+            if own is None or not ssh_keys.is_of(own, vm):
+                found = "does not exist" if own is None else "belongs to another VM"
+                return Failure(ClaimReason.VM_SECRET_MISSING, f"ssh key: Secret {name} of this VM {found}")
+            if given is None:
+                message = f"ssh key: Secret {source} does not exist in namespace {vm.namespace}"
+                return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
+            keys, others = ssh_keys.public_keys(given.get("data") or {})
+            if others or not keys:
+                what = f"{', '.join(others)} in Secret {source}" if others else f"Secret {source}"
+                message = f"ssh key: {what} is not a list of SSH public keys; remove everything else"
+                return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
+            await self._write(own, keys)
+        except TRANSIENT:
+            raise
+        except ApiError as error:
+            message = f"ssh key: {error.message}; see Keys in the documentation of warm pools"
+            return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
+        if vm.vmi is not None and SYNCHRONIZED in vm.vmi.holds:
+            return None
+        return Failure(
+            ClaimReason.CREDENTIALS_NOT_SYNCHRONIZED,
+            f"ssh key: it is in Secret {name}, but the VMI's condition {SYNCHRONIZED} is not True: the guest needs"
+            " qemu-guest-agent, and the access credential needs propagationMethod qemuGuestAgent; the embedded engine"
+            " passes keys to no guest",
+        )
+
+    async def _secret(self, vm: WarmVM, name: str) -> Json | None:
+        try:
+            return await self.api.get(ssh_keys.SECRETS, vm.namespace, name)
+        except NotFound:
+            return None
+
+    async def _write(self, secret: Json, data: dict[str, str]) -> None:
+        metadata = secret["metadata"]
+        version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        # Null removes what an earlier try may have left there.
+        change = {"metadata": version, "data": dict.fromkeys(secret.get("data") or {}) | data}
+        await self.api.patch(ssh_keys.SECRETS, metadata["namespace"], metadata["name"], change)

@@ -1,15 +1,15 @@
-"""Which machines are ready to be given away, in the order in which they should be.
+"""The warm VMs that can be given to claims, in the order of preference.
 
-Kept by the store's events, so that to take one costs the same whether ten wait or ten thousand. What is taken is not
-offered again until its event says what became of it: a thousand claims at once meet a thousand machines, not one.
+Events of the stores keep the queues up to date. A VM that is reserved for a claim leaves its queue at once, before its
+event arrives: a thousand claims at the same moment get a thousand different VMs.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import groupby
 
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM, why_not_in_standby
@@ -20,143 +20,119 @@ from runtime.resource import Key
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What machines have in common that may be given away one for the other."""
+    """VMs of one variant are interchangeable."""
 
     standby: StandbyMode
     placement: str
     template_hash: str
 
 
-Heap = list[tuple[float, str]]
-"""ranks and UIDs. The rank is a hash of the UID: among equals, as good as chance, and the same whoever asks again"""
+Entry = tuple[float, str, Key]
+"""A hash of the UID, which mixes VMs of equal preference the same way each time, then the UID and the key."""
 
 
-def is_unclaimed(m: WarmVM) -> bool:
-    """Whether it is its pool's to give away, as far as it says itself."""
-    waits = m.state is WarmState.READY and not (m.claim_uid or m.deleting or m.orphaned)
-    return waits and m.owned_by(m.pool_uid)
+def is_unclaimed(vm: WarmVM) -> bool:
+    """Whether the VM's own labels and owner let its pool give it away."""
+    available = vm.state is WarmState.READY and not (vm.claim_uid or vm.deleting or vm.orphaned)
+    return available and vm.owned_by(vm.pool_uid)
 
 
 @dataclass
 class ReadyQueue:
-    """Machines of one pool that can be given away now."""
+    """The VMs of one pool that can be given away now."""
 
-    _heaps: dict[Variant, Heap] = field(default_factory=dict)
-    """what is not offered any more stays in its heap until it comes up"""
-    _heaped: set[tuple[Variant, str]] = field(default_factory=set)
-    """what is in them: a machine that comes and goes is there once"""
-    _offered: dict[str, tuple[Variant, Key]] = field(default_factory=dict)
-    _numbers: Counter[Variant] = field(default_factory=Counter)
-    """of those that are offered"""
+    _vms: dict[Variant, list[Entry]] = field(default_factory=dict)
+    """sorted"""
+    _entries: dict[str, tuple[Variant, Entry]] = field(default_factory=dict)
+    """by UID"""
 
     def __len__(self) -> int:
-        return len(self._offered)
+        return len(self._entries)
 
-    def count(self, serves: Callable[[Variant], bool]) -> int:
-        return sum(number for kin, number in self._numbers.items() if serves(kin))
+    def count(self, accepts: Callable[[Variant], bool]) -> int:
+        return sum(len(vms) for variant, vms in self._vms.items() if accepts(variant))
 
-    def offer(self, m: WarmVM) -> None:
-        self.withdraw(m.uid)
-        kin = Variant(m.standby, m.placement, m.template_hash)
-        self._offered[m.uid] = (kin, m.key)
-        self._numbers[kin] += 1
-        if (kin, m.uid) not in self._heaped:
-            self._heaped.add((kin, m.uid))
-            heapq.heappush(self._heaps.setdefault(kin, []), (hash_fraction(m.uid), m.uid))
+    def add(self, vm: WarmVM) -> None:
+        self.remove(vm.uid)
+        variant, entry = Variant(vm.standby, vm.placement, vm.template_hash), (hash_fraction(vm.uid), vm.uid, vm.key)
+        self._entries[vm.uid] = variant, entry
+        insort(self._vms.setdefault(variant, []), entry)
 
-    def withdraw(self, uid: str) -> None:
-        if uid not in self._offered:
+    def remove(self, uid: str) -> None:
+        if uid not in self._entries:
             return
-        kin, _ = self._offered.pop(uid)
-        self._numbers[kin] -= 1
-        if not self._numbers[kin]:
-            del self._numbers[kin]
+        variant, entry = self._entries.pop(uid)
+        vms = self._vms[variant]
+        del vms[bisect_left(vms, entry)]
+        if not vms:
+            del self._vms[variant]
 
     def candidates(
-        self, current: Callable[[Variant], bool], does: Callable[[Variant], bool] = lambda kin: True
-    ) -> Generator[Key]:
-        """The soonest to be handed over first, of those the ones of today's template, of those by chance."""
+        self, is_current: Callable[[Variant], bool], accepts: Callable[[Variant], bool] = lambda variant: True
+    ) -> Iterator[Key]:
+        """Keys of VMs: those that are handed over soonest first, of these those of the current template."""
 
-        def grade(kin: Variant) -> tuple[int, bool]:
-            return STANDBY_MODES.index(kin.standby), not current(kin)
+        def preference(variant: Variant) -> tuple[int, bool]:
+            return STANDBY_MODES.index(variant.standby), not is_current(variant)
 
-        wanted = [kin for kin in list(self._heaps) if self._tidy(kin) and does(kin)]
-        for _, equals in groupby(sorted(wanted, key=grade), grade):
-            yield from self._merged(list(equals))
-
-    def _merged(self, equals: list[Variant]) -> Generator[Key]:
-        passed: list[tuple[Variant, tuple[float, str]]] = []
-        try:
-            while heaps := [kin for kin in equals if self._tidy(kin)]:
-                kin = min(heaps, key=lambda each: self._heaps[each][0])
-                entry = heapq.heappop(self._heaps[kin])
-                passed.append((kin, entry))
-                yield self._offered[entry[1]][1]
-        finally:
-            for kin, entry in passed:
-                heapq.heappush(self._heaps.setdefault(kin, []), entry)
-
-    def _tidy(self, kin: Variant) -> bool:
-        """Whether any is left. What has gone is thrown away where it would be the next."""
-        heap = self._heaps.get(kin)
-        while heap and self._offered.get(heap[0][1], (None,))[0] != kin:
-            self._heaped.discard((kin, heapq.heappop(heap)[1]))
-        if not heap:
-            self._heaps.pop(kin, None)
-        return bool(heap)
+        for _, equals in groupby(sorted(filter(accepts, self._vms), key=preference), preference):
+            yield from (key for _, _, key in merge(*(self._vms[variant] for variant in equals)))
 
 
 class ReadyQueues:
-    """By UID of the pool."""
+    """The ready queues of all pools, by UID of the pool."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, ReadyQueue] = {}
-        self._taken: set[str] = set()
+        self._queues: dict[str, ReadyQueue] = {}
+        self._reserved: set[str] = set()
 
     def of(self, pool_uid: str) -> ReadyQueue:
-        return self._shelves.get(pool_uid) or ReadyQueue()
+        return self._queues.get(pool_uid) or ReadyQueue()
 
-    def reset(self, machines: Iterable[WarmVM]) -> None:
-        """As the stores show them; nothing is being given away."""
-        self._taken.clear()
-        self._shelves.clear()
-        for m in machines:
-            self.changed(None, m)
+    def reset(self, vms: Iterable[WarmVM]) -> None:
+        """Starts again from what the stores show, without reservations."""
+        self._reserved.clear()
+        self._queues.clear()
+        for vm in vms:
+            self.update(None, vm)
 
-    def changed(self, old: WarmVM | None, new: WarmVM | None) -> bool:
-        """Follows the stores: `new` has its guest and its node. Whether there is one more to give away. One that can't
-        be given away now is not counted either, or who comes last would be given the machine of who is next."""
+    def update(self, old: WarmVM | None, new: WarmVM | None) -> bool:
+        """Follows an event; `new` is joined with its VMI and node. Returns whether its pool has one more ready VM.
+
+        A VM that cannot be given away now is not counted either: else a claim at the end of the queue would get the
+        VM of the claim that is next."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
-            self._taken.discard(old.uid)
-            self._withdraw(old)
+            self._reserved.discard(old.uid)
+            self._remove(old)
         if new is None:
             return False
         if not is_unclaimed(new):
-            self._taken.discard(new.uid)
-        elif new.uid in self._taken:
+            self._reserved.discard(new.uid)
+        elif new.uid in self._reserved:
             return False
         if not is_unclaimed(new) or why_not_in_standby(new):
-            self._withdraw(new)
+            self._remove(new)
             return False
-        shelf = self._shelves.setdefault(new.pool_uid, ReadyQueue())
-        before = len(shelf)
-        shelf.offer(new)
-        return len(shelf) > before
+        queue = self._queues.setdefault(new.pool_uid, ReadyQueue())
+        before = len(queue)
+        queue.add(new)
+        return len(queue) > before
 
-    def take(self, m: WarmVM) -> None:
-        """It is being given away: nobody else is offered it."""
-        self._taken.add(m.uid)
-        self._withdraw(m)
+    def reserve(self, vm: WarmVM) -> None:
+        """The VM is being given away: no other claim gets it."""
+        self._reserved.add(vm.uid)
+        self._remove(vm)
 
-    def put_back(self, uid: str, m: WarmVM | None) -> None:
-        """It was perhaps not given away after all. To offer one that was does no harm: who takes it will lose."""
-        self._taken.discard(uid)
-        if m is not None and m.uid == uid:
-            self.changed(None, m)
+    def restore(self, uid: str, vm: WarmVM | None) -> None:
+        """The reservation may have failed. Offering a VM that was given away is harmless: its resourceVersion has
+        changed, so the next reservation is refused."""
+        self._reserved.discard(uid)
+        if vm is not None and vm.uid == uid:
+            self.update(None, vm)
 
-    def _withdraw(self, m: WarmVM) -> None:
-        shelf = self._shelves.get(m.pool_uid)
-        if shelf is not None:
-            shelf.withdraw(m.uid)
-            if not len(shelf):
-                del self._shelves[m.pool_uid]
+    def _remove(self, vm: WarmVM) -> None:
+        queue = self._queues.get(vm.pool_uid)
+        if queue is not None:
+            queue.remove(vm.uid)
+            if not len(queue):
+                del self._queues[vm.pool_uid]

@@ -1,7 +1,7 @@
-"""What this process knows of a claim that the stores may not show yet.
+"""What this process knows of one claim beyond the stores.
 
-Nothing here is needed by whoever comes after us: it saves us from acting on what we have changed ourselves a moment
-ago, and says where we have to look before we act because we were not there.
+A later leader needs none of it. The record keeps this process from acting on a state that it has changed itself a
+moment ago, and says where it must ask the API because it did not see what happened.
 """
 
 from __future__ import annotations
@@ -15,77 +15,84 @@ from controllers.warmpool.warm_vm import WarmVM
 from runtime.reflector import is_older
 from runtime.resource import Key
 
-SHOWN_SECONDS = 15.0
-"""A store that has not shown a change by then may never do so (it was undone meanwhile): the API is asked."""
+MAX_CACHE_LAG_SECONDS = 15.0
+"""A store that has not shown a write by then may never do so, because the write was undone: the API is asked."""
 
 
 @dataclass
 class ClaimRecord:
-    certain: bool = False
-    """no machine can carry the claim's UID but those that are known"""
+    """Dropped as a whole when the claim is gone or finished (`Allocator.forget`)."""
+
+    vms_known: bool = False
+    """no VM can carry the claim's UID except those that the stores or this record have"""
     stale: bool = False
-    """the claim is to be read from the API"""
+    """the claim must be read from the API"""
     claim: Claim | None = None
-    """as it was after our last write"""
-    machines: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
-    """as they were after our last write or look, by UID, and when that was"""
-    taking: dict[str, Key] = field(default_factory=dict)
-    """machines that are kept from others for this claim, by UID"""
-    refused: dict[str, Key] = field(default_factory=dict)
-    """those that could not be given to it: kept back, so that another one is tried next"""
-    making: set[tuple[str, str]] = field(default_factory=set)
-    """(pool UID, name) of machines that were asked for"""
-    draws: int = 0
-    """how often to make one was refused: each try draws its placement anew"""
-    doubtful: str = ""
-    """the name of a machine of which we have not heard whether it was made"""
+    """after our last write"""
+    vms: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
+    """by UID: after our last write or read, and when that was"""
+    reserved: dict[str, Key] = field(default_factory=dict)
+    """by UID: VMs that no other claim gets while our reservation of them is not seen"""
+    rejected: dict[str, Key] = field(default_factory=dict)
+    """by UID: VMs whose reservation was refused, and which are not tried again before another one was"""
+    creating: set[tuple[str, str]] = field(default_factory=set)
+    """(pool UID, name) of VMs that were asked for"""
+    placement_draws: int = 0
+    """refused creations: each draws another placement"""
+    unconfirmed: str = ""
+    """name of a VM whose creation was not answered"""
     health: Health | None = None
-    """what the last step has found; gone with the next one"""
-    trouble: Failure | None = None
-    trouble_until: float = 0.0
-    """until when what was refused is not tried again"""
-    refusals: int = 0
-    denied: tuple[str, tuple[Failure, ...]] | None = None
-    """the UID of its machine, and what it wishes of it and did not get"""
-    ended: Failure | None = None
-    """why we ended the machine that it had"""
-    marks: Timeline = field(default_factory=Timeline)
+    """found by the last step, and dropped with the next one"""
+    failure: Failure | None = None
+    retry_at: float = 0.0
+    """until then what failed is not tried again"""
+    failures: int = 0
+    """in a row"""
+    personalization: tuple[str, tuple[Failure, ...]] | None = None
+    """UID of the VM that was personalized, and what it did not get"""
+    deletion: Failure | None = None
+    """why this process deleted the claim's VM"""
+    timeline: Timeline = field(default_factory=Timeline)
 
-    def latest(self, shown: Claim) -> Claim:
-        """The claim as the store shows it, or as we know it to be since."""
-        known = self.claim
-        if known is not None and known.uid == shown.uid and is_older(shown.resource_version, known.resource_version):
-            return known
+    def latest(self, cached: Claim) -> Claim:
+        """The claim after our last write, until the store shows that or a later version."""
+        written = self.claim
+        if (
+            written is not None
+            and written.uid == cached.uid
+            and is_older(cached.resource_version, written.resource_version)
+        ):
+            return written
         self.claim = None
-        return shown
+        return cached
 
-    def note(self, m: WarmVM, now: float) -> None:
-        self.machines[m.uid] = (m, now)
+    def remember(self, vm: WarmVM, now: float) -> None:
+        self.vms[vm.uid] = (vm, now)
 
-    def found(self, machines: Iterable[WarmVM], now: float) -> None:
-        """All that there are."""
-        self.machines = {m.uid: (m, now) for m in machines}
-        self.certain = True
+    def listed(self, vms: Iterable[WarmVM], now: float) -> None:
+        """These are all VMs that carry the claim's UID."""
+        self.vms = {vm.uid: (vm, now) for vm in vms}
+        self.vms_known = True
 
-    def known(self, shown: Iterable[WarmVM], now: float) -> tuple[WarmVM, ...]:
-        """The machines of the claim: as the store shows them, or as we know them to be since."""
-        merged = {m.uid: m for m in shown}
-        for uid, (m, at) in list(self.machines.items()):
-            other = merged.get(uid)
-            if other is not None and not is_older(other.resource_version, m.resource_version):
-                # What we have deleted stays deleted, also while its last version is shown.
-                if not m.deleting or other.deleting or other.resource_version != m.resource_version:
-                    del self.machines[uid]
+    def merged(self, cached: Iterable[WarmVM], now: float) -> tuple[WarmVM, ...]:
+        """The claim's VMs: as the store shows them, or after our last write where that is later."""
+        merged = {vm.uid: vm for vm in cached}
+        for uid, (vm, at) in list(self.vms.items()):
+            shown = merged.get(uid)
+            if shown is not None and not is_older(shown.resource_version, vm.resource_version):
+                # What this process deleted stays deleted, also while the store shows its last version.
+                if not vm.deleting or shown.deleting or shown.resource_version != vm.resource_version:
+                    del self.vms[uid]
                     continue
-            elif other is None and now - at > SHOWN_SECONDS:
-                del self.machines[uid]
-                self.certain = False
+            elif shown is None and now - at > MAX_CACHE_LAG_SECONDS:
+                del self.vms[uid]
+                self.vms_known = False
                 continue
-            merged[uid] = replace(m, vmi=None, node=None)
+            merged[uid] = replace(vm, vmi=None, node=None)
         return tuple(merged.values())
 
-    def gone(self, uid: str) -> None:
-        """The store has shown that a machine is gone."""
-        self.machines.pop(uid, None)
-        self.taking.pop(uid, None)
-        self.certain = False
+    def vm_deleted(self, uid: str) -> None:
+        """The store has shown that the VM is gone."""
+        self.vms.pop(uid, None)
+        self.reserved.pop(uid, None)
+        self.vms_known = False

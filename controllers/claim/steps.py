@@ -1,4 +1,4 @@
-"""The steps of a claim. Frozen values: what would be done can be asked, printed and compared."""
+"""The steps of a claim, as frozen values that can be compared and printed. `plan` picks the next; `apply` takes it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from kinds.claim import ClaimStatus
 
 @dataclass(frozen=True)
 class ClaimEvent:
-    """What people are told by an event."""
+    """A Kubernetes Event about the claim."""
 
     reason: str
-    note: str
+    message: str
     type: Literal["Normal", "Warning"] = "Normal"
 
 
 @dataclass(frozen=True)
 class FindVMs:
-    """Ask the API, and not the store, which machines are the claim's."""
+    """Ask the API, and not the store, which VMs have the claim's UID."""
 
 
 @dataclass(frozen=True)
 class ReserveVM:
-    """The first compare-and-swap: give the machine to the claim, or learn that somebody was first."""
+    """The first compare-and-swap: write the claim's UID on the VM, or learn that another claim was first."""
 
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class CreateVM:
-    """Create a machine for the claim, as its pool's and its overrides say."""
+    """Create a VM for the claim, from its pool's template and the claim's overrides."""
 
     pool: WarmPool
     name: str
@@ -43,65 +43,61 @@ class CreateVM:
 
 @dataclass(frozen=True)
 class UpdateStatus:
-    """Write the claim's status. With a machine in it that was not there before, this is the second compare-and-swap."""
+    """Write the claim's status. The write that adds a VM to it is the second compare-and-swap."""
 
     status: ClaimStatus
-    news: ClaimEvent | None = None
+    event: ClaimEvent | None = None
 
 
 @dataclass(frozen=True)
 class MarkActivated:
-    """Write down that the machine is about to be woken: from here on it is never anybody else's."""
+    """Write on the VM that it is about to be activated: from here on no pool gives it to another claim."""
 
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class ActivateVM:
-    """Unpause or start it."""
+    """Unpause or start the VM."""
 
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class CheckHealth:
-    """Ask whether it is well."""
-
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class PersonalizeVM:
-    """Make it the claimant's own, as far as it can be."""
+    """Give the VM what `spec.personalization` asks for."""
 
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class HandOverVM:
-    """It is in use from now on."""
+    """Write on the VM that it is in use."""
 
-    machine: WarmVM
+    vm: WarmVM
 
 
 @dataclass(frozen=True)
 class DeleteVM:
-    """Delete the machine."""
-
-    machine: WarmVM
+    vm: WarmVM
     reason: str
 
 
 @dataclass(frozen=True)
 class JoinWaitQueue:
-    """Get in line."""
+    """Wait for a ready VM of the pool."""
 
 
 @dataclass(frozen=True)
 class Requeue:
-    """Nothing to do before something changes, or before so many seconds have passed."""
+    """Do nothing until an event, or until so many seconds have passed."""
 
-    seconds: float | None = None
+    after_seconds: float | None = None
 
 
 Step = (

@@ -1,11 +1,10 @@
-"""Whose turn it is where claims wait: in turns by who asked, first come first served among one's own.
+"""The claims that wait for VMs of one pool, and the order in which they are served.
 
-One who asks for a thousand does not keep the next one waiting for a thousand. Who was served goes to the end of the
-turns; who leaves and comes back gains nothing.
+Requesters take turns; the claims of one requester are served first come, first served. So a requester with a thousand
+claims delays another requester by one VM, not by a thousand. A requester that was served goes to the end of the turns.
 
-Every claim in line asks for its place again and again, so a line of ten thousand may not be walked through for each:
-the turns are kept in order. Those who wait with more than one claim are walked through, by all but their first claims;
-there are half as many of them as claims at most, and mostly a few.
+Each waiting claim asks for its position again and again. So the turns are kept sorted, and a position costs a binary
+search plus one step for each requester with more than one claim.
 """
 
 from __future__ import annotations
@@ -15,92 +14,89 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 Ticket = tuple[str, str, str]
-"""when a claim was made (the API server says it in whole seconds), when it was seen, and its UID: the order among one's
-own"""
+"""Orders the claims of one requester: creationTimestamp (whole seconds), when the controller saw it, and its UID."""
 Turn = tuple[int, Ticket]
-"""of a requester: by when it was served last, as a count of all that were, then by its first ticket"""
+"""Orders requesters: the number of the requester's last service, then its first ticket."""
 
 
 @dataclass
 class WaitQueue:
-    """Claims that wait for machines of one pool."""
-
-    _own: dict[str, list[Ticket]] = field(default_factory=dict)
-    """by requester, in the order of their turns"""
-    _who: dict[str, tuple[str, Ticket]] = field(default_factory=dict)
-    """by UID of the claim"""
-    _served: dict[str, int] = field(default_factory=dict)
-    """when a requester was served last"""
-    _count: int = 0
+    _tickets: dict[str, list[Ticket]] = field(default_factory=dict)
+    """by requester, sorted"""
+    _claims: dict[str, tuple[str, Ticket]] = field(default_factory=dict)
+    """requester and ticket, by UID of the claim"""
+    _last_served: dict[str, int] = field(default_factory=dict)
+    """by requester"""
+    _served: int = 0
     _turns: dict[str, Turn] = field(default_factory=dict)
     """by requester"""
     _order: list[tuple[Turn, str]] = field(default_factory=list)
-    """all of these, in order"""
-    _many: set[str] = field(default_factory=set)
+    """turns and requesters, sorted"""
+    _with_several: set[str] = field(default_factory=set)
     """requesters with more than one claim"""
 
     def __len__(self) -> int:
-        return len(self._who)
+        return len(self._claims)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._who
+        return uid in self._claims
 
-    def join(self, requester: str, born: str, uid: str, *, seen: str = "") -> None:
-        """`seen` sorts as text, and is the same when it comes back."""
-        if uid in self._who:
+    def join(self, requester: str, created_at: str, uid: str, *, observed_at: str = "") -> None:
+        """`observed_at` sorts as text, and must be the same when the claim joins again."""
+        if uid in self._claims:
             return
-        ticket = (born, seen, uid)
-        self._who[uid] = (requester, ticket)
-        insort(self._own.setdefault(requester, []), ticket)
-        self._settle(requester)
+        ticket = (created_at, observed_at, uid)
+        self._claims[uid] = (requester, ticket)
+        insort(self._tickets.setdefault(requester, []), ticket)
+        self._update_turn(requester)
 
     def leave(self, uid: str, *, served: bool = False) -> None:
-        """It waits no longer. `served`: because it got a machine, which was its requester's turn."""
-        if uid not in self._who:
+        """`served`: the claim got a VM, which uses up its requester's turn."""
+        if uid not in self._claims:
             return
-        requester, ticket = self._who.pop(uid)
-        own = self._own[requester]
-        del own[bisect_left(own, ticket)]
-        if not own:
-            del self._own[requester]
+        requester, ticket = self._claims.pop(uid)
+        tickets = self._tickets[requester]
+        del tickets[bisect_left(tickets, ticket)]
+        if not tickets:
+            del self._tickets[requester]
         if served:
-            self._count += 1
-            self._served[requester] = self._count
-        if not self._who:
-            self._served.clear()  # nobody waits, so nobody's turn was passed over
-        self._settle(requester)
+            self._served += 1
+            self._last_served[requester] = self._served
+        if not self._claims:
+            self._last_served.clear()  # an empty queue owes no requester a turn
+        self._update_turn(requester)
 
-    def place(self, uid: str) -> int:
-        """How many will have been served when it is: 1 is the next one. One that is not in the line would be last."""
-        if uid not in self._who:
-            return len(self._who) + 1
-        requester, ticket = self._who[uid]
-        before = bisect_left(self._own[requester], ticket)
-        mine = self._turns[requester]
-        if not before:
-            return 1 + bisect_left(self._order, (mine, requester))
-        once = len(self._own) - len(self._many)
-        others = ((self._turns[each], len(self._own[each])) for each in self._many if each != requester)
-        return 1 + before + once + sum(min(count, before + (turn < mine)) for turn, count in others)
+    def position(self, uid: str) -> int:
+        """How many claims will have been served when this one is: 1 is next. A claim outside the queue would be the
+        last."""
+        if uid not in self._claims:
+            return len(self._claims) + 1
+        requester, ticket = self._claims[uid]
+        earlier = bisect_left(self._tickets[requester], ticket)
+        turn = self._turns[requester]
+        if not earlier:
+            return 1 + bisect_left(self._order, (turn, requester))
+        with_one = len(self._tickets) - len(self._with_several)
+        others = ((self._turns[each], len(self._tickets[each])) for each in self._with_several if each != requester)
+        return 1 + earlier + with_one + sum(min(count, earlier + (other < turn)) for other, count in others)
 
     def first(self, count: int) -> list[str]:
-        """UIDs of the next ones."""
-        found = [self._own[each][0][2] for _, each in islice(self._order, count)]
-        turns, depth = [self._own[each] for _, each in self._order] if len(found) < count else [], 1
-        while len(found) < count and (turns := [own for own in turns if len(own) > depth]):
-            found += [own[depth][2] for own in turns]
+        """UIDs of the claims that are served next."""
+        found = [self._tickets[each][0][2] for _, each in islice(self._order, count)]
+        rounds, depth = [self._tickets[each] for _, each in self._order] if len(found) < count else [], 1
+        while len(found) < count and (rounds := [tickets for tickets in rounds if len(tickets) > depth]):
+            found += [tickets[depth][2] for tickets in rounds]
             depth += 1
         return found[:count]
 
-    def _settle(self, requester: str) -> None:
-        """Its tickets have changed, or it was served."""
-        own, known = self._own.get(requester), self._turns.pop(requester, None)
-        if known is not None:
-            del self._order[bisect_left(self._order, (known, requester))]
-        self._many.discard(requester)
-        if own is None:
+    def _update_turn(self, requester: str) -> None:
+        tickets, previous = self._tickets.get(requester), self._turns.pop(requester, None)
+        if previous is not None:
+            del self._order[bisect_left(self._order, (previous, requester))]
+        self._with_several.discard(requester)
+        if tickets is None:
             return
-        turn = self._turns[requester] = self._served.get(requester, 0), own[0]
+        turn = self._turns[requester] = self._last_served.get(requester, 0), tickets[0]
         insort(self._order, (turn, requester))
-        if len(own) > 1:
-            self._many.add(requester)
+        if len(tickets) > 1:
+            self._with_several.add(requester)

@@ -100,7 +100,7 @@ class Notary:
         if status.get("readyAt") and vm and self.handed.setdefault(uid, vm) != vm:
             self._wrong(f"I2: claim {metadata['name']} was Ready with {self.handed[uid]} and then had {vm}")
         reasons = {c["reason"] for c in status.get("conditions") or () if c["type"] == "Ready"}
-        if status.get("phase") == "Failed" and "MachineLost" in reasons and vm not in self.killed:
+        if status.get("phase") == "Failed" and "VMLost" in reasons and vm not in self.killed:
             self._wrong(f"I3: the machine {vm} of claim {metadata['name']} was deleted, and by nobody here")
 
     def at_rest(self, machines: list[Json], owners: set[str]) -> None:

@@ -149,7 +149,7 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     assert vm is not None
     assert vm["spec"]["template"]["spec"]["hostname"] == "mine"
     assert vm["metadata"]["labels"][meta.WARM_STATE] == "InUse"
-    assert await desk.reason("cold", "Personalized") == "NoSecretOfItsOwn", "its template has no cloud-init"
+    assert await desk.reason("cold", "Personalized") == "VMSecretMissing", "its template has no cloud-init"
     await desk.becomes("refused", "Failed")
     assert await desk.reason("refused") == "NoCapacity"
 
@@ -210,7 +210,7 @@ async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_key
         wish = {"labels": {"team": "blue"}, "sshPublicKeySecret": "mine"}
         await desk.claim("plain", poolName="web", personalization=wish)
         status = await desk.becomes("plain", "Ready")
-        assert await desk.reason("plain", "Personalized") == "NoSecretOfItsOwn"
+        assert await desk.reason("plain", "Personalized") == "VMSecretMissing"
         name = status["vmRef"]["name"]
         await used(desk, status)
         vm, guest = await desk.vm(name), await desk.api.get(VMIS, desk.namespace, name)
@@ -233,7 +233,7 @@ async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_key
         assert (await desk.becomes("mine", "Ready"))["vmRef"]["uid"] == waiting.uid
         own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
         assert own["data"] == data
-        assert await desk.reason("mine", "Personalized") == "GuestNotTold", "nobody is in the guest to be told"
+        assert await desk.reason("mine", "Personalized") == "AccessCredentialsNotSynchronized", "the guest has no agent"
         assert counted(running, "warmpool_invariant_violations_total") == 0
 
 
@@ -318,10 +318,10 @@ async def test_people_are_warned_before_their_time_ends(desk: Counter, running: 
     ends = before + timedelta(seconds=4000)
     times = {key: f"{each:%Y-%m-%dT%H:%M:%SZ}" for key, each in (("boundAt", before), ("expiresAt", ends))}
     await desk.api.patch(CLAIMS, desk.namespace, "mine", {"status": times}, subresource="status")
-    await until(lambda: desk.reason("mine", "Expiring"), "TimeAlmostOver")
+    await until(lambda: desk.reason("mine", "Expiring"), "TTLExpiring")
     await desk.hears("ClaimExpiring")
     await desk.alter("mine", ttlSeconds=40_000)
-    await until(lambda: desk.reason("mine", "Expiring"), "Extended")
+    await until(lambda: desk.reason("mine", "Expiring"), "TTLExtended")
 
 
 def _seconds(status: Json) -> float:
@@ -422,7 +422,7 @@ async def test_a_lost_machine_is_not_replaced_behind_its_users_back(desk: Counte
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
     await desk.api.delete(VMS, desk.namespace, vm)
     await desk.becomes("mine", "Failed")
-    assert await desk.reason("mine") == "MachineLost"
+    assert await desk.reason("mine") == "VMLost"
 
 
 async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, running: Running) -> None:

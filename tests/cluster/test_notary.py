@@ -71,7 +71,7 @@ def test_what_is_right_is_right() -> None:
             [vm("m", "Ready"), vm("n", "Ready"), vm("m", "x", "c", woken=True), vm("n", "x", "c", woken=True)],
             id="two awake",
         ),
-        pytest.param("I3", [*GOOD, claim("c", "Failed", "m", "MachineLost")], id="deleted by nobody known"),
+        pytest.param("I3", [*GOOD, claim("c", "Failed", "m", "VMLost")], id="deleted by nobody known"),
         pytest.param("I4", [*GOOD, vm("m", "Ready")], id="ready again"),
         pytest.param("I5", [vm("a", "Ready"), vm("b", "Ready"), vm("c", "Ready")], id="too many"),
         pytest.param("I6", [vm("a", "Ready", owner="nobody")], id="belongs to nobody"),

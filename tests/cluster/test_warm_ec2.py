@@ -229,7 +229,7 @@ async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: 
         cloud.client.terminate_instances(InstanceIds=[waiting, said["instanceRef"]["id"]])
         lost = await desk.becomes("next", "Failed")
         assert lost["instanceRef"] == said["instanceRef"]
-        assert await desk.reason("next") == "MachineLost"
+        assert await desk.reason("next") == "VMLost"
         await until(states(cloud), ["InUse", "Ready", "Ready"])
 
 

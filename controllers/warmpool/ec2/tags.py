@@ -23,7 +23,7 @@ Json = dict[str, Any]
 TITLE = "Name"
 STATE = "WarmPool"
 POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid": "KubernetesPodUUID"}
-OURS = frozenset({TITLE, STATE, *POD.values()})
+RESERVED_TAGS = frozenset({TITLE, STATE, *POD.values()})
 """besides all of our domain: no label of a claim takes their place"""
 CLUSTER = f"{DOMAIN}/cluster"
 NAMESPACE = f"{DOMAIN}/namespace"
@@ -153,7 +153,7 @@ def token(order: CreateRequest, cluster: str) -> str:
 
 
 def _given(labels: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Tags:
-    return {key: value or "" for key, value in {**labels, **annotations}.items() if key not in OURS}
+    return {key: value or "" for key, value in {**labels, **annotations}.items() if key not in RESERVED_TAGS}
 
 
 def _pod(tags: Mapping[str, str]) -> Tags:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, read_claim, text
+from apimachinery.timestamps import format_micro_time
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, parse_claim
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
@@ -26,12 +27,12 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
         if key in given:
             metadata[key] = given.pop(key)
-    return read_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
+    return parse_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
 
 
-def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:
+def bound_status(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:
     """The status of a claim whose machine is this one."""
-    since = text(NOW - timedelta(seconds=seconds))
+    since = format_micro_time(NOW - timedelta(seconds=seconds))
     found: Json = {
         "phase": "Bound",
         "poolName": "web",
@@ -43,14 +44,14 @@ def bound(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any
     return {key: value for key, value in {**found, **status}.items() if value is not None}
 
 
-def taken(uid: str = "m", state: WarmState = WarmState.ALLOCATING, **facts: Any) -> WarmVM:
+def claimed_vm(uid: str = "m", state: WarmState = WarmState.ALLOCATING, **facts: Any) -> WarmVM:
     """A machine that the claim has."""
     facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
     return a_vm(uid, state, **facts)
 
 
-def state(c: Claim | None = None, *machines: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:
+def snapshot(c: Claim | None = None, *machines: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:
     """Of a claim of which nothing is unknown, and whose pool is there."""
-    home = pool or (None if "absent" in facts else a_pool())
-    found = ClaimSnapshot(c or a_claim(), home, machines=machines, certain=True, marks=Timeline(seen=NOW))
+    home = pool or (None if "no_pool" in facts else a_pool())
+    found = ClaimSnapshot(c or a_claim(), home, vms=machines, vms_known=True, timeline=Timeline(observed=NOW))
     return replace(found, **facts)

@@ -1,4 +1,4 @@
-"""The compare-and-swaps of a claim, whatever the API server answers to them."""
+"""What the writer does with each answer of the API server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.observe import Floor, Stores
-from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import ClaimSnapshot
+from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
 from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, CreateRequest, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
@@ -22,71 +21,72 @@ from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.store import Store
-from tests.controllers.claim.builders import a_claim, bound, state, taken
+from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 
 POOL = a_pool()
-REFUSED = Forbidden("the office does not like it")
+REFUSED = Forbidden("the policy does not allow it")
 
 
 @dataclass
-class Holder:
-    """Machines that can't be written, each for its reason."""
+class FakeBackend:
+    """Refuses the writes of some VMs."""
 
     refuses: dict[str, ApiError] = field(default_factory=dict)
+    """by UID"""
     owners: dict[str, Owner | None] = field(default_factory=dict)
-    """as they were written"""
-    answers: list[Exception] = field(default_factory=list)
-    """to what is to be made"""
-    drawn: list[str] = field(default_factory=list)
-    """where it was to be made"""
+    """as they were written, by UID"""
+    creations: list[Exception] = field(default_factory=list)
+    """answers to creations"""
+    placements: list[str] = field(default_factory=list)
+    """of the creations"""
     live: dict[str, WarmVM | None] = field(default_factory=dict)
-    """as they have become since they were looked at"""
+    """VMs that have changed since they were read, by UID"""
 
-    async def create(self, order: CreateRequest) -> WarmVM:
-        self.drawn.append(str(order.placement["name"]))
-        raise self.answers.pop(0)
+    async def create(self, request: CreateRequest) -> WarmVM:
+        self.placements.append(str(request.placement["name"]))
+        raise self.creations.pop(0)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return []
 
-    async def read(self, m: WarmVM) -> WarmVM | None:
-        return self.live.get(m.uid, m)
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return self.live.get(vm.uid, vm)
 
-    async def change(self, m: WarmVM, change: Change) -> WarmVM:
-        if m.uid in self.refuses:
-            raise self.refuses[m.uid]
-        if m.uid in self.live and m is not self.live[m.uid]:
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        if vm.uid in self.refuses:
+            raise self.refuses[vm.uid]
+        if vm.uid in self.live and vm is not self.live[vm.uid]:
             raise WriteConflict("it has changed")
-        self.owners[m.uid] = change.owner
-        return m
+        self.owners[vm.uid] = change.owner
+        return vm
 
 
-class Quiet:
+class SilentRecorder:
     def emit(self, *_: Any, **__: Any) -> None: ...
 
 
 @dataclass
-class Desk:
-    """One claim before a pool with machines."""
+class Setup:
+    """One claim and a pool with VMs."""
 
-    machines: list[WarmVM]
-    holder: Holder
-    memory: ClaimRecord = field(default_factory=lambda: ClaimRecord(certain=True))
+    vms: list[WarmVM]
+    backend: FakeBackend
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         store: Store[WarmVM] = Store(VM_INDEXES)
-        for m in self.machines:
-            store.put(m.key, m)
-        self.floor = Floor()
-        self.floor.shelves.reset(self.machines)
+        for vm in self.vms:
+            store.put(vm.key, vm)
+        claims: Store[Claim] = Store({"uid": by_uid})
+        self.allocator = Allocator(Stores(claims, Store(), WarmVMCache(store, Store(), Store())))
+        self.allocator.ready.reset(self.vms)
+        self.record = self.allocator.record(a_claim())
         self.apply = ClaimWriter(
             cast(Api, None),
-            cast(EventRecorder, Quiet()),
-            lambda pool: cast(Any, self.holder),
-            Stores(Store(), Store(), WarmVMCache(store, Store(), Store())),
-            self.floor,
+            cast(EventRecorder, SilentRecorder()),
+            lambda pool: cast(Any, self.backend),
+            self.allocator,
             ClaimMetrics(CollectorRegistry()),
             lambda: self.seconds,
             self.now,
@@ -95,83 +95,83 @@ class Desk:
     def now(self) -> datetime:
         return NOW
 
-    async def __call__(self, found: ClaimSnapshot, step: Step) -> None:
-        await self.apply(found, step, self.memory)
+    async def take(self, found: ClaimSnapshot, step: Step) -> None:
+        await self.apply(found, step, self.record)
 
     @property
-    def offered(self) -> set[str]:
-        shelf = self.floor.shelves.of(POOL.uid)
-        return {name for _, name in shelf.candidates(lambda kin: True)}
+    def ready(self) -> set[str]:
+        return {name for _, name in self.allocator.ready.of(POOL.uid).candidates(lambda variant: True)}
 
 
-async def test_a_machine_that_is_refused_is_told_about_and_another_one_is_tried() -> None:
+async def test_a_refused_reservation_is_reported_and_another_vm_is_tried() -> None:
     first, second = a_vm("a"), a_vm("b")
-    desk = Desk([first, second], Holder({"a": REFUSED, "b": REFUSED}))
-    await desk(state(), ReserveVM(first))
-    assert desk.memory.trouble is not None
-    assert desk.memory.trouble.reason == "TakeRefused"
-    assert "web-a" in desk.memory.trouble.message
-    assert "the office does not like it" in desk.memory.trouble.message
-    assert desk.memory.trouble_until > 0
-    assert desk.offered == {"web-b"}, "the next try is another machine"
-    await desk(state(), ReserveVM(second))
-    assert desk.offered == {"web-a"}, "and nobody is kept from the first one any more"
-    desk.apply.forget(a_claim().uid, desk.memory)
-    assert desk.offered == {"web-a", "web-b"}
-    assert desk.floor.holders.over(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
+    setup = Setup([first, second], FakeBackend({"a": REFUSED, "b": REFUSED}))
+    await setup.take(snapshot(), ReserveVM(first))
+    assert setup.record.failure is not None
+    assert setup.record.failure.reason == "FailedReserve"
+    assert "web-a" in setup.record.failure.message
+    assert "the policy does not allow it" in setup.record.failure.message
+    assert setup.record.retry_at > 0
+    assert setup.ready == {"web-b"}, "the next attempt reserves another VM"
+    await setup.take(snapshot(), ReserveVM(second))
+    assert setup.ready == {"web-a"}, "the first VM is offered again"
+    setup.allocator.forget(a_claim().uid)
+    assert setup.ready == {"web-a", "web-b"}
+    assert setup.allocator.quotas.exceeded(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
 
 
 @pytest.mark.parametrize(
     ("live", "given"),
     [
-        pytest.param(a_vm("a", resource_version="2"), True, id="its status was written: nothing is lost"),
+        pytest.param(a_vm("a", resource_version="2"), True, id="its status was updated"),
         pytest.param(a_vm("a", resource_version="2", orphaned="Disowned"), False, id="it was orphaned"),
-        pytest.param(a_vm("a", resource_version="2", owner=NO_OWNER), False, id="it was taken from its pool"),
+        pytest.param(a_vm("a", resource_version="2", owner=NO_OWNER), False, id="its owner reference was removed"),
         pytest.param(a_vm("a", resource_version="2", claim_uid="other"), False, id="another claim was first"),
-        pytest.param(a_vm("a", resource_version="2", deleting=True), False, id="it goes"),
+        pytest.param(a_vm("a", resource_version="2", deleting=True), False, id="it is being deleted"),
         pytest.param(None, False, id="it is gone"),
     ],
 )
-async def test_a_machine_that_has_changed_is_given_away_if_it_is_still_the_pools(
-    live: WarmVM | None, given: bool
-) -> None:
-    m = a_vm("a")
-    desk = Desk([m], Holder(live={"a": live}))
-    await desk(state(), ReserveVM(m))
-    assert ("a" in desk.holder.owners) == ("a" in desk.memory.machines) == given
-    assert desk.offered == set(), "its event says what became of it"
+async def test_a_changed_vm_is_reserved_if_it_is_still_unclaimed(live: WarmVM | None, given: bool) -> None:
+    vm = a_vm("a")
+    setup = Setup([vm], FakeBackend(live={"a": live}))
+    await setup.take(snapshot(), ReserveVM(vm))
+    assert ("a" in setup.backend.owners) == ("a" in setup.record.vms) == given
+    assert setup.ready == set(), "it stays reserved until its event"
 
 
-async def test_a_machine_that_could_not_be_taken_because_the_server_is_busy_is_offered_to_others() -> None:
-    only = a_vm("a")
-    desk = Desk([only], Holder({"a": Throttled("later")}))
+async def test_a_throttled_reservation_is_cancelled() -> None:
+    vm = a_vm("a")
+    setup = Setup([vm], FakeBackend({"a": Throttled("later")}))
     with pytest.raises(Throttled):
-        await desk(state(), ReserveVM(only))
-    assert desk.offered == {"web-a"}
-    assert not desk.memory.taking
+        await setup.take(snapshot(), ReserveVM(vm))
+    assert setup.ready == {"web-a"}
+    assert not setup.record.reserved
 
 
-async def test_a_hand_over_that_is_refused_is_as_one_that_fails() -> None:
-    m = taken()
-    desk = Desk([m], Holder({"m": Invalid("labels: no")}))
-    await desk(state(a_claim(status=bound("m")), m), HandOverVM(m))
-    assert desk.memory.health is not None
-    assert (desk.memory.health.verdict, desk.memory.health.message) == ("Failed", "labels: no")
+async def test_a_refused_hand_over_counts_as_a_failed_check() -> None:
+    vm = claimed_vm()
+    setup = Setup([vm], FakeBackend({"m": Invalid("labels: no")}))
+    await setup.take(snapshot(a_claim(status=bound_status("m")), vm), HandOverVM(vm))
+    assert setup.record.health is not None
+    assert (setup.record.health.verdict, setup.record.health.message) == ("Failed", "labels: no")
 
 
-async def test_the_label_of_a_machine_that_somebody_uses_can_wait() -> None:
-    m = taken()
-    desk = Desk([m], Holder({"m": Invalid("labels: no")}))
+async def test_a_refused_hand_over_of_a_ready_claim_is_retried() -> None:
+    vm = claimed_vm()
+    setup = Setup([vm], FakeBackend({"m": Invalid("labels: no")}))
     with pytest.raises(Invalid):
-        await desk(state(a_claim(status=bound("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), m), HandOverVM(m))
+        await setup.take(
+            snapshot(a_claim(status=bound_status("m", phase="Ready", readyAt="2026-11-21T12:00:00Z")), vm),
+            HandOverVM(vm),
+        )
 
 
-async def test_a_machine_that_is_handed_over_is_its_claims_also_where_somebody_wrote_its_owners() -> None:
-    lost, kept = taken("lost", owner=a_pool().owner), taken("kept")
-    desk = Desk([lost, kept], Holder())
-    for m in (lost, kept):
-        await desk(state(a_claim(status=bound(m.uid)), m), HandOverVM(m))
-    assert desk.holder.owners == {"lost": a_claim().owner, "kept": None}
+async def test_hand_over_restores_the_owner_reference() -> None:
+    lost, kept = claimed_vm("lost", owner=a_pool().owner), claimed_vm("kept")
+    setup = Setup([lost, kept], FakeBackend())
+    for vm in (lost, kept):
+        await setup.take(snapshot(a_claim(status=bound_status(vm.uid)), vm), HandOverVM(vm))
+    assert setup.backend.owners == {"lost": a_claim().owner, "kept": None}
 
 
 PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
@@ -180,29 +180,29 @@ PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
 @pytest.mark.parametrize(
     ("answers", "places"),
     [
-        pytest.param([REFUSED] * 4, 4, id="each try draws anew, as a refusal has made nothing"),
-        pytest.param([OutcomeUnknown()] * 4, 1, id="what was perhaps made is asked for again as it was"),
-        pytest.param([OutcomeUnknown(), REFUSED, REFUSED], 1, id="whatever is said to that"),
-        pytest.param([REFUSED, OutcomeUnknown(), REFUSED], 2, id="from then on"),
+        pytest.param([REFUSED] * 4, 4, id="each refusal draws another placement"),
+        pytest.param([OutcomeUnknown()] * 4, 1, id="a creation without answer is repeated unchanged"),
+        pytest.param([OutcomeUnknown(), REFUSED, REFUSED], 1, id="also after refusals of the repetition"),
+        pytest.param([REFUSED, OutcomeUnknown(), REFUSED], 2, id="and after earlier refusals"),
     ],
 )
-async def test_where_a_machine_is_tried_to_be_made(answers: list[Exception], places: int) -> None:
-    desk = Desk([], Holder(answers=[*answers]))
+async def test_placements_of_repeated_creations(answers: list[Exception], places: int) -> None:
+    setup = Setup([], FakeBackend(creations=[*answers]))
     for _ in answers:
-        await desk(state(pool=PLACES), CreateVM(PLACES, "mine-1", "PoolEmpty", "none is ready"))
-    assert len(set(desk.holder.drawn)) == places
+        await setup.take(snapshot(pool=PLACES), CreateVM(PLACES, "mine-1", "PoolEmpty", "none is ready"))
+    assert len(set(setup.backend.placements)) == places
 
 
-async def test_another_machine_is_drawn_for_itself() -> None:
-    desk = Desk([], Holder(answers=[OutcomeUnknown(), REFUSED, REFUSED]))
+async def test_another_vm_name_draws_another_placement() -> None:
+    setup = Setup([], FakeBackend(creations=[OutcomeUnknown(), REFUSED, REFUSED]))
     for name in ("mine-1", "mine-2", "mine-2"):
-        await desk(state(pool=PLACES), CreateVM(PLACES, name, "PoolEmpty", "none is ready"))
-    assert len(set(desk.holder.drawn)) == 3
+        await setup.take(snapshot(pool=PLACES), CreateVM(PLACES, name, "PoolEmpty", "none is ready"))
+    assert len(set(setup.backend.placements)) == 3
 
 
-async def test_the_placement_that_is_wanted_is_not_drawn() -> None:
-    desk = Desk([], Holder(answers=[REFUSED, REFUSED]))
+async def test_a_placement_override_is_not_drawn() -> None:
+    setup = Setup([], FakeBackend(creations=[REFUSED, REFUSED]))
     for _ in range(2):
         wish = a_claim(overrides={"placement": "p7"})
-        await desk(state(wish, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
-    assert desk.holder.drawn == ["p7", "p7"]
+        await setup.take(snapshot(wish, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
+    assert setup.backend.placements == ["p7", "p7"]

@@ -1,4 +1,4 @@
-"""Machines whose claim is gone, however late what is read of them is."""
+"""VMs whose claim is gone, however late the reads are."""
 
 from __future__ import annotations
 
@@ -7,76 +7,74 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.claim.garbage_collector import LATE_SECONDS, GarbageCollector
+from controllers.claim.allocator import Stores
+from controllers.claim.garbage_collector import RECHECK_SECONDS, GarbageCollector
 from controllers.claim.snapshot import Claim, by_uid
-from controllers.warmpool.cache import VM_INDEXES
+from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import Key
 from runtime.store import Store
-from tests.controllers.claim.builders import a_claim, taken
+from tests.controllers.claim.builders import a_claim, claimed_vm
 
 CLAIM = a_claim()
-MACHINE = taken()
+VM = claimed_vm()
 
 
-class Forgetful:
-    """An API server that knows of no claim."""
-
+class ApiWithoutClaims:
     async def get(self, *_: Any) -> Any:
         raise NotFound("no such claim")
 
 
 @dataclass
-class Holder:
+class FakeBackend:
     answer: WarmVM | None
-    ended: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
-    async def read(self, m: WarmVM) -> WarmVM | None:
+    async def read(self, vm: WarmVM) -> WarmVM | None:
         return self.answer
 
-    async def terminate(self, m: WarmVM, reason: str) -> bool:
-        self.ended.append(m.name)
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        self.deleted.append(vm.name)
         return True
 
 
-def strays(holder: Holder, *claims: Claim) -> GarbageCollector:
-    machines: Store[WarmVM] = Store(VM_INDEXES)
-    machines.put(MACHINE.key, MACHINE)
+def garbage_collector(backend: FakeBackend, *claims: Claim) -> GarbageCollector:
+    vms: Store[WarmVM] = Store(VM_INDEXES)
+    vms.put(VM.key, VM)
     known: Store[Claim] = Store({"uid": by_uid})
-    for each in claims:
-        known.put(each.key, each)
-    pools: Store[WarmPool | InvalidWarmPool] = Store({"uid": lambda p: [p.uid]})
-
-    def enqueue(key: Key, pause: float) -> None: ...
-
-    return GarbageCollector(cast(Api, Forgetful()), known, machines, lambda pool: cast(Any, holder), pools, enqueue)
-
-
-async def test_a_machine_goes_with_its_claim() -> None:
-    holder = Holder(MACHINE)
-    assert await strays(holder).reconcile(MACHINE.key) is None
-    assert holder.ended == [MACHINE.name]
+    for claim in claims:
+        known.put(claim.key, claim)
+    pools: Store[WarmPool | InvalidWarmPool] = Store({"uid": lambda pool: [pool.uid]})
+    stores = Stores(known, pools, WarmVMCache(vms, Store(), Store()))
+    return GarbageCollector(
+        cast(Api, ApiWithoutClaims()), stores, lambda pool: cast(Any, backend), lambda key, seconds: None
+    )
 
 
-async def test_a_machine_whose_claim_lives_is_nobody_s_business() -> None:
-    holder = Holder(MACHINE)
-    assert await strays(holder, CLAIM).reconcile(MACHINE.key) is None
-    assert not holder.ended
+async def test_a_vm_is_deleted_after_its_claim() -> None:
+    backend = FakeBackend(VM)
+    assert await garbage_collector(backend).reconcile(VM.key) is None
+    assert backend.deleted == [VM.name]
+
+
+async def test_a_vm_whose_claim_exists_stays() -> None:
+    backend = FakeBackend(VM)
+    assert await garbage_collector(backend, CLAIM).reconcile(VM.key) is None
+    assert not backend.deleted
 
 
 @pytest.mark.parametrize(
     "read",
-    [None, replace(MACHINE, claim_uid=""), replace(MACHINE, deleting=True)],
+    [None, replace(VM, claim_uid=""), replace(VM, deleting=True)],
     ids=["not there", "of no claim", "being deleted"],
 )
-async def test_what_was_read_late_is_read_again(read: WarmVM | None) -> None:
-    """Nothing changes in the store, so no event would bring it back."""
-    holder = Holder(read)
-    each = strays(holder)
-    assert await each.reconcile(MACHINE.key) == LATE_SECONDS
-    holder.answer = MACHINE
-    await each.reconcile(MACHINE.key)
-    assert holder.ended == [MACHINE.name]
+async def test_a_late_read_is_repeated(read: WarmVM | None) -> None:
+    """The store does not change, so no event would repeat it."""
+    backend = FakeBackend(read)
+    found = garbage_collector(backend)
+    assert await found.reconcile(VM.key) == RECHECK_SECONDS
+    backend.answer = VM
+    await found.reconcile(VM.key)
+    assert backend.deleted == [VM.name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.overrides import Wanted, applied, image, mismatch, refused, wanted
+from controllers.claim.overrides import Overrides, apply_overrides, effective_overrides, forbidden, image, mismatch
 from kinds import meta
 
 Json = dict[str, Any]
@@ -44,45 +44,47 @@ AMAZON: Json = {"instanceType": "mac1.metal", "imageID": "ami-1"}
 
 def test_fields_win_over_the_documents_annotations() -> None:
     annotations = {meta.INSTANCE_TYPE: "large", meta.IMAGE_ID: "debian"}
-    assert wanted(None, annotations) == Wanted("large", "debian")
+    assert effective_overrides(None, annotations) == Overrides("large", "debian")
     fields = SimpleNamespace(instancetype="small", image=None, placement="east")
-    assert wanted(fields, annotations) == Wanted("small", "debian", "east")
+    assert effective_overrides(fields, annotations) == Overrides("small", "debian", "east")
 
 
 @pytest.mark.parametrize(
     ("want", "template", "says"),
     [
-        pytest.param(Wanted(), CONTAINER, "", id="nothing is wanted"),
-        pytest.param(Wanted(image="fedora:41"), CONTAINER, "", id="what the pool has"),
-        pytest.param(Wanted(image="fedora:42"), CONTAINER, "the pool's is fedora:41", id="another image"),
-        pytest.param(Wanted(instancetype="small"), CONTAINER, "the pool's is none", id="a type where there is none"),
-        pytest.param(Wanted(instancetype="small"), TYPED, "", id="the pool's type"),
-        pytest.param(Wanted(instancetype="large"), TYPED, "the pool's is small", id="another type"),
-        pytest.param(Wanted(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a disk from a registry"),
-        pytest.param(Wanted(image="fedora"), SOURCE, "", id="a DataSource by its name"),
-        pytest.param(Wanted("m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
-        pytest.param(Wanted(placement="east"), CONTAINER, "", id="a placement is each machine's own"),
+        pytest.param(Overrides(), CONTAINER, "", id="nothing is wanted"),
+        pytest.param(Overrides(image="fedora:41"), CONTAINER, "", id="what the pool has"),
+        pytest.param(Overrides(image="fedora:42"), CONTAINER, "the pool's is fedora:41", id="another image"),
+        pytest.param(Overrides(instancetype="small"), CONTAINER, "the pool's is none", id="a type where there is none"),
+        pytest.param(Overrides(instancetype="small"), TYPED, "", id="the pool's type"),
+        pytest.param(Overrides(instancetype="large"), TYPED, "the pool's is small", id="another type"),
+        pytest.param(Overrides(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a disk from a registry"),
+        pytest.param(Overrides(image="fedora"), SOURCE, "", id="a DataSource by its name"),
+        pytest.param(Overrides("m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
+        pytest.param(Overrides(placement="east"), CONTAINER, "", id="a placement is each machine's own"),
     ],
 )
-def test_a_warm_machine_that_does_not_do(want: Wanted, template: Json, says: str) -> None:
+def test_a_warm_machine_that_does_not_do(want: Overrides, template: Json, says: str) -> None:
     found = mismatch(want, template)
     assert says in found
     assert bool(found) == bool(says)
-    assert not mismatch(want, applied(template, want)), "what is made for it does"
+    assert not mismatch(want, apply_overrides(template, want)), "what is made for it does"
 
 
 @pytest.mark.parametrize(
     ("want", "allowed", "says"),
     [
-        pytest.param(Wanted("a", "b", "east"), None, "", id="no pool forbids it by default"),
-        pytest.param(Wanted("a"), ("image",), "which are: image", id="not among those allowed"),
-        pytest.param(Wanted("a"), (), "which are: none", id="none is allowed"),
-        pytest.param(Wanted(), (), "", id="who wants nothing needs no leave"),
-        pytest.param(Wanted(placement="west"), None, "none of the pool's, which are: east", id="no such placement"),
+        pytest.param(Overrides("a", "b", "east"), None, "", id="no pool forbids it by default"),
+        pytest.param(Overrides("a"), ("image",), "which are: image", id="not among those allowed"),
+        pytest.param(Overrides("a"), (), "which are: none", id="none is allowed"),
+        pytest.param(Overrides(), (), "", id="who wants nothing needs no leave"),
+        pytest.param(
+            Overrides(placement="west"), None, "not one of the pool's, which are: east", id="no such placement"
+        ),
     ],
 )
-def test_what_is_refused(want: Wanted, allowed: tuple[str, ...] | None, says: str) -> None:
-    found = refused(want, CONTAINER, allowed, {"east": {}})
+def test_what_is_forbidden(want: Overrides, allowed: tuple[str, ...] | None, says: str) -> None:
+    found = forbidden(want, CONTAINER, allowed, {"east": {}})
     assert says in found
     assert bool(found) == bool(says)
 
@@ -141,21 +143,21 @@ def test_what_is_refused(want: Wanted, allowed: tuple[str, ...] | None, says: st
 def test_the_image_is_that_of_the_disk_that_it_boots_from(found: Json, expected: str) -> None:
     assert image(found) == expected
     if expected:
-        other = applied(found, Wanted(image="other"))
+        other = apply_overrides(found, Overrides(image="other"))
         assert image(other) == "other"
         assert str(other).count("'other'") == 1
 
 
-def test_an_image_that_cannot_be_exchanged_is_refused() -> None:
-    assert "no image that could be exchanged" in refused(Wanted(image="x"), BLANK, None, {})
+def test_an_image_that_cannot_be_exchanged_is_forbidden() -> None:
+    assert "no boot image that can be replaced" in forbidden(Overrides(image="x"), BLANK, None, {})
     assert image(BLANK) == ""
 
 
 def test_a_type_takes_the_place_of_sizes_and_the_template_stays_as_it_is() -> None:
-    made = applied(CONTAINER, Wanted("large", "fedora:42"))
+    made = apply_overrides(CONTAINER, Overrides("large", "fedora:42"))
     assert made["spec"]["instancetype"] == {"name": "large"}
     assert made["spec"]["template"]["spec"]["domain"] == {}, "KubeVirt refuses both"
     assert image(made) == "fedora:42"
     assert image(CONTAINER) == "fedora:41"
-    typed = applied(TYPED, Wanted("large"))
+    typed = apply_overrides(TYPED, Overrides("large"))
     assert typed["spec"]["instancetype"] == {"name": "large", "kind": "VirtualMachineInstancetype"}

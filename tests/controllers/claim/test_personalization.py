@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.personalization import beyond, labels, personal_template, personalized
+from controllers.claim.personalization import Target, impossible, labels, personalize_template, personalized_condition
 from controllers.claim.snapshot import Failure
 from kinds import meta
 from kinds.claim import Personalization
@@ -30,27 +30,42 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
 @pytest.mark.parametrize(
     ("wished", "facts", "expected"),
     [
-        pytest.param(ALL, {"launch": "Cold"}, [], id="what boots for its claim gets all"),
+        pytest.param(ALL, {"launch_type": "Cold"}, [], id="what boots for its claim gets all"),
         pytest.param(
-            ALL, {"launch": "Cold", "seeded": False}, ["NoSecretOfItsOwn"], id="but keys where nothing tells the guest"
+            ALL,
+            {"launch_type": "Cold", "has_cloud_init": False},
+            ["VMSecretMissing"],
+            id="but keys where nothing tells the guest",
         ),
-        pytest.param(ALL, {"launch": "Cold", "seeded": False, "keyed": True}, [], id="which a Secret of its own does"),
-        pytest.param(ALL, {"launch": "Warm"}, ["BootedBefore", "NoSecretOfItsOwn"], id="what has booted gets labels"),
-        pytest.param(ALL, {"launch": "Resumed", "keyed": True}, ["BootedBefore"], id="and keys, if made for it"),
-        pytest.param(ALL, {"launch": "Warm", "instance": True}, ["BootedBefore", "NotForInstances"], id="an instance"),
-        pytest.param({"labels": {"team": "blue"}}, {"launch": "Warm"}, [], id="labels reach all"),
-        pytest.param({"labels": {meta.CLAIM_UID: "x"}}, {"launch": "Cold"}, ["LabelsRefused"], id="but not ours"),
-        pytest.param({"labels": {"Name": "x"}}, {"launch": "Warm"}, [], id="what is no label of a VM's"),
+        pytest.param(
+            ALL,
+            {"launch_type": "Cold", "has_cloud_init": False, "has_secret": True},
+            [],
+            id="which a Secret of its own does",
+        ),
+        pytest.param(
+            ALL, {"launch_type": "Warm"}, ["AlreadyBooted", "VMSecretMissing"], id="what has booted gets labels"
+        ),
+        pytest.param(
+            ALL, {"launch_type": "Resumed", "has_secret": True}, ["AlreadyBooted"], id="and keys, if made for it"
+        ),
+        pytest.param(
+            ALL, {"launch_type": "Warm", "is_instance": True}, ["AlreadyBooted", "UnsupportedOnEC2"], id="an instance"
+        ),
+        pytest.param({"labels": {"team": "blue"}}, {"launch_type": "Warm"}, [], id="labels reach all"),
+        pytest.param({"labels": {meta.CLAIM_UID: "x"}}, {"launch_type": "Cold"}, ["LabelsRejected"], id="but not ours"),
+        pytest.param({"labels": {"Name": "x"}}, {"launch_type": "Warm"}, [], id="what is no label of a VM's"),
         pytest.param(
             {"labels": {"Name": "x"}},
-            {"launch": "Warm", "instance": True},
-            ["LabelsRefused"],
+            {"launch_type": "Warm", "is_instance": True},
+            ["LabelsRejected"],
             id="but an instance's tag",
         ),
     ],
 )
-def test_beyond(wished: Json, facts: Json, expected: list[str]) -> None:
-    found = beyond(wish(**wished), **{"instance": False, "keyed": False, "seeded": True, **facts})
+def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> None:
+    facts = {"is_instance": False, "has_secret": False, "has_cloud_init": True, **facts}
+    found = impossible(wish(**wished), Target(**facts))
     assert [each.reason for each in found] == expected
 
 
@@ -60,7 +75,7 @@ def test_labels_of_ours_are_never_given() -> None:
 
 
 def test_a_machine_that_is_made_for_the_claim_boots_with_its_keys_and_name() -> None:
-    instance = personal_template(template(), wish(**ALL))["spec"]["template"]["spec"]
+    instance = personalize_template(template(), wish(**ALL))["spec"]["template"]["spec"]
     assert instance["hostname"] == "mine"
     (credential,) = instance["accessCredentials"]
     assert credential["sshPublicKey"]["source"]["secret"]["secretName"] == "my-keys"
@@ -75,13 +90,13 @@ def test_a_machine_that_is_made_for_the_claim_boots_with_its_keys_and_name() -> 
     ],
 )
 def test_keys_come_by_the_volume_that_there_is(volume: str, methods: list[Json]) -> None:
-    instance = personal_template(template(volume=volume), wish(**ALL))["spec"]["template"]["spec"]
+    instance = personalize_template(template(volume=volume), wish(**ALL))["spec"]["template"]["spec"]
     assert [each["sshPublicKey"]["propagationMethod"] for each in instance["accessCredentials"]] == methods
     assert instance["hostname"] == "mine"
 
 
 def test_where_the_template_asks_for_a_secret_of_its_own_keys_come_by_it() -> None:
-    changed = personal_template(template(OWN), wish(**ALL))
+    changed = personalize_template(template(OWN), wish(**ALL))
     assert changed["spec"]["template"]["spec"]["accessCredentials"] == [OWN]
 
 
@@ -93,13 +108,13 @@ def test_where_the_template_asks_for_a_secret_of_its_own_keys_come_by_it() -> No
         pytest.param(ALL, (), [("True", "Personalized")], id="all was granted"),
         pytest.param(
             ALL,
-            (Failure("BootedBefore", "hostname: no"), Failure("NoPublicKey", "ssh key: no")),
-            [("False", "BootedBefore")],
+            (Failure("AlreadyBooted", "hostname: no"), Failure("InvalidPublicKeys", "ssh key: no")),
+            [("False", "AlreadyBooted")],
             id="the first reason, and all of them in words",
         ),
     ],
 )
-def test_personalized(wished: Json, refused: Any, expected: list[tuple[str, str]]) -> None:
-    found = personalized(wish(**wished), refused)
+def test_personalized_condition(wished: Json, refused: Any, expected: list[tuple[str, str]]) -> None:
+    found = personalized_condition(wish(**wished), refused)
     assert [(c.status, c.reason) for c in found] == expected
     assert all(each.message in c.message for c in found for each in refused)

@@ -1,4 +1,4 @@
-"""Which machine is given away."""
+"""Which VMs are ready, and in which order they are given away."""
 
 from __future__ import annotations
 
@@ -15,132 +15,132 @@ from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, a_vmi
 
 
-def machine(name: str, pool: str = "p", **facts: Any) -> WarmVM:
+def vm(name: str, pool: str = "p", **facts: Any) -> WarmVM:
     home = {"pool_uid": pool, "owner": Owner(POOL_KIND, "web", pool), "template_hash": "new"}
     standby = facts.get("standby", "Running")
     guest = None if standby == "Stopped" else a_vmi(paused=PAUSED_BY_USER if standby == "Paused" else "")
     return WarmVM("ns", name, f"uid-{name}", **{"state": WarmState.READY, "vmi": guest, **home, **facts})
 
 
-def stocked(*machines: WarmVM) -> ReadyQueues:
-    shelves = ReadyQueues()
-    for m in machines:
-        shelves.changed(None, m)
-    return shelves
+def filled(*vms: WarmVM) -> ReadyQueues:
+    queues = ReadyQueues()
+    for each in vms:
+        queues.update(None, each)
+    return queues
 
 
-def offered(shelves: ReadyQueues, placement: str = "") -> list[str]:
-    def does(kin: Variant) -> bool:
-        return placement in ("", kin.placement)
+def ready(queues: ReadyQueues, placement: str = "") -> list[str]:
+    def does(variant: Variant) -> bool:
+        return placement in ("", variant.placement)
 
-    return [name for _, name in shelves.of("p").candidates(lambda kin: kin.template_hash == "new", does)]
+    return [name for _, name in queues.of("p").candidates(lambda variant: variant.template_hash == "new", does)]
 
 
-def test_the_soonest_first_then_todays_template() -> None:
-    shelves = stocked(
-        machine("stopped", standby="Stopped"),
-        machine("paused", standby="Paused"),
-        machine("old", template_hash="old"),
-        machine("running"),
-        machine("paused-old", standby="Paused", template_hash="old"),
+def test_the_fastest_standby_mode_comes_first_then_the_current_template() -> None:
+    queues = filled(
+        vm("stopped", standby="Stopped"),
+        vm("paused", standby="Paused"),
+        vm("old", template_hash="old"),
+        vm("running"),
+        vm("paused-old", standby="Paused", template_hash="old"),
     )
-    assert offered(shelves) == ["running", "old", "paused", "paused-old", "stopped"]
+    assert ready(queues) == ["running", "old", "paused", "paused-old", "stopped"]
 
 
-def test_among_equals_by_chance_and_the_same_again() -> None:
+def test_equal_vms_come_in_a_mixed_but_stable_order() -> None:
     names = [f"m{number}" for number in range(50)]
-    shelves = stocked(*(machine(name, placement="ab"[int(name[1:]) % 2]) for name in names))
-    first = offered(shelves)
-    assert first == offered(shelves), "to look changes nothing"
+    queues = filled(*(vm(name, placement="ab"[int(name[1:]) % 2]) for name in names))
+    first = ready(queues)
+    assert first == ready(queues), "reading changes nothing"
     assert sorted(first) == sorted(names)
     assert first != names
-    halves = {machine_name: int(machine_name[1:]) % 2 for machine_name in first[:20]}
+    halves = {vm_name: int(vm_name[1:]) % 2 for vm_name in first[:20]}
     assert set(halves.values()) == {0, 1}, "placements are mixed"
-    assert offered(shelves, "a") == [name for name in first if int(name[1:]) % 2 == 0]
-    assert offered(shelves, "c") == []
+    assert ready(queues, "a") == [name for name in first if int(name[1:]) % 2 == 0]
+    assert ready(queues, "c") == []
 
 
-def test_what_is_taken_is_offered_to_nobody_until_its_event() -> None:
-    one, two = machine("one"), machine("two")
-    shelves = stocked(one, two)
-    shelves.take(one)
-    assert offered(shelves) == ["two"]
-    shelves.changed(one, replace(one, resource_version="9"))
-    assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1), "a status write does not bring it back"
+def test_a_reserved_vm_is_not_offered() -> None:
+    one, two = vm("one"), vm("two")
+    queues = filled(one, two)
+    queues.reserve(one)
+    assert ready(queues) == ["two"]
+    queues.update(one, replace(one, resource_version="9"))
+    assert (ready(queues), len(queues.of("p"))) == (["two"], 1), "a status write does not bring it back"
     given = replace(one, state=WarmState.ALLOCATING, claim_uid="c")
-    shelves.changed(one, given)
-    shelves.changed(given, None)
-    assert offered(shelves) == ["two"]
+    queues.update(one, given)
+    queues.update(given, None)
+    assert ready(queues) == ["two"]
 
 
-def test_what_was_not_given_away_is_offered_again() -> None:
-    one = machine("one")
-    shelves = stocked(one)
-    shelves.take(one)
-    shelves.put_back(one.uid, one)
-    assert offered(shelves) == ["one"]
-    shelves.take(one)
-    shelves.put_back(one.uid, None)
-    assert offered(shelves) == [], "as the store shows it"
-    assert shelves.changed(one, one), "and its event brings it back"
+def test_a_restored_vm_is_offered_again() -> None:
+    one = vm("one")
+    queues = filled(one)
+    queues.reserve(one)
+    queues.restore(one.uid, one)
+    assert ready(queues) == ["one"]
+    queues.reserve(one)
+    queues.restore(one.uid, None)
+    assert ready(queues) == [], "as the store shows it"
+    assert queues.update(one, one), "and its event brings it back"
 
 
-def test_it_says_when_there_is_one_more() -> None:
-    one = machine("one")
-    shelves = ReadyQueues()
+def test_update_returns_whether_one_more_vm_is_ready() -> None:
+    one = vm("one")
+    queues = ReadyQueues()
     unready = replace(one, state=WarmState.PROVISIONING)
-    assert not shelves.changed(None, unready)
-    assert shelves.changed(unready, one)
-    assert not shelves.changed(one, replace(one, resource_version="2"))
-    assert not shelves.changed(one, replace(one, deleting=True))
-    assert offered(shelves) == []
+    assert not queues.update(None, unready)
+    assert queues.update(unready, one)
+    assert not queues.update(one, replace(one, resource_version="2"))
+    assert not queues.update(one, replace(one, deleting=True))
+    assert ready(queues) == []
 
 
-def test_another_of_the_same_name_is_another() -> None:
-    one, two = machine("one"), replace(machine("one"), uid="other")
-    shelves = stocked(one)
-    shelves.changed(one, two)
-    assert len(shelves.of("p")) == 1
-    assert offered(shelves) == ["one"]
-    shelves.changed(two, replace(machine("one", "q"), uid="other"))
-    assert (len(shelves.of("p")), len(shelves.of("q"))) == (0, 1)
+def test_another_vm_of_the_same_name() -> None:
+    one, two = vm("one"), replace(vm("one"), uid="other")
+    queues = filled(one)
+    queues.update(one, two)
+    assert len(queues.of("p")) == 1
+    assert ready(queues) == ["one"]
+    queues.update(two, replace(vm("one", "q"), uid="other"))
+    assert (len(queues.of("p")), len(queues.of("q"))) == (0, 1)
 
 
-def test_a_machine_that_changes_its_tier_moves_there() -> None:
-    one, two = machine("one", standby="Paused"), machine("two")
-    shelves = stocked(one, two)
-    shelves.changed(one, machine("one"))
-    assert sorted(offered(shelves)) == ["one", "two"]
-    assert len(list(islice(shelves.of("p").candidates(lambda kin: isinstance(kin, Variant)), 5))) == 2
+def test_a_vm_that_changes_its_standby_mode_moves() -> None:
+    one, two = vm("one", standby="Paused"), vm("two")
+    queues = filled(one, two)
+    queues.update(one, vm("one"))
+    assert sorted(ready(queues)) == ["one", "two"]
+    assert len(list(islice(queues.of("p").candidates(lambda variant: isinstance(variant, Variant)), 5))) == 2
 
 
 @pytest.mark.parametrize(
     "facts",
     [
-        pytest.param({"orphaned": "Disowned"}, id="an orphan, though its state is Ready for ever"),
-        pytest.param({"owner": NO_OWNER}, id="one from which somebody took its owner"),
-        pytest.param({"claim_uid": "c"}, id="one that has a claim"),
-        pytest.param({"deleting": True}, id="one that goes"),
-        pytest.param({"node": CORDONED}, id="one that will have to go"),
-        pytest.param({"node": NOT_READY_NODE}, id="a silent one"),
-        pytest.param({"vmi": None}, id="one that does not run"),
+        pytest.param({"orphaned": "Disowned"}, id="orphaned"),
+        pytest.param({"owner": NO_OWNER}, id="without owner reference"),
+        pytest.param({"claim_uid": "c"}, id="claimed"),
+        pytest.param({"deleting": True}, id="being deleted"),
+        pytest.param({"node": CORDONED}, id="on a cordoned node"),
+        pytest.param({"node": NOT_READY_NODE}, id="on a silent node"),
+        pytest.param({"vmi": None}, id="not running"),
     ],
 )
-def test_what_can_not_be_given_away_is_not_counted(facts: dict[str, Any]) -> None:
-    fit = machine("one")
-    shelves = stocked(replace(fit, **facts), machine("two"))
-    assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1)
-    assert shelves.changed(fit, fit), "until it can"
-    assert not shelves.changed(fit, replace(fit, **facts))
-    assert (offered(shelves), len(shelves.of("p"))) == (["two"], 1)
+def test_unavailable_vms_are_not_counted(facts: dict[str, Any]) -> None:
+    fit = vm("one")
+    queues = filled(replace(fit, **facts), vm("two"))
+    assert (ready(queues), len(queues.of("p"))) == (["two"], 1)
+    assert queues.update(fit, fit), "once it is available"
+    assert not queues.update(fit, replace(fit, **facts))
+    assert (ready(queues), len(queues.of("p"))) == (["two"], 1)
 
 
-def test_a_machine_that_comes_and_goes_is_there_once() -> None:
-    one = machine("one")
-    shelves = stocked(one, machine("two"))
+def test_a_vm_that_becomes_ready_repeatedly_is_there_once() -> None:
+    one = vm("one")
+    queues = filled(one, vm("two"))
     for _ in range(3):
-        shelves.changed(one, replace(one, node=CORDONED))
-        shelves.changed(one, one)
-    assert sorted(offered(shelves)) == ["one", "two"]
-    assert shelves.of("p").count(lambda kin: kin.template_hash == "new") == 2
-    assert shelves.of("p").count(lambda kin: kin.template_hash == "old") == 0
+        queues.update(one, replace(one, node=CORDONED))
+        queues.update(one, one)
+    assert sorted(ready(queues)) == ["one", "two"]
+    assert queues.of("p").count(lambda variant: variant.template_hash == "new") == 2
+    assert queues.of("p").count(lambda variant: variant.template_hash == "old") == 0

@@ -1,47 +1,47 @@
-"""What is known beside the stores."""
+"""What a record of a claim adds to the stores."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.claim.record import SHOWN_SECONDS, ClaimRecord
-from tests.controllers.claim.builders import a_claim, taken
+from controllers.claim.record import MAX_CACHE_LAG_SECONDS, ClaimRecord
+from tests.controllers.claim.builders import a_claim, claimed_vm
 
 
-def test_what_we_wrote_is_known_until_the_store_shows_it() -> None:
-    memory, old = ClaimRecord(certain=True), taken(resource_version="5")
+def test_a_written_vm_is_known_until_the_store_shows_it() -> None:
+    record, old = ClaimRecord(vms_known=True), claimed_vm(resource_version="5")
     new = replace(old, resource_version="6", activated=True)
-    memory.note(new, 0.0)
-    (known,) = memory.known([old], 1.0)
+    record.remember(new, 0.0)
+    (known,) = record.merged([old], 1.0)
     assert (known.resource_version, known.activated) == ("6", True)
     later = replace(old, resource_version="7")
-    assert memory.known([later], 2.0) == (later,)
-    assert memory.known([old], 3.0) == (old,), "and what was shown once is not remembered"
+    assert record.merged([later], 2.0) == (later,)
+    assert record.merged([old], 3.0) == (old,), "a VM that the store has shown once is not remembered"
 
 
-def test_what_the_store_has_not_shown_at_all_is_known_for_a_while() -> None:
-    memory, made = ClaimRecord(certain=True), taken()
-    memory.note(made, 0.0)
-    assert [m.uid for m in memory.known([], SHOWN_SECONDS - 1)] == [made.uid]
-    assert memory.certain
-    assert memory.known([], SHOWN_SECONDS + 1) == ()
-    assert not memory.certain, "then it is to be looked for"
+def test_a_vm_that_the_store_never_shows_is_known_for_a_while() -> None:
+    record, created = ClaimRecord(vms_known=True), claimed_vm()
+    record.remember(created, 0.0)
+    assert [vm.uid for vm in record.merged([], MAX_CACHE_LAG_SECONDS - 1)] == [created.uid]
+    assert record.vms_known
+    assert record.merged([], MAX_CACHE_LAG_SECONDS + 1) == ()
+    assert not record.vms_known, "then the API must be asked"
 
 
-def test_what_we_deleted_stays_deleted_while_its_last_version_is_shown() -> None:
-    memory, m = ClaimRecord(), taken(resource_version="5")
-    memory.note(replace(m, deleting=True), 0.0)
-    assert [each.deleting for each in memory.known([m], 1.0)] == [True]
-    gone = replace(m, deleting=True, resource_version="6")
-    assert memory.known([gone], 2.0) == (gone,)
+def test_a_deleted_vm_stays_deleted_while_the_store_shows_its_last_version() -> None:
+    record, vm = ClaimRecord(), claimed_vm(resource_version="5")
+    record.remember(replace(vm, deleting=True), 0.0)
+    assert [each.deleting for each in record.merged([vm], 1.0)] == [True]
+    deleted = replace(vm, deleting=True, resource_version="6")
+    assert record.merged([deleted], 2.0) == (deleted,)
 
 
-def test_a_claim_is_the_later_of_what_is_shown_and_what_we_wrote() -> None:
-    memory, shown, written = ClaimRecord(), a_claim(resourceVersion="7"), a_claim(resourceVersion="8")
-    memory.claim = written
-    assert memory.latest(shown) is written
+def test_the_latest_claim_is_the_cached_or_the_written_one() -> None:
+    record, cached, written = ClaimRecord(), a_claim(resourceVersion="7"), a_claim(resourceVersion="8")
+    record.claim = written
+    assert record.latest(cached) is written
     newer = a_claim(resourceVersion="9")
-    assert memory.latest(newer) is newer
-    memory.claim = written
+    assert record.latest(newer) is newer
+    record.claim = written
     other = a_claim(uid="another", resourceVersion="1")
-    assert memory.latest(other) is other, "one of the same name is another one"
+    assert record.latest(other) is other, "another claim of the same name"

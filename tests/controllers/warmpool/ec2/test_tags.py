@@ -64,7 +64,7 @@ def test_a_claims_labels_take_no_tag_of_ours() -> None:
         "claim-uid",
     )
     changed = tags.of_change(made, Change(labels=HOSTILE), NOW)
-    assert changed.keys() & tags.OURS == set(tags.POD.values())
+    assert changed.keys() & tags.RESERVED_TAGS == set(tags.POD.values())
     assert changed["KubernetesPodUUID"] == "claim-uid"
     assert (made["team"], changed["team"]) == ("blue", "blue")
 

@@ -1,0 +1,68 @@
+"""The reasons of conditions and events of claims."""
+
+from __future__ import annotations
+
+from apimachinery.reasons import Reason
+
+
+class ClaimReason(Reason):
+    # The claim waits for a VM, or gets none
+    INVALID_SPEC = "InvalidSpec", "The stored spec cannot be read. The message has the path."
+    NO_DEFAULT_POOL = "NoDefaultPool", "The claim names no pool, and no pool of the namespace is the default."
+    POOL_NOT_FOUND = "PoolNotFound", "The namespace has no pool of this name, or the pool is being deleted."
+    POOL_INVALID = "PoolInvalid", "The pool's spec cannot be read."
+    POOL_EMPTY = "PoolEmpty", "No VM of the pool is ready; a VM is created for the claim."
+    POOL_FULL = "PoolFull", "The pool has `maxTotal` VMs."
+    POOL_PAUSED = "PoolPaused", "No VM of the pool fits the claim, and the pool is paused: no VM is created."
+    VMS_UNKNOWN = "VMsUnknown", "The pool's VMs cannot be listed now: no VM is given away or created until they can."
+    QUOTA_EXCEEDED = "QuotaExceeded", "The namespace or the user has as many claims as the pool allows."
+    OVERRIDE_MISMATCH = "OverrideMismatch", "No ready VM has what the claim overrides; a VM is created for the claim."
+    OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."
+    NO_CAPACITY = "NoCapacity", "No VM is ready, and `onEmpty` is Fail."
+    QUEUED = "Queued", "The claim waits in the queue."
+    BIND_TIMEOUT = "BindTimeout", "No VM was bound within `bindTimeoutSeconds`."
+    FAILED_CREATE = "FailedCreate", "A VM for the claim could not be created; the message is the API server's."
+    FAILED_RESERVE = (
+        "FailedReserve",
+        "A ready VM could not be reserved for the claim, for example because a webhook or policy refused it; the"
+        " message is the API server's. Another VM is tried after a pause.",
+    )
+    # The claim has a VM
+    VM_BOUND = "VMBound", "The VM belongs to this claim alone."
+    ACTIVATING = "Activating", "The VM is being resumed, started, checked or personalized."
+    HANDED_OVER = "HandedOver", "The VM runs and was handed over."
+    VM_NOT_READY = "VMNotReady", "The VM was handed over and is not ready now."
+    FAILED_UPDATE = "FailedUpdate", "The VM could not be labelled as handed over; the message is the API server's."
+    ACTIVATION_FAILED = "ActivationFailed", "The VM did not become usable. It is deleted, and another VM is tried once."
+    VM_LOST = "VMLost", "The claim's VM was deleted by a user or another component, or disappeared with its node."
+    TTL_EXPIRING = "TTLExpiring", "A tenth of the claim's time is left; extend `ttlSeconds` to keep the VM."
+    TTL_EXTENDED = "TTLExtended", "`ttlSeconds` was extended."
+    EXPIRED = "Expired", "The claim's time is over."
+    RELEASED = "Released", "The claim was released."
+    # Personalization
+    PERSONALIZED = "Personalized", "The VM got everything that `spec.personalization` asks for."
+    ALREADY_BOOTED = "AlreadyBooted", "The VM booted before it was claimed: a hostname can only be set at boot."
+    VM_SECRET_MISSING = (
+        "VMSecretMissing",
+        "The VM has no Secret for SSH keys, and no cloud-init volume that passes them to the guest at boot.",
+    )
+    INVALID_PUBLIC_KEYS = (
+        "InvalidPublicKeys",
+        "The Secret that the claim names does not exist, or holds something else than public keys.",
+    )
+    CREDENTIALS_NOT_SYNCHRONIZED = (
+        "AccessCredentialsNotSynchronized",
+        "The keys are in the VM's Secret, but KubeVirt does not report that it passed them to the guest.",
+    )
+    SECRETS_FORBIDDEN = "SecretsForbidden", "The controllers may not read or write Secrets of the namespace."
+    LABELS_REJECTED = "LabelsRejected", "The VM did not get the labels that the claim asks for."
+    UNSUPPORTED_ON_EC2 = "UnsupportedOnEC2", "An EC2 instance cannot get this."
+    # Events
+    CLAIM_QUEUED = "ClaimQueued", "No VM is ready; the message has the position in the queue."
+    CLAIM_BOUND = "ClaimBound", "The claim got a paused or stopped VM."
+    COLD_START = "ColdStart", "No ready VM fitted; a VM was created for the claim."
+    CLAIM_READY = "ClaimReady", "The VM was handed over."
+    CLAIM_EXPIRING = "ClaimExpiring", "A tenth of the claim's time is left; extend `ttlSeconds` to keep the VM."
+    CLAIM_EXPIRED = "ClaimExpired", "The claim's time is over; the VM is deleted."
+    CLAIM_RELEASED = "ClaimReleased", "The claim was released and its VM is gone."
+    SUCCESSFUL_DELETE = "SuccessfulDelete", "A VM of the claim was deleted, for the reason in the message."

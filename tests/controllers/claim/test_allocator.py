@@ -1,0 +1,151 @@
+"""Which pool and which VM a claim gets, and how many a requester may have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
+from controllers.claim.record import ClaimRecord
+from controllers.claim.snapshot import Failure
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
+from runtime.store import Store
+from tests.controllers.claim.builders import a_claim
+from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_pool, a_vm, ago
+from tests.controllers.warmpool.test_cache import queues
+
+KEY = ("ns", "web")
+POOL = a_pool()
+OLD = a_pool(template=OTHER_TEMPLATE)
+IMAGE: dict[str, Any] = {"overrides": {"image": "base:2"}}
+TYPE: dict[str, Any] = {"overrides": {"instancetype": "large"}}
+EAST: dict[str, Any] = {"overrides": {"placement": "east"}}
+PLACES = a_pool(placements=[{"name": "east"}, {"name": "west"}])
+RECREATE = a_pool(updateStrategy={"type": "Recreate"})
+
+
+@pytest.mark.parametrize(
+    ("policy", "held", "over"),
+    [
+        pytest.param({}, ["", "", "ann"], False, id="no limits by default"),
+        pytest.param({"maxPerUser": 2}, ["", "ann", "ann"], False, id="VMs of other requesters do not count"),
+        pytest.param({"maxPerUser": 2}, ["", ""], True, id="maxPerUser is reached"),
+        pytest.param({"maxPerNamespace": 3}, ["", "ann", "bob"], True, id="maxPerNamespace is reached"),
+        pytest.param({"maxPerNamespace": 3}, ["", "ann"], False, id="one below maxPerNamespace"),
+    ],
+)
+def test_quotas(policy: dict[str, int], held: list[str], over: bool) -> None:
+    quotas = QuotaTracker()
+    for number, requester in enumerate(held):
+        for _ in range(2):  # charged twice counts once
+            quotas.charge(f"c{number}", KEY, requester)
+    pool = a_pool(claimPolicy=policy)
+    assert (quotas.exceeded(a_claim(), pool) is not None) is over
+    for number, _ in enumerate(held):
+        quotas.release(f"c{number}")
+    assert quotas.exceeded(a_claim(), pool) is None
+
+
+def test_a_charged_claim_is_within_its_quota() -> None:
+    quotas, c = QuotaTracker(), a_claim()
+    quotas.charge(c.uid, KEY, "")
+    assert quotas.exceeded(c, a_pool(claimPolicy={"maxPerUser": 1})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "pools", "expected"),
+    [
+        pytest.param("web", [a_pool(), a_pool(name="db", default=True)], "web", id="the pool that the claim names"),
+        pytest.param(None, [a_pool(), a_pool(name="db", default=True)], "db", id="the default pool"),
+        pytest.param(
+            None,
+            [
+                a_pool(name="new", default=True, creationTimestamp=ago(5)),
+                a_pool(name="old", default=True, creationTimestamp=ago(9)),
+            ],
+            "old",
+            id="the older of two default pools",
+        ),
+        pytest.param(None, [a_pool()], "NoDefaultPool", id="no default pool"),
+        pytest.param(None, [], "NoDefaultPool", id="no pool at all"),
+        pytest.param("nowhere", [a_pool()], "PoolNotFound", id="no such pool"),
+        pytest.param("web", [a_pool(deletionTimestamp=ago(1))], "PoolNotFound", id="a pool that is being deleted"),
+    ],
+)
+def test_select_pool(name: str | None, pools: list[WarmPool], expected: str) -> None:
+    found = select_pool(a_claim(poolName=name), pools)
+    assert (found.reason if isinstance(found, Failure) else found.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        ([a_pool(), a_pool(name="db")], "namespace ns has no default pool: set spec.poolName to one of: db, web"),
+        ([], "there is no warm pool in namespace ns"),
+    ],
+)
+def test_a_claim_without_pool_name_learns_which_pools_exist(pools: list[WarmPool], said: str) -> None:
+    found = select_pool(a_claim(poolName=None), pools)
+    assert isinstance(found, Failure)
+    assert found.message == f"the claim names no pool, and {said}"
+
+
+def candidate(*vms: WarmVM, pool: WarmPool = POOL, waiting: int = 0, **wants: Any) -> str | None:
+    """The VM that a new claim gets, after `waiting` others."""
+    allocator = Allocator(Stores(Store(), Store(), queues(*vms)))
+    allocator.ready.reset(vms)
+    for number in range(waiting):
+        allocator.join_queue(a_claim(uid=f"other-{number}"), pool, ClaimRecord())
+    given = allocator.candidate(a_claim(**wants), pool)
+    return given.uid if given is not None else None
+
+
+@pytest.mark.parametrize(
+    ("vms", "waiting", "served"),
+    [
+        pytest.param(["a"], 0, True, id="one VM, and no claim waits"),
+        pytest.param(["a"], 1, False, id="one VM, for the claim that waits"),
+        pytest.param(["a", "b"], 1, True, id="a VM for each claim"),
+    ],
+)
+def test_waiting_claims_come_first(vms: list[str], waiting: int, served: bool) -> None:
+    assert (candidate(*map(a_vm, vms), waiting=waiting) is not None) == served
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [pytest.param({"orphaned": "Disowned"}, id="orphaned"), pytest.param({"node": CORDONED}, id="on a cordoned node")],
+)
+def test_unavailable_vms_are_not_counted(facts: dict[str, Any]) -> None:
+    unfit = [replace(a_vm(f"x{number}"), **facts) for number in range(5)]
+    assert candidate(a_vm("fit"), *unfit, waiting=2) is None
+    assert candidate(a_vm("fit"), *unfit) == "fit"
+
+
+@pytest.mark.parametrize(
+    ("pool", "wants", "expected"),
+    [
+        pytest.param(POOL, {}, "old", id="the VM serves until it is replaced"),
+        pytest.param(POOL, IMAGE, None, id="its image may differ from the claim's"),
+        pytest.param(POOL, TYPE, None, id="its instance type may differ from the claim's"),
+        pytest.param(RECREATE, {}, None, id="strategy Recreate only deletes it"),
+    ],
+)
+def test_vm_of_an_older_template(pool: WarmPool, wants: dict[str, Any], expected: str | None) -> None:
+    old, new = a_vm("old", of=OLD), a_vm("new", of=pool)
+    assert candidate(old, pool=pool, **wants) == expected
+    assert candidate(old, new, pool=pool, **wants) == "new"
+
+
+def test_unusable_old_vms_are_not_counted() -> None:
+    old = [a_vm(f"x{number}", of=OLD) for number in range(5)]
+    assert candidate(a_vm("new"), *old, pool=RECREATE, waiting=1) is None
+
+
+def test_placement_override() -> None:
+    east, west = (a_vm(name, of=PLACES, placement=name) for name in ("east", "west"))
+    assert candidate(east, west, pool=PLACES, **EAST) == "east"
+    assert candidate(west, pool=PLACES, **EAST) is None

@@ -181,7 +181,7 @@ async def answer(api: Api, settings: Settings, app: Any) -> None:
             files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
             group.create_task(files.run(), name="certificate-files")
             await files.there()
-        await serve(app, settings.host, settings.port, settings.tls, shown=api.metrics.shown)
+        await serve(app, settings.host, settings.port, settings.tls, on_certificate=api.metrics.set_certificate)
 
 
 async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoReturn:

@@ -72,7 +72,7 @@ class Metrics:
         )
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")
 
-    def shown(self, window: Validity) -> None:
+    def set_certificate(self, validity: Validity) -> None:
         """When the certificate that is shown from now on is valid."""
-        self.certificate_begins.labels("tls.crt").set(window.start.timestamp())
-        self.certificate_ends.labels("tls.crt").set(window.end.timestamp())
+        self.certificate_begins.labels("tls.crt").set(validity.start.timestamp())
+        self.certificate_ends.labels("tls.crt").set(validity.end.timestamp())

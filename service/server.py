@@ -1,113 +1,81 @@
-"""Answering over HTTP: certificates that change without a restart, and an end that drops no request."""
+"""An HTTP server on uvicorn with renewed certificates, deadlines for clients, and a stop that drops no request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 import socket
-import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.protocol import IDLE_SECONDS, Guarded
-
-if TYPE_CHECKING:
-    from service.certificates import Validity
-
-log = logging.getLogger(__name__)
+from service.certificates import Validity
+from service.certwatcher import CertWatcher
 
 DRAIN_SECONDS = 15.0
-CERTIFICATE_SECONDS = 2.0
-# Far above what an API server opens (it admits 600 requests at once), far below what our memory could not hold.
-CONNECTIONS_LIMIT = 2000
+# The API server sends at most 600 requests at once; 2000 connections still fit into memory.
+MAX_CONNECTIONS = 2000
+# Clients in Go keep idle connections for 90 s. They do not repeat a POST on a connection that the server closes first.
+IDLE_SECONDS = 120.0
+HEAD_SECONDS = 5.0
+MAX_HEAD_BYTES = 64 * 1024
+# `BodyReader` has a shorter deadline. This one ends a body that still trickles in after the response.
+BODY_SECONDS = 30.0
 
 
-class Certificate:
-    """`tls.crt` and `tls.key` of a directory, as they are now.
+class DeadlineProtocol(HttpToolsProtocol):
+    """Closes connections of slow clients (slow loris).
 
-    Every handshake is given the newest pair that was read whole. The pair is loaded into a context of its own: loading
-    it into the one in use would, in the moment between the two files' renewal, leave a certificate without its key.
+    Measured with uvicorn 0.54: without this class, half a request line keeps a connection open for more than an hour,
+    and headers are kept up to any size. uvicorn's `timeout_keep_alive` starts only after a response, and
+    `h11_max_incomplete_event_size` exists only for h11, which is slower.
     """
 
-    def __init__(
-        self, directory: Path, clients: Path | None = None, shown: Callable[[Validity], None] = lambda window: None
-    ) -> None:
-        """`clients`: the authority whose clients are asked for a certificate. Who has none is let in as well. `shown`
-        is told from when until when the certificate that is shown is valid."""
-        self._shown = shown
-        self._files = directory / "tls.crt", directory / "tls.key"
-        self._clients = clients
-        self._stamp: tuple[tuple[int, int, int], ...] = ()
-        self._end = 0.0
-        self._complaint = ""
-        self._current = self._load()
-        self.context = self._load()
-        self.context.sni_callback = self._choose
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head_bytes: int | None = None  # None while no head is read
 
-    def renew(self) -> bool:
-        """Reads the files if they changed; whether a new pair is served now. A pair that is not one is left alone, and
-        so is one that has not begun, for as long as what is shown has not ended."""
-        try:
-            stamp = self._stamp_now()
-            if stamp == self._stamp:
-                return False
-            begins, now = _window(self._files[0]).start, time.time()
-            if begins.timestamp() > now and self._end > now:
-                raise ValueError(f"it begins at {begins:%Y-%m-%d %H:%M:%S} UTC")
-            self._current = self._load()
-        except (OSError, ValueError) as error:  # an SSLError is an OSError
-            if str(error) != self._complaint:  # once, not with every look
-                log.warning("certificate: %s: %s; the old one stays", self._files[0], error)
-            self._complaint = str(error)
-            return False
-        self._complaint = ""
-        log.info("certificate: %s is new", self._files[0])
-        return True
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_deadline(IDLE_SECONDS)
 
-    async def follow(self, every_seconds: float = CERTIFICATE_SECONDS) -> None:
-        while True:
-            await asyncio.sleep(every_seconds)
-            self.renew()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_deadline(None)
+        super().connection_lost(exc)
 
-    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Called in every handshake, whether the client names a host or not."""
-        connection.context = self._current
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The headers of the request are too large.")
 
-    def _load(self) -> ssl.SSLContext:
-        stamp = self._stamp_now()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(*self._files)
-        if self._clients is not None:
-            context.load_verify_locations(self._clients)
-            context.verify_mode = ssl.CERT_OPTIONAL
-        validity = _window(self._files[0])
-        self._end = validity.end.timestamp()
-        self._shown(validity)
-        self._stamp = stamp  # taken before reading: what changes meanwhile is seen the next time
-        return context
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._set_deadline(HEAD_SECONDS)
 
-    def _stamp_now(self) -> tuple[tuple[int, int, int], ...]:
-        files = (*self._files, self._clients) if self._clients is not None else self._files
-        stats = [os.stat(file) for file in files]  # follows links: a mounted Secret is replaced by turning one
-        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        self._set_deadline(BODY_SECONDS)
+        super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._set_deadline(None)
+        super().on_message_complete()
 
-def _window(file: Path) -> Validity:
-    """A chain begins with the server's own."""
-    from service.certificates import read_validity
-
-    return read_validity(file.read_bytes())
+    def _set_deadline(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        # To close the transport would wait for a client that does not read either.
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
@@ -119,16 +87,16 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.up.set()
 
-    def part(self) -> None:
-        """From now on each answer is the last of its connection. What is idle may be closed only after that: a request
-        that is on its way to a connection that we close is lost, and Go's clients send no POST again."""
-        last = (b"connection", b"close")
-        self.config.encoded_headers.append(last)  # of which uvicorn makes the other list every second
-        self.server_state.default_headers = [*self.server_state.default_headers, last]
+    def close_connections_after_response(self) -> None:
+        """A request that is on its way to a connection that the server closes is lost, so idle connections end only
+        with the response to their next request."""
+        header = (b"connection", b"close")
+        self.config.encoded_headers.append(header)  # uvicorn copies these into the default headers every second
+        self.server_state.default_headers = [*self.server_state.default_headers, header]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are `stop`'s: uvicorn would take them from everything else that runs in the process."""
+        """`service.lifecycle` handles signals: uvicorn would take them from the rest of the process."""
         yield
 
 
@@ -154,18 +122,18 @@ async def serve(
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
     clients: Path | None = None,
-    shown: Callable[[Validity], None] = lambda window: None,
-    http: type[asyncio.Protocol] = Guarded,
+    on_certificate: Callable[[Validity], None] = lambda validity: None,
+    http: type[asyncio.Protocol] = DeadlineProtocol,
     **settings: Any,
 ) -> None:
-    """Serves until it is cancelled; then it accepts for `linger_seconds` more (on a cluster, until nobody is sent here
-    any longer), each answer the last of its connection; then nothing new, and what is under way is answered within
-    `drain_seconds`.
+    """Serves until it is cancelled, over HTTPS if `tls` is a directory with `tls.crt` and `tls.key`.
 
-    With `tls`, over HTTPS with that directory's `tls.crt` and `tls.key`. `started` is given the port. With
-    `clients`, those whom that authority has certified are asked to show it. `settings` are uvicorn's.
+    After the cancellation it accepts requests for `linger_seconds`, until the cluster routes none here any more, and
+    closes each connection with its next response. Then it accepts no connection and finishes the requests in progress
+    within `drain_seconds`. `started` gets the port. `clients` is the CA of client certificates. `settings` are
+    uvicorn's.
     """
-    certificate = Certificate(tls, clients, shown) if tls is not None else None
+    watcher = CertWatcher(tls, clients, on_certificate) if tls is not None else None
     listener = bind(host, port)
     config = uvicorn.Config(
         app,
@@ -176,32 +144,32 @@ async def serve(
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
         timeout_keep_alive=round(IDLE_SECONDS),
-        ssl_context_factory=(lambda config, default: certificate.context) if certificate else None,
-        **{"limit_concurrency": CONNECTIONS_LIMIT} | settings,
+        ssl_context_factory=(lambda config, default: watcher.context) if watcher else None,
+        **{"limit_concurrency": MAX_CONNECTIONS} | settings,
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve([listener]), name=f"serve-{port}")
-        following = group.create_task(certificate.follow(), name="certificate") if certificate else None
+        watching = group.create_task(watcher.run(), name="certwatcher") if watcher else None
         try:
             if started is not None:
                 await server.up.wait()
                 started(listener.getsockname()[1])
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            server.part()
+            server.close_connections_after_response()
             if linger_seconds:
                 await asyncio.sleep(linger_seconds)
             server.should_exit = True
             await serving
             raise
         finally:
-            if following is not None:
-                following.cancel()
+            if watching is not None:
+                watching.cancel()
 
 
-def health_app(ready: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry) -> Any:
-    """An ASGI app with /healthz, /readyz and /metrics. `ready` returns what is missing and why, or None."""
+def health_app(missing: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry) -> Any:
+    """An ASGI app with /healthz, /readyz and /metrics. `missing` returns what is not ready and why, or None."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -210,8 +178,8 @@ def health_app(ready: Callable[[], Mapping[str, str] | None], registry: Collecto
                 await send({"type": f"{message['type']}.complete"})
                 if message["type"] == "lifespan.shutdown":
                     return
-        status, kind, body = health(scope["path"], ready, registry)
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        status, content_type, body = health(scope["path"], missing, registry)
+        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
@@ -219,15 +187,15 @@ def health_app(ready: Callable[[], Mapping[str, str] | None], registry: Collecto
 
 
 def health(
-    path: str, ready: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry
+    path: str, missing: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry
 ) -> tuple[int, str, bytes]:
-    """(status, content type, body) for one of the three paths that every service has."""
+    """Status, content type and body of the paths that every service has."""
     if path == "/healthz":
         return 200, "text/plain", b"ok"
     if path == "/readyz":
-        missing = ready()
-        body = json.dumps({"ready": not missing, "missing": dict(missing or {})}).encode()
-        return 503 if missing else 200, "application/json", body
+        found = dict(missing() or {})
+        body = json.dumps({"ready": not found, "missing": found}).encode()
+        return 503 if found else 200, "application/json", body
     if path == "/metrics":
         return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
     return 404, "text/plain", b"not found"

@@ -31,7 +31,7 @@ from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.resource import Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs, settings
-from service.ca_bundle import CABundle
+from service.certwatcher import CABundle
 from service.server import serve
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
@@ -110,7 +110,7 @@ async def run(settings: Settings) -> None:
             # The nodes' machine types improve defaults. No request waits until they are listed.
             background = [group.create_task(nodes.run(), name="nodes")]
             if trust is not None:
-                background.append(group.create_task(trust.follow(), name="trust"))
+                background.append(group.create_task(trust.run(), name="ca-bundle"))
             if settings.tls is not None and settings.tls_secret:
                 files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
                 background.append(group.create_task(files.run(), name="certificate-files"))
@@ -123,7 +123,7 @@ async def run(settings: Settings) -> None:
                 settings.tls,
                 linger_seconds=LINGER_SECONDS if settings.tls_secret else 0.0,
                 drain_seconds=DRAIN_SECONDS,
-                shown=api.metrics.shown,
+                on_certificate=api.metrics.set_certificate,
             )
             for task in background:
                 task.cancel()

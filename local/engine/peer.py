@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.protocol import Guarded
+from service.server import DeadlineProtocol
 
 
-class Peer(Guarded):
+class Peer(DeadlineProtocol):
     """Puts the certificate that the client has shown, if it has shown one, into the scope."""
 
     def on_message_begin(self) -> None:

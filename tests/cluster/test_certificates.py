@@ -23,7 +23,8 @@ from manifests import webhooks
 from runtime.errors import ApiError, NotFound
 from runtime.secret_files import SecretFiles
 from service.certificates import new_ca, new_server_certificate
-from service.server import Certificate, serve
+from service.certwatcher import CertWatcher
+from service.server import serve
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, Place, namespace, template
 from tests.waiting import eventually
@@ -225,7 +226,7 @@ def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> N
     pairs = [new_server_certificate(authority, "a", ["127.0.0.1"], now, timedelta(days=1)) for _ in range(2)]
     (tmp_path / "tls.crt").write_bytes(pairs[0].certificate)
     (tmp_path / "tls.key").write_bytes(pairs[0].key)
-    served = Certificate(tmp_path)
+    served = CertWatcher(tmp_path)
     (tmp_path / "tls.crt").write_bytes(pairs[1].certificate)
     assert not served.renew(), "the old one stays"
     (tmp_path / "tls.key").write_bytes(pairs[1].key)

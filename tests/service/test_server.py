@@ -1,4 +1,4 @@
-"""Serving over real sockets: certificates that change, ends that drop nothing."""
+"""The server over real sockets: certificates that change, and a stop that drops no request."""
 
 from __future__ import annotations
 
@@ -14,43 +14,13 @@ from typing import Any
 import aiohttp
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from runtime.metrics import Metrics
-from service.certificates import Validity, read_validity
-from service.server import Certificate, bind, health, health_app, serve
+from service.server import bind, health, health_app, serve
+from tests.service.test_certwatcher import write_pair
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
-
-
-def write_pair(
-    directory: Path,
-    name: str,
-    *,
-    only: str = "both",
-    begins: datetime.timedelta = -HOUR,
-    ends: datetime.timedelta = DAY,
-) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now + begins)
-        .not_valid_after(now + ends)
-        .sign(key, hashes.SHA256())
-    )
-    if only in ("both", "certificate"):
-        (directory / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    if only in ("both", "key"):
-        pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        (directory / "tls.key").write_bytes(key.private_bytes(*pem))
 
 
 @asynccontextmanager
@@ -64,9 +34,8 @@ async def serving(app: Any, tls: Path | None = None, **options: Any) -> AsyncIte
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def who(port: int) -> str:
-    """The common name of the certificate that a new connection is shown, which names no host, as the API server's
-    doesn't."""
+async def served_name(port: int) -> str:
+    """The common name of the certificate that a new connection without a server name gets."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -88,31 +57,31 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 async def test_a_new_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
     write_pair(tmp_path, "old")
     async with serving(hello, tmp_path) as (port, task):
-        assert await who(port) == "old"
+        assert await served_name(port) == "old"
         write_pair(tmp_path, "new")
         await asyncio.sleep(3)
-        assert await who(port) == "new"
+        assert await served_name(port) == "new"
         assert not task.done()
 
 
-async def test_a_half_written_pair_changes_nothing_until_it_is_whole(tmp_path: Path) -> None:
+async def test_an_incomplete_pair_is_not_served(tmp_path: Path) -> None:
     write_pair(tmp_path, "old")
     async with serving(hello, tmp_path) as (port, _):
         write_pair(tmp_path, "new", only="certificate")
         await asyncio.sleep(3)
-        assert await who(port) == "old"
+        assert await served_name(port) == "old"
         (tmp_path / "tls.key").write_text("garbage")
         await asyncio.sleep(3)
-        assert await who(port) == "old"
+        assert await served_name(port) == "old"
         (tmp_path / "tls.crt").unlink()
         await asyncio.sleep(3)
-        assert await who(port) == "old"
+        assert await served_name(port) == "old"
         write_pair(tmp_path, "whole")
         await asyncio.sleep(3)
-        assert await who(port) == "whole"
+        assert await served_name(port) == "whole"
 
 
-async def test_a_connection_that_is_open_lives_on_with_the_old_certificate(tmp_path: Path) -> None:
+async def test_open_connections_survive_a_new_certificate(tmp_path: Path) -> None:
     write_pair(tmp_path, "old")
     connector = aiohttp.TCPConnector(ssl=False, limit=1)
     async with serving(hello, tmp_path) as (port, _), aiohttp.ClientSession(connector=connector) as session:
@@ -123,62 +92,7 @@ async def test_a_connection_that_is_open_lives_on_with_the_old_certificate(tmp_p
             await asyncio.sleep(3)
 
 
-def test_a_secret_that_is_swapped_by_its_link_is_seen(tmp_path: Path) -> None:
-    """How a kubelet renews a mounted Secret: the files are links through one link, which is replaced."""
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        write_pair(tmp_path / name, name)
-    (tmp_path / "data").symlink_to("first")
-    for file in ("tls.crt", "tls.key"):
-        (tmp_path / file).symlink_to(f"data/{file}")
-    certificate = Certificate(tmp_path)
-    assert not certificate.renew()
-    (tmp_path / "new").symlink_to("second")
-    (tmp_path / "new").rename(tmp_path / "data")
-    assert certificate.renew()
-    assert not certificate.renew()
-
-
-@pytest.mark.parametrize(
-    ("ends", "begins", "shown"),
-    [
-        pytest.param(DAY, -HOUR, True, id="one that holds"),
-        pytest.param(DAY, HOUR, False, id="not yet, while the old one is believed"),
-        pytest.param(-HOUR / 2, HOUR, True, id="nobody believes the old one either"),
-    ],
-)
-def test_a_certificate_is_shown_when_its_time_has_come(
-    ends: datetime.timedelta, begins: datetime.timedelta, shown: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_pair(tmp_path, "old", ends=ends)
-    certificate = Certificate(tmp_path)
-    write_pair(tmp_path, "new", begins=begins, ends=2 * DAY)
-    assert certificate.renew() is shown
-    assert not certificate.renew()
-    assert caplog.text.count("it begins at") == (0 if shown else 1), "said once"
-
-
-def test_it_says_of_each_certificate_that_it_shows_how_long_it_is_valid(tmp_path: Path) -> None:
-    write_pair(tmp_path, "old", ends=DAY)
-    seen: list[Validity] = []
-    certificate = Certificate(tmp_path, shown=seen.append)
-    write_pair(tmp_path, "new", ends=2 * DAY)
-    certificate.renew()
-    assert seen[-1] == read_validity((tmp_path / "tls.crt").read_bytes())
-    assert seen[-1].end - seen[0].end >= 0.9 * DAY
-
-
-def test_one_that_begins_later_is_shown_where_there_is_no_other(tmp_path: Path) -> None:
-    write_pair(tmp_path, "new", begins=HOUR)
-    assert not Certificate(tmp_path).renew()
-
-
-def test_old_tls_is_not_spoken(tmp_path: Path) -> None:
-    write_pair(tmp_path, "old")
-    assert Certificate(tmp_path).context.minimum_version >= ssl.TLSVersion.TLSv1_2
-
-
-async def test_a_stop_answers_what_is_under_way_and_accepts_nothing_new() -> None:
+async def test_a_stop_finishes_requests_and_accepts_none() -> None:
     async with serving(hello) as (port, task), aiohttp.ClientSession() as session:
         slow = asyncio.create_task(session.get(f"http://127.0.0.1:{port}/slow"))
         await asyncio.sleep(1)
@@ -191,7 +105,7 @@ async def test_a_stop_answers_what_is_under_way_and_accepts_nothing_new() -> Non
         assert task.cancelled()
 
 
-async def test_it_accepts_for_as_long_as_it_lingers() -> None:
+async def test_requests_are_accepted_while_the_server_lingers() -> None:
     async with serving(hello, linger_seconds=5) as (port, task), aiohttp.ClientSession() as session:
         task.cancel()
         await asyncio.sleep(2)
@@ -201,7 +115,7 @@ async def test_it_accepts_for_as_long_as_it_lingers() -> None:
         assert task.done()
 
 
-async def test_who_keeps_a_connection_is_told_before_it_ends() -> None:
+async def test_a_kept_connection_ends_with_an_announced_response() -> None:
     async with serving(hello, linger_seconds=5) as (port, task), aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/") as answer:
             assert "Connection" not in answer.headers
@@ -211,7 +125,7 @@ async def test_who_keeps_a_connection_is_told_before_it_ends() -> None:
             assert answer.headers.getall("Connection") == ["close"]
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever() -> None:
+async def test_draining_has_a_deadline() -> None:
     async def stuck(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
             await asyncio.Event().wait()
@@ -226,8 +140,8 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever() -> None
         await asyncio.gather(call, return_exceptions=True)
 
 
-async def closed(port: int, *pieces: bytes, every_seconds: float = 1.0) -> tuple[float, bytes]:
-    """Sends the pieces one by one; when the other side closed the connection, and what it said until then."""
+async def send_until_closed(port: int, *pieces: bytes, every_seconds: float = 1.0) -> tuple[float, bytes]:
+    """Sends the pieces one by one. Returns after how many seconds the server closed, and what it sent."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -255,9 +169,9 @@ async def closed(port: int, *pieces: bytes, every_seconds: float = 1.0) -> tuple
         pytest.param([b"GET / HTTP/1.1\r\nHost: x\r\n", *[b"a: b\r\n"] * 100], id="a header every second"),
     ],
 )
-async def test_a_head_that_does_not_end_is_cut_off(pieces: list[bytes]) -> None:
+async def test_a_slow_head_ends_the_connection(pieces: list[bytes]) -> None:
     async with serving(hello) as (port, _):
-        seconds, said = await closed(port, *pieces)
+        seconds, said = await send_until_closed(port, *pieces)
     assert 4.9 < seconds < 6
     assert said == b""
 
@@ -265,41 +179,41 @@ async def test_a_head_that_does_not_end_is_cut_off(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize(
     "pieces",
     [
-        pytest.param([], id="not used yet"),
+        pytest.param([], id="never used"),
         pytest.param([b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"], id="used before"),
     ],
 )
-async def test_a_connection_is_kept_for_longer_than_clients_keep_it(pieces: list[bytes]) -> None:
-    """Go's keep it for 90 s, and lose the request that they send when we close it first."""
+async def test_idle_connections_are_kept_longer_than_clients_keep_them(pieces: list[bytes]) -> None:
+    """Clients in Go keep a connection for 90 s, and lose a request if the server closes it first."""
     async with serving(hello) as (port, _):
-        seconds, said = await closed(port, *pieces)
+        seconds, said = await send_until_closed(port, *pieces)
     assert 100 < seconds < 130
     assert said.endswith(b"hello\r\n0\r\n\r\n") == bool(pieces)
 
 
-async def test_a_second_request_is_held_to_the_same() -> None:
+async def test_a_second_request_has_the_same_deadline() -> None:
     async with serving(hello) as (port, _):
-        seconds, said = await closed(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /", *[b"x"] * 100)
+        seconds, said = await send_until_closed(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /", *[b"x"] * 100)
     assert 5.9 < seconds < 8
     assert said.endswith(b"hello\r\n0\r\n\r\n")
 
 
-async def test_a_body_that_trickles_on_after_the_answer_is_cut_off() -> None:
+async def test_a_body_that_trickles_in_after_the_response_ends_the_connection() -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
     async with serving(hello) as (port, _):
-        seconds, _ = await closed(port, head, *[b"x"] * 1000)
+        seconds, _ = await send_until_closed(port, head, *[b"x"] * 1000)
     assert seconds < 36
 
 
-async def test_a_head_of_any_size_is_not_kept() -> None:
+async def test_a_large_head_is_refused() -> None:
     async with serving(hello) as (port, _):
         pieces = [b"GET / HTTP/1.1\r\n", *[b"a: " + b"x" * 1000 + b"\r\n"] * 1000]
-        seconds, said = await closed(port, *pieces, every_seconds=0.001)
+        seconds, said = await send_until_closed(port, *pieces, every_seconds=0.001)
     assert seconds < 2
     assert b"too large" in said
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_the_error_names_a_port_that_is_in_use() -> None:
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
@@ -307,7 +221,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
             await serve(hello, "127.0.0.1", port)
 
 
-async def test_a_tls_directory_without_a_pair_is_an_error_at_the_start(tmp_path: Path) -> None:
+async def test_a_tls_directory_without_files_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="tls"):
         await serve(hello, "127.0.0.1", 0, tmp_path)
 
@@ -325,7 +239,7 @@ async def test_health_over_http() -> None:
             assert answer.status == 200
 
 
-def test_not_ready_says_what_is_missing() -> None:
+def test_readyz_names_what_is_missing() -> None:
     status, _, body = health("/readyz", lambda: {"pools": "not listed yet"}, Metrics().registry)
     assert status == 503
     assert json.loads(body) == {"ready": False, "missing": {"pools": "not listed yet"}}

@@ -1,0 +1,124 @@
+"""TLS files that change while the process runs: the serving certificate, and the CA bundle that clients trust."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from service.certificates import Validity, read_validity
+
+log = logging.getLogger(__name__)
+
+SERVING_INTERVAL_SECONDS = 2.0
+BUNDLE_INTERVAL_SECONDS = 10.0
+
+
+class CertWatcher:
+    """Serves the newest complete pair of `tls.crt` and `tls.key` in a directory, and replaces it without a restart.
+
+    Each pair gets an SSL context of its own. To load a new pair into the context in use would serve a certificate
+    without its key between the writes of the two files.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        clients: Path | None = None,
+        on_change: Callable[[Validity], None] = lambda validity: None,
+    ) -> None:
+        """`clients`: the CA that verifies client certificates. A client without a certificate is accepted too."""
+        self._on_change = on_change
+        self._files = directory / "tls.crt", directory / "tls.key"
+        self._clients = clients
+        self._stamp: tuple[tuple[int, int, int], ...] = ()
+        self._expires = 0.0
+        self._last_error = ""
+        self._current = self._load()
+        self.context = self._load()
+        self.context.sni_callback = self._select  # called in every handshake, with a server name or without
+
+    def renew(self) -> bool:
+        """Loads changed files; returns whether a new pair is served. An invalid pair changes nothing; a pair that is
+        not valid yet changes nothing before the current one expires."""
+        try:
+            if self._read_stamp() == self._stamp:
+                return False
+            start, now = read_validity(self._files[0].read_bytes()).start, time.time()
+            if start.timestamp() > now and self._expires > now:
+                raise ValueError(f"it is not valid before {start:%Y-%m-%d %H:%M:%S} UTC")
+            self._current = self._load()
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            if str(error) != self._last_error:
+                log.warning("certificate %s: %s; the current certificate stays", self._files[0], error)
+            self._last_error = str(error)
+            return False
+        self._last_error = ""
+        log.info("certificate %s: a new certificate is served", self._files[0])
+        return True
+
+    async def run(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(SERVING_INTERVAL_SECONDS)
+            self.renew()
+
+    def _select(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _load(self) -> ssl.SSLContext:
+        stamp = self._read_stamp()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(*self._files)
+        if self._clients is not None:
+            context.load_verify_locations(self._clients)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        validity = read_validity(self._files[0].read_bytes())
+        self._expires = validity.end.timestamp()
+        self._on_change(validity)
+        self._stamp = stamp  # from before the files were read, so that a change in between is found next time
+        return context
+
+    def _read_stamp(self) -> tuple[tuple[int, int, int], ...]:
+        files = (*self._files, self._clients) if self._clients is not None else self._files
+        # os.stat follows links: a kubelet updates a mounted Secret by replacing one.
+        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, files))
+
+
+class CABundle:
+    """`context` trusts the certificates of the file `bundle`; until the file exists, the CAs of the system.
+
+    A CA that was once in the bundle stays trusted while the process lives. An expired CA verifies nothing anyway.
+    """
+
+    def __init__(self, bundle: Path) -> None:
+        self.context = ssl.create_default_context()
+        self._bundle = bundle
+        self._loaded: bytes | None = None
+        self.renew()
+
+    def renew(self) -> bool:
+        """Loads a changed file; returns whether it did."""
+        try:
+            content = self._bundle.read_bytes()
+            if content == self._loaded:
+                return False
+            self.context.load_verify_locations(cadata=content.decode())
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError) as error:
+            log.warning("CA bundle %s: %s; the trusted CAs stay", self._bundle, error)
+            return False
+        self._loaded = content
+        return True
+
+    async def run(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(BUNDLE_INTERVAL_SECONDS)
+            self.renew()

@@ -119,15 +119,15 @@ def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
 
 
 def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
-    from defaulter import frames
     from defaulter.errors import LibvirtUnavailable
     from defaulter.main import read
-    from defaulter.once import Once
+    from defaulter.worker_process import SingleWorker
+    from defaulter.worker_protocol import Operation
 
     try:
         settings = read(dict(os.environ))
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
-        once = Once(settings.cluster, settings.seed, (settings.uid, settings.gid), cache)
+        once = SingleWorker(settings.cluster, settings.seed, (settings.uid, settings.gid), cache)
         once.__enter__()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -137,7 +137,7 @@ def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
 
     def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:
         try:
-            return once.ask(frames.DOMAIN if as_xml else frames.DOCUMENT, envelope(document))
+            return once.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, envelope(document))
         except LibvirtUnavailable as error:
             raise Unreachable(str(error)) from None
 

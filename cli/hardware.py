@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apimachinery.unstructured import at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
 from cli.manifests import read
 from cli.names import VM, names
@@ -113,13 +114,12 @@ def told(document: Json) -> Json:
     from defaulter import hook
     from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
     from defaulter.inventory import add_recorded_addresses, devices_of_spec
-    from defaulter.json_paths import get
     from defaulter.vm_paths import locate
 
     where = locate(document)
     if where is None:
         raise Failed(f"a {document.get('kind')} has no hardware")
-    text = get(document, where.record)
+    text = at(document, *where.record)
     devices = devices_of_spec(document)
     try:
         record = hook.read_record(str(text)) if text is not None else None
@@ -214,11 +214,10 @@ def _manifest(source: Any) -> Json:
 
 def _recorded(document: Json) -> Json:
     from defaulter import hook
-    from defaulter.json_paths import get
     from defaulter.vm_paths import locate
 
     where = locate(document)
-    text = get(document, where.record) if where is not None else None
+    text = at(document, *where.record) if where is not None else None
     if text is None:
         raise click.UsageError("the VM has no record; give --server, a defaulter of what runs today")
     try:
@@ -244,14 +243,14 @@ def _asked(server: str, document: Json) -> Json:
 
 def _undecided(document: Json) -> Json:
     """Without its record, which would hold it where it is, and without its wish to be left alone."""
-    from defaulter.json_paths import DocumentEditor, get
+    from defaulter.json_paths import DocumentEditor
     from defaulter.vm_paths import OPT_OUT, locate
 
     where = locate(document)
     draft = DocumentEditor(document)
     for place in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
-        if place and get(document, place) is not None:
-            draft.replace(place[:-1], {k: v for k, v in get(document, place[:-1]).items() if k != place[-1]})
+        if place and at(document, *place) is not None:
+            draft.replace(place[:-1], {k: v for k, v in at(document, *place[:-1]).items() if k != place[-1]})
     return draft.document
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from defaulter.hook import HARDWARE_ANNOTATION
-from defaulter.json_paths import Json, get
 from defaulter.vm_paths import PATHS_BY_KIND, locate
 
 OURS = "poolhouse.dev/"
@@ -73,7 +73,7 @@ def forbidden_changes(asked: dict[str, Any], answer: dict[str, Any]) -> list[str
     """Paths at which the answer changed what it must not. Empty: it may be stored."""
     place = PATHS_BY_KIND.get(str(asked.get("kind")))
     # The libvirt-shaped VM is rewritten as a whole, in libvirt's own units, and is stored nowhere.
-    return [] if place is None else list(_overreach(asked, answer, (), tuple(map(str, place.instance))))
+    return [] if place is None else list(_overreach(asked, answer, (), tuple(map(str, place.vmi))))
 
 
 def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[str]:
@@ -144,8 +144,8 @@ def _shown(path: Path) -> str:
 
 def defaulted_fields(document: Json) -> dict[str, Any]:
     """By their place below the VMI's spec, such as `domain.devices.disks[root].disk.pciAddress`."""
-    where = locate(document)
-    spec = get(document, where.spec) if where is not None else None
+    location = locate(document)
+    spec = at(document, *location.spec) if location is not None else None
     return dict(_leaves(spec, (), "")) if isinstance(spec, dict) else {}
 
 

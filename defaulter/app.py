@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from defaulter import frames
 from defaulter.contract import BODY_LIMIT_BYTES, DEFAULTS_PATH, Problem, Problems
 from defaulter.metrics import Metrics
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerPool
+from defaulter.worker_protocol import Operation
 
 BODY_SECONDS = 5.0
 """for a whole body to arrive: one that trickles in holds nobody up"""
@@ -33,7 +33,7 @@ def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
             body = await _body(request)
             begun = loop.time()
             as_xml = request.headers.get("accept") == "application/xml"
-            status, content = await workers.ask(frames.DOMAIN if as_xml else frames.DOCUMENT, body)
+            status, content = await workers.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, body)
             metrics.duration.observe(loop.time() - begun)
             as_xml = as_xml and status == 200
             answer = Response(content, status, media_type="application/xml" if as_xml else "application/json")
@@ -49,7 +49,7 @@ def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
     @app.get("/version")
     async def versions() -> Response:
         try:
-            status, content = await workers.ask(frames.VERSION)
+            status, content = await workers.ask(Operation.VERSION)
         except (QueueFull, RequestFailed) as error:
             return _problem(503, str(error) or "too many requests are waiting", retry_seconds=1)
         if status != 200:
@@ -63,10 +63,10 @@ def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
     @app.get("/readyz")
     async def ready() -> Response:
         """Ready means that libvirt has just defined a domain for us, however many others wait for that."""
-        if workers.counts.ready == 0 and workers.counts.trouble:
-            return Response(f"no worker starts: {workers.counts.trouble}", 503, media_type="text/plain")
+        if workers.counts.ready == 0 and workers.counts.start_error:
+            return Response(f"no worker starts: {workers.counts.start_error}", 503, media_type="text/plain")
         try:
-            status, content = await workers.ask(frames.PROBE, urgent=True)
+            status, content = await workers.ask(Operation.PROBE, urgent=True)
         except (QueueFull, RequestFailed) as error:
             return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
         return Response("ok" if status == 200 else content, status, media_type="text/plain")

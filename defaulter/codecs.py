@@ -20,7 +20,7 @@ class Codec:
     accepts: Callable[[Any], bool]
     expected: str
     """completes the sentence "must be ..." """
-    whole: bool = False
+    is_element: bool = False
     """is written as the attributes of an element (its text under ""), not as one of them"""
 
 
@@ -101,7 +101,7 @@ FEATURE = Codec(
 )
 
 
-def named(word: str) -> Codec:
+def has_alias(word: str) -> Codec:
     """An object whose presence is a word in the XML."""
     return Codec(lambda value: word, lambda value: {}, lambda value: isinstance(value, dict), "an object")
 
@@ -142,7 +142,7 @@ BYTES = Codec(
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,
     _bytes,
     "a quantity such as 2Gi",
-    whole=True,
+    is_element=True,
 )
 
 
@@ -176,7 +176,7 @@ PCI = Codec(
     _pci_text,
     lambda value: isinstance(value, str) and _PCI.fullmatch(value) is not None,
     "a PCI address such as 0000:01:00.0",
-    whole=True,
+    is_element=True,
 )
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
+from apimachinery.unstructured import at
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
-from defaulter.json_paths import DocumentEditor, get
+from defaulter.json_paths import DocumentEditor
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
 from defaulter.stored_values import fill_stored_values
@@ -136,12 +137,12 @@ def parse_mac_policy(text: str) -> MACPolicy:
 def preserve_stored_values(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """The document with what the stored one (`old`) had decided and this one leaves open: as much of an answer to an
     update as can be had without the service."""
-    where = locate(document)
-    if where is None or opted_out(document) or not isinstance(get(document, where.spec), dict):
+    location = locate(document)
+    if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return document
-    draft = DocumentEditor(document)
-    fill_stored_values(draft, where, old, CLUSTER_INDEPENDENT)
-    return draft.document
+    editor = DocumentEditor(document)
+    fill_stored_values(editor, location, old, CLUSTER_INDEPENDENT)
+    return editor.document
 
 
 class Defaulter:

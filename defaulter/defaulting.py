@@ -14,12 +14,13 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at, entries
 from defaulter import domain, hook, identity, libvirt_vm, pci_addresses, validation, vmi_spec, walker, xml
 from defaulter.codecs import normalize_address
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable, raise_errors
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES
-from defaulter.json_paths import DocumentEditor, Json, Path, get, is_unset, objects, parse_path
+from defaulter.json_paths import DocumentEditor, Path, is_unset, parse_path
 from defaulter.json_paths import format_path as shown
 from defaulter.kubevirt_defaults import (
     ClusterConfig,
@@ -41,7 +42,7 @@ from defaulter.machine_types import (
 )
 from defaulter.stored_values import fill_stored_values
 from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac
-from defaulter.vm_paths import NIC_SLOTS, VMLocation, locate, on_root_complex, opted_out
+from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.xml import Element
 
 MAX_LIBVIRT_ERRORS = 8
@@ -74,9 +75,9 @@ class VMRequest:
     old: Json | None = None
     namespace: str | None = None
     seed: str = ""
-    offer: MachineTypes | None = None
+    machine_types: MachineTypes | None = None
     """what the nodes can run, where somebody who knows has said so"""
-    unique: bool = False
+    seed_is_unique: bool = False
     """the seed is of this one document, so that identity can follow from it without a name"""
 
 
@@ -89,104 +90,104 @@ class DefaultedVM:
 
 
 def set_defaults(
-    wish: VMRequest, cluster: ClusterConfig, host: Hypervisor, shapes: LibvirtCache | None = None
+    request: VMRequest, cluster: ClusterConfig, host: Hypervisor, cache: LibvirtCache | None = None
 ) -> DefaultedVM:
     """Raises `Refused` with every problem of the document, `Unable` where this libvirt cannot decide it.
 
     With shapes, libvirt is not asked about one that it has decided before.
     """
-    if libvirt_vm.is_libvirt_vm(wish.document):
-        return _libvirt_shaped(wish, host)
-    where = locate(wish.document, wish.namespace)
-    if where is None:
-        kind = wish.document.get("kind")
+    if libvirt_vm.is_libvirt_vm(request.document):
+        return _libvirt_shaped(request, host)
+    location = locate(request.document, request.namespace)
+    if location is None:
+        kind = request.document.get("kind")
         raise InvalidDocument(
             [Problem("kind", "is required" if kind is None else f"{kind!r} has no virtual machine in it")]
         )
-    if opted_out(wish.document):
-        return DefaultedVM(wish.document)
-    raise_errors(where.spec, validation.validate_types(get(wish.document, where.spec)))
-    draft = prepare(wish, where, cluster)
-    if wish.old is not None and _settled(draft, where, wish.old, cluster):
-        return DefaultedVM(draft.document, list(_warnings(wish, draft, where)))
-    final = _decide_rest(draft, where, wish, cluster, host, shapes)
-    warnings = [*_warnings(wish, draft, where), *_unknown_features(draft.get(where.spec), where, host)]
-    return DefaultedVM(draft.document, warnings, final)
+    if opted_out(request.document):
+        return DefaultedVM(request.document)
+    raise_errors(location.spec, validation.validate_types(at(request.document, *location.spec)))
+    editor = prepare(request, location, cluster)
+    if request.old is not None and _settled(editor, location, request.old, cluster):
+        return DefaultedVM(editor.document, list(_warnings(request, editor, location)))
+    domain_xml = _decide_rest(editor, location, request, cluster, host, cache)
+    warnings = [*_warnings(request, editor, location), *_unknown_features(editor.get(location.spec), location, host)]
+    return DefaultedVM(editor.document, warnings, domain_xml)
 
 
-def _libvirt_shaped(wish: VMRequest, host: Hypervisor) -> DefaultedVM:
-    given = get(wish.document, libvirt_vm.SPEC)
+def _libvirt_shaped(request: VMRequest, host: Hypervisor) -> DefaultedVM:
+    given = at(request.document, *libvirt_vm.SPEC)
     raise_errors(libvirt_vm.SPEC, libvirt_vm.validate(given))
-    name = str(get(wish.document, ("metadata", "name")) or "")
-    namespace = str(get(wish.document, ("metadata", "namespace")) or wish.namespace or "default")
-    if name or wish.unique:
-        given = libvirt_vm.add_identity(given, wish.seed, namespace, name)
+    name = str(at(request.document, "metadata", "name") or "")
+    namespace = str(at(request.document, "metadata", "namespace") or request.namespace or "default")
+    if name or request.seed_is_unique:
+        given = libvirt_vm.add_identity(given, request.seed, namespace, name)
     try:
         with host.scratch() as define:
-            final = xml.read(define(xml.write(libvirt_vm.build(given, name))))
+            domain_xml = xml.read(define(xml.write(libvirt_vm.build(given, name))))
     except DomainRejected as error:
         raise InvalidDocument([libvirt_vm.locate_error(error, given).below(libvirt_vm.SPEC)]) from error
-    draft = DocumentEditor(wish.document)
-    draft.replace(libvirt_vm.SPEC, libvirt_vm.merge(given, final))
-    return DefaultedVM(draft.document, [], final)
+    editor = DocumentEditor(request.document)
+    editor.replace(libvirt_vm.SPEC, libvirt_vm.merge(given, domain_xml))
+    return DefaultedVM(editor.document, [], domain_xml)
 
 
-def prepare(wish: VMRequest, where: VMLocation, cluster: ClusterConfig) -> DocumentEditor:
+def prepare(request: VMRequest, location: VMLocation, cluster: ClusterConfig) -> DocumentEditor:
     """All that is decided without libvirt."""
-    draft = DocumentEditor(wish.document)
-    if wish.old is not None:
-        fill_stored_values(draft, where, wish.old, cluster)
-        if is_canonical(str(get(wish.old, (*where.spec, *_MACHINE)) or "")):
+    editor = DocumentEditor(request.document)
+    if request.old is not None:
+        fill_stored_values(editor, location, request.old, cluster)
+        if is_canonical(str(at(request.old, *location.spec, *_MACHINE) or "")):
             # It was decided when this was not yet written down: now it would only say that a VM must be restarted.
             cluster = replace(cluster, video="leave")
-    set_kubevirt_defaults(draft, where, cluster)
-    _identify(draft, where, wish, cluster)
-    return draft
+    set_kubevirt_defaults(editor, location, cluster)
+    _identify(editor, location, request, cluster)
+    return editor
 
 
 def _decide_rest(
-    draft: DocumentEditor,
-    where: VMLocation,
-    wish: VMRequest,
+    editor: DocumentEditor,
+    location: VMLocation,
+    request: VMRequest,
     cluster: ClusterConfig,
     host: Hypervisor,
-    shapes: LibvirtCache | None,
+    cache: LibvirtCache | None,
 ) -> Element | None:
     """What libvirt decides; its domain, where it had to be asked."""
-    spec, record = draft.get(where.spec), draft.get(where.record)
+    spec, record = editor.get(location.spec), editor.get(location.record)
     known = _emulator(spec, host)
-    faults = [*validation.validate_values(spec, host.cpu_models(_arch(spec))), *_damage(record, where)]
-    if cluster.unoffered == "refuse":
-        faults += _unoffered(spec, where, wish)
+    faults = [*validation.validate_values(spec, host.cpu_models(_arch(spec))), *_damage(record, location)]
+    if cluster.unavailable_machines == "refuse":
+        faults += _unoffered(spec, location, request)
     if faults:
-        raise_errors(where.spec, [*faults, *_further(spec, where, faults, host)])
-    open_paths = set(fields_left_to_libvirt(draft.document, where, cluster.macs))
-    asked = _known_machine(spec, cluster, known, wish.offer)
-    real = _real_machine(spec, cluster, known, wish.offer)
-    shape = cache_key(spec, where, open_paths, (record, real, get(asked, _MACHINE))) if shapes is not None else None
-    decided = shapes.get(shape) if shapes is not None else None
-    final = None
+        raise_errors(location.spec, [*faults, *_further(spec, location, faults, host)])
+    open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
+    asked = _known_machine(spec, cluster, known, request.machine_types)
+    real = _real_machine(spec, cluster, known, request.machine_types)
+    shape = cache_key(spec, location, open_paths, (record, real, at(asked, *_MACHINE))) if cache is not None else None
+    decided = cache.get(shape) if cache is not None else None
+    domain_xml = None
     if decided is None:
-        final = _laid_out(spec, where, asked, host, record)
-        vmi_spec.rename_machine(final, real)
-        choices = tuple(choice for choice in _choices(spec, final) if (*where.spec, *choice[0]) in open_paths)
-        decided = LibvirtChoices(choices, _recorded(record, final, host) if cluster.record else record)
-        if shapes is not None:
-            shapes.put(shape, decided)
-    _write_down(draft, where, decided)
-    return final
+        domain_xml = _laid_out(spec, location, asked, host, record)
+        vmi_spec.rename_machine(domain_xml, real)
+        choices = tuple(choice for choice in _choices(spec, domain_xml) if (*location.spec, *choice[0]) in open_paths)
+        decided = LibvirtChoices(choices, _recorded(record, domain_xml, host) if cluster.record else record)
+        if cache is not None:
+            cache.put(shape, decided)
+    _write_down(editor, location, decided)
+    return domain_xml
 
 
-def _unoffered(spec: Json, where: VMLocation, wish: VMRequest) -> Iterator[FieldError]:
+def _unoffered(spec: Json, location: VMLocation, request: VMRequest) -> Iterator[FieldError]:
     """A machine type that nobody has, unless the VM was stored with it: it must stay possible to edit it."""
-    machine = get(spec, _MACHINE)
-    if isinstance(machine, str) and is_canonical(machine) and get(wish.old, (*where.spec, *_MACHINE)) != machine:
-        sentence = unavailable_message(machine, wish.offer)
+    machine = at(spec, *_MACHINE)
+    if isinstance(machine, str) and is_canonical(machine) and at(request.old, *location.spec, *_MACHINE) != machine:
+        sentence = unavailable_message(machine, request.machine_types)
         if sentence is not None:
             yield FieldError(_MACHINE, sentence)
 
 
-def _damage(record: Any, where: VMLocation) -> Iterator[FieldError]:
+def _damage(record: Any, location: VMLocation) -> Iterator[FieldError]:
     if record is not None:
         try:
             hook.read_record(str(record))
@@ -194,37 +195,37 @@ def _damage(record: Any, where: VMLocation) -> Iterator[FieldError]:
             yield FieldError(("..", "metadata", "annotations", hook.HARDWARE_ANNOTATION), str(error))
 
 
-def _recorded(record: str | None, final: Element, host: Hypervisor) -> str:
+def _recorded(record: str | None, domain_xml: Element, host: Hypervisor) -> str:
     """The record of the domain; the one that stands, byte for byte, as long as it still describes it."""
-    fresh = hook.build_record(final, host.version(), host.qemu())
+    fresh = hook.build_record(domain_xml, host.version(), host.qemu())
     return record if record is not None and hook.same_hardware(record, fresh) else fresh
 
 
-def _settled(draft: DocumentEditor, where: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
+def _settled(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
     """Whether the stored document has the same hardware, so that libvirt has judged it before."""
     parts = ("domain", "volumes", "networks", "architecture")
-    if cluster.record and draft.get(where.record) is None:
+    if cluster.record and editor.get(location.record) is None:
         return False
-    places = [where.record, *((*where.spec, part) for part in parts)]
-    same = all(get(old, place) == draft.get(place) for place in places)
-    return same and not any(fields_left_to_libvirt(draft.document, where, cluster.macs))
+    places = [location.record, *((*location.spec, part) for part in parts)]
+    same = all(at(old, *place) == editor.get(place) for place in places)
+    return same and not any(fields_left_to_libvirt(editor.document, location, cluster.macs))
 
 
-def _identify(draft: DocumentEditor, where: VMLocation, wish: VMRequest, cluster: ClusterConfig) -> None:
+def _identify(editor: DocumentEditor, location: VMLocation, request: VMRequest, cluster: ClusterConfig) -> None:
     """Who the VM is. Without a name, as under generateName, nothing can follow from it: chance decides."""
-    known, seed = bool(where.name) or wish.unique, wish.seed
-    if not where.shared:
+    known, seed = bool(location.name) or request.seed_is_unique, request.seed
+    if not location.is_template:
         for part in ("uuid", "serial"):
-            value = identity.firmware_id(seed, where.namespace, where.name, part) if known else str(uuid4())
-            draft.fill((*where.spec, "domain", "firmware", part), value)
+            value = identity.firmware_id(seed, location.namespace, location.name, part) if known else str(uuid4())
+            editor.fill((*location.spec, "domain", "firmware", part), value)
     if cluster.macs == "deterministic" and known:
-        interfaces = [nic for _, nic in objects(draft.get((*where.spec, *parse_path(INTERFACES.spec))))]
+        interfaces = [nic for _, nic in entries(editor.get((*location.spec, *parse_path(INTERFACES.spec))))]
         taken = {normalize_address(nic.get("macAddress")) for nic in interfaces}
-        for path in list(interfaces_without_mac(draft.document, where, cluster.macs)):
-            device = str(draft.get((*path[:-1], "name")))
-            value = identity.mac_address(seed, where.namespace, where.name, device, frozenset(taken))
+        for path in list(interfaces_without_mac(editor.document, location, cluster.macs)):
+            device = str(editor.get((*path[:-1], "name")))
+            value = identity.mac_address(seed, location.namespace, location.name, device, frozenset(taken))
             taken.add(value)
-            draft.fill(path, value)
+            editor.fill(path, value)
 
 
 def _arch(spec: Json) -> str:
@@ -239,33 +240,35 @@ def _emulator(spec: Json, host: Hypervisor) -> dict[str, str | None]:
     return machines
 
 
-def _laid_out(spec: Json, where: VMLocation, asked: Json, host: Hypervisor, record: str | None) -> Element:
+def _laid_out(spec: Json, location: VMLocation, asked: Json, host: Hypervisor, record: str | None) -> Element:
     """libvirt's domain after KubeVirt's passes, or every reason why there is none."""
     try:
-        return _ask(asked, where, host, record)
+        return _ask(asked, location, host, record)
     except DomainRejected as error:
         first = FieldError(find_error_path(str(error), spec), str(error))
         raise InvalidDocument(
-            [fault.below(where.spec) for fault in (first, *_further(spec, where, [first], host))]
+            [fault.below(location.spec) for fault in (first, *_further(spec, location, [first], host))]
         ) from error
 
 
-def _real_machine(spec: Json, cluster: ClusterConfig, known: dict[str, str | None], offer: MachineTypes | None) -> str:
+def _real_machine(
+    spec: Json, cluster: ClusterConfig, known: dict[str, str | None], machine_types: MachineTypes | None
+) -> str:
     """What is written down: a canonical machine as it is, an alias as what it means on the nodes."""
-    machine = get(spec, _MACHINE) or ALIASES[vmi_spec.architecture(spec)]
+    machine = at(spec, *_MACHINE) or ALIASES[vmi_spec.architecture(spec)]
     if is_canonical(machine):
         return str(machine)
-    return resolve_alias(machine, known.get(machine) or machine, cluster.machines, offer)
+    return resolve_alias(machine, known.get(machine) or machine, cluster.machines, machine_types)
 
 
 def _known_machine(
-    spec: Json, cluster: ClusterConfig, known: dict[str, str | None], offer: MachineTypes | None
+    spec: Json, cluster: ClusterConfig, known: dict[str, str | None], machine_types: MachineTypes | None
 ) -> Json:
     """The spec with a machine that our QEMU has, where the cluster's nodes have another of the same family."""
-    machine = get(spec, _MACHINE)
+    machine = at(spec, *_MACHINE)
     if not isinstance(machine, str) or machine in known:
         return spec
-    stand_in = find_substitute(machine, known, cluster.machines, offer)
+    stand_in = find_substitute(machine, known, cluster.machines, machine_types)
     if stand_in is None:
         return spec
     changed = DocumentEditor(spec)
@@ -273,15 +276,15 @@ def _known_machine(
     return changed.document
 
 
-def _ask(spec: Json, where: VMLocation, host: Hypervisor, record: str | None = None) -> Element:
-    root = domain.build(with_input_device(spec, where))
+def _ask(spec: Json, location: VMLocation, host: Hypervisor, record: str | None = None) -> Element:
+    root = domain.build(with_input_device(spec, location))
     room = None
-    if on_root_complex(where):
+    if places_on_root_complex(location):
         if not pci_addresses.place_on_root_complex(root):
             raise DomainRejected("no space is left on the root PCI bus")
     elif has_root_ports(spec):
-        nics = get(spec, parse_path(INTERFACES.spec)) or []
-        room = pci_addresses.hotplug_ports(len(nics), vmi_spec.memory_bytes(spec), _slots(where))
+        nics = at(spec, *parse_path(INTERFACES.spec)) or []
+        room = pci_addresses.hotplug_ports(len(nics), vmi_spec.memory_bytes(spec), _slots(location))
     with host.scratch() as define:
 
         def enforced(text: str) -> str:
@@ -290,12 +293,12 @@ def _ask(spec: Json, where: VMLocation, host: Hypervisor, record: str | None = N
         return pci_addresses.assign_pci_addresses(root, room, vmi_spec.virtio_model(spec), enforced)
 
 
-def _slots(where: VMLocation) -> int | None:
-    text = where.annotations.get(NIC_SLOTS)
+def _slots(location: VMLocation) -> int | None:
+    text = location.annotations.get(PCI_SLOT_COUNT)
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
 
 
-def _further(spec: Json, where: VMLocation, faults: list[FieldError], host: Hypervisor) -> Iterator[FieldError]:
+def _further(spec: Json, location: VMLocation, faults: list[FieldError], host: Hypervisor) -> Iterator[FieldError]:
     """What libvirt would say besides: it is asked again without what was found wrong."""
     without = DocumentEditor(spec)
     known = {fault.path for fault in faults}
@@ -304,7 +307,7 @@ def _further(spec: Json, where: VMLocation, faults: list[FieldError], host: Hype
             return
     for _ in range(MAX_LIBVIRT_ERRORS):
         try:
-            _ask(without.document, where, host)
+            _ask(without.document, location, host)
             return
         except DomainRejected as error:
             path = find_error_path(str(error), without.document)
@@ -315,68 +318,68 @@ def _further(spec: Json, where: VMLocation, faults: list[FieldError], host: Hype
                 return
 
 
-def _withhold(draft: DocumentEditor, path: Path) -> bool:
+def _withhold(editor: DocumentEditor, path: Path) -> bool:
     """Takes a value out, and its device with a name; False where that would take out more than what is wrong."""
     if path and path[-1] == "name":
         path = path[:-1]
-    if len(path) < 2 or path in (("domain", "devices"), ("domain", "devices", "disks")) or draft.get(path) is None:
+    if len(path) < 2 or path in (("domain", "devices"), ("domain", "devices", "disks")) or editor.get(path) is None:
         return False
-    draft.replace(path, None)
+    editor.replace(path, None)
     return True
 
 
-def _write_down(draft: DocumentEditor, where: VMLocation, decided: LibvirtChoices) -> None:
-    if decided.record is not None and decided.record != draft.get(where.record):
-        draft.replace(where.record, decided.record)
+def _write_down(editor: DocumentEditor, location: VMLocation, decided: LibvirtChoices) -> None:
+    if decided.record is not None and decided.record != editor.get(location.record):
+        editor.replace(location.record, decided.record)
     for path, value in decided.choices:
-        place = (*where.spec, *path)
+        place = (*location.spec, *path)
         if path == _MACHINE:
-            draft.replace(place, value)
+            editor.replace(place, value)
         else:
-            draft.fill(place, value)
+            editor.fill(place, value)
 
 
-def _choices(spec: Json, final: Element) -> Iterator[tuple[Path, Any]]:
+def _choices(spec: Json, domain_xml: Element) -> Iterator[tuple[Path, Any]]:
     """What libvirt decided, under the paths that a spec has for it. Devices are found by alias, never by order."""
-    for _, path, value in walker.read(DOMAIN, final, spec):
+    for _, path, value in walker.read(DOMAIN, domain_xml, spec):
         yield path, value
     for devices in DEVICES:
-        elements = final.findall(devices.element)
+        elements = domain_xml.findall(devices.element)
         by_alias = {alias.get("name"): element for element in elements for alias in element.iterfind("alias")}
         for index, (path, device) in enumerate(walker.list_devices(devices, spec)):
-            if devices.named:
+            if devices.has_alias:
                 element = by_alias.get(vmi_spec.alias(str(device.get("name"))))
             else:
                 element = elements[index] if index < len(elements) else None
             if element is not None and (devices is not INTERFACES or is_emulated(device)):
-                for _, inner, value in walker.read(devices.rows, element, device):
+                for _, inner, value in walker.read(devices.fields, element, device):
                     yield (*path, *inner), value
 
 
-def _warnings(wish: VMRequest, draft: DocumentEditor, where: VMLocation) -> Iterator[str]:
-    machine = (*where.spec, *_MACHINE)
-    alias, real = get(wish.document, machine), draft.get(machine)
+def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) -> Iterator[str]:
+    machine = (*location.spec, *_MACHINE)
+    alias, real = at(request.document, *machine), editor.get(machine)
     if alias and alias != real:
         yield f"machine type {alias} is an alias that moves with QEMU; it was made {real}"
-    if isinstance(real, str) and is_canonical(real) and get(wish.old, machine) != real:
-        sentence = unavailable_message(real, wish.offer) or limited_message(real, wish.offer)
+    if isinstance(real, str) and is_canonical(real) and at(request.old, *machine) != real:
+        sentence = unavailable_message(real, request.machine_types) or limited_message(real, request.machine_types)
         if sentence is not None:
             yield sentence
-    spec = draft.get(where.spec)
-    if not where.sized and is_unset(get(spec, parse_path("domain.memory.guest"))):
+    spec = editor.get(location.spec)
+    if not location.has_instancetype and is_unset(at(spec, "domain", "memory", "guest")):
         yield "no memory is given: KubeVirt cannot start this VM"
-    if not holds_addresses(spec, where) and spec.get("architecture") != "s390x":
+    if not holds_addresses(spec, location) and spec.get("architecture") != "s390x":
         reason = (
             "KubeVirt places devices on the root complex itself"
-            if on_root_complex(where)
+            if places_on_root_complex(location)
             else "a disk or NIC of this VM is conventional PCI"
         )
         yield f"PCI addresses are not written down: {reason}"
 
 
-def _unknown_features(spec: Json, where: VMLocation, host: Hypervisor) -> Iterator[str]:
+def _unknown_features(spec: Json, location: VMLocation, host: Hypervisor) -> Iterator[str]:
     """No reason to refuse it: the libvirt of a node may be newer."""
     for path, feature in walker.list_devices(CPU_FEATURES, spec):
         name = str(feature.get("name"))
         if not host.knows_cpu_feature(_arch(spec), name):
-            yield f"{shown((*where.spec, *path))}: libvirt {host.version()} knows no CPU feature {name!r}"
+            yield f"{shown((*location.spec, *path))}: libvirt {host.version()} knows no CPU feature {name!r}"

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
 from defaulter.errors import MalformedBody
-from defaulter.json_paths import Json, Path, format_path
+from defaulter.json_paths import Path, format_path
 
 MOST_LEVELS = 100
 """a VirtualMachine is about 12 levels deep"""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from apimachinery.unstructured import Json, at, entries
 from defaulter import walker, xml
 from defaulter.domain_devices import add_default_devices, add_host_devices
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, DeviceList
-from defaulter.json_paths import Json, get, objects, parse_path
 from defaulter.kubevirt_defaults import device_kind, is_emulated
 from defaulter.machine_types import ALIASES
 from defaulter.vmi_spec import DEFAULT_MEMORY_BYTES, PLACEHOLDER_UUID, alias, architecture, has_efi, virtio_model
@@ -42,8 +42,8 @@ def build(spec: Json) -> Element:
 
 def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index: Any) -> None:
     element = xml.add(devices, kind.element.rsplit("/", 1)[1])
-    walker.write(kind.rows, device, element)
-    if kind.named and isinstance(device.get("name"), str):
+    walker.write(kind.fields, device, element)
+    if kind.has_alias and isinstance(device.get("name"), str):
         xml.add(element, "alias", name=alias(device["name"]))
     finish = _FINISH.get(element.tag)
     if finish is not None:
@@ -72,7 +72,7 @@ def _operating_system(root: Element, spec: Json) -> None:
     elif (sysinfo_there := root.find("sysinfo")) is not None:
         root.remove(sysinfo_there)
     features = xml.find_or_create(root, xml.path("features").steps)
-    if get(spec, parse_path("domain.features.acpi")) is None and arch != "s390x":
+    if at(spec, "domain", "features", "acpi") is None and arch != "s390x":
         xml.add(features, "acpi")
     if arch == "amd64":
         xml.add(features, "vmport", state="off")
@@ -92,7 +92,7 @@ def _processors(root: Element, spec: Json) -> None:
     topology = xml.find_or_create(root, xml.path("cpu/topology").steps)
     cpu = topology.getparent()
     assert cpu is not None
-    most = get(spec, parse_path("domain.cpu.maxSockets"))
+    most = at(spec, "domain", "cpu", "maxSockets")
     enabled = _product(topology)
     if isinstance(most, int) and most > int(topology.get("sockets", "1")) and architecture(spec) != "arm64":
         topology.set("sockets", str(most))
@@ -101,7 +101,7 @@ def _processors(root: Element, spec: Json) -> None:
         vcpu.set("current", str(enabled))
     features = [device for _, device in walker.list_devices(CPU_FEATURES, spec)]
     for feature in features:
-        walker.write(CPU_FEATURES.rows, feature, xml.add(cpu, "feature"))
+        walker.write(CPU_FEATURES.fields, feature, xml.add(cpu, "feature"))
     if cpu.get("mode") == "custom":
         cpu.set("match", "exact")
         if architecture(spec) == "amd64" and not any(feature.get("name") == "mpx" for feature in features):
@@ -116,7 +116,7 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
     kind = device_kind(device) or "disk"
     element.set("device", kind)
     element.set("type", "block" if kind == "lun" else "file")
-    volumes = {volume.get("name") for _, volume in objects(spec.get("volumes"))}
+    volumes = {volume.get("name") for _, volume in entries(spec.get("volumes"))}
     if kind != "cdrom" or device.get("name") in volumes:
         xml.add(element, "source", **{"dev" if kind == "lun" else "file": "/source"})
     target = xml.find_or_create(element, xml.path("target").steps)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from apimachinery.unstructured import Json, entries
 from defaulter import walker, xml
 from defaulter.codecs import PCI, pci_attributes
 from defaulter.fields import VIDEO
-from defaulter.json_paths import Json, get, objects
 from defaulter.vmi_spec import (
     alias,
     architecture,
@@ -52,7 +52,7 @@ def _add_video(devices: Element, spec: Json) -> None:
     model = xml.add(video, "model", type=video_type(spec), heads="1")
     given = walker.list_devices(VIDEO, spec)
     for _, device in given:
-        walker.write(VIDEO.rows, device, video)
+        walker.write(VIDEO.fields, device, video)
     if given or model.get("type") == "vga":
         model.set("vram", "16384")
 
@@ -76,7 +76,7 @@ def _needs_usb(devices: Element, spec: Json) -> bool:
 def add_host_devices(root: Element, devices: Element, spec: Json) -> None:
     for index, (name, address) in enumerate(_pci_host_devices(spec)):
         _add_host_device(devices, index, name, address)
-    shared = [fs for _, fs in objects(get(spec, ("domain", "devices", "filesystems"))) if "virtiofs" in fs]
+    shared = [fs for _, fs in entries(spec, "domain", "devices", "filesystems") if "virtiofs" in fs]
     for filesystem in shared:
         _add_filesystem(devices, str(filesystem.get("name")))
     if shared:
@@ -86,9 +86,9 @@ def add_host_devices(root: Element, devices: Element, spec: Json) -> None:
 def _pci_host_devices(spec: Json) -> Iterator[tuple[str, str]]:
     """Alias and explicit address, in KubeVirt's order."""
     for field, prefix in (("hostDevices", "hostdevice"), ("gpus", "gpu")):
-        for _, device in objects(get(spec, ("domain", "devices", field))):
+        for _, device in entries(spec, "domain", "devices", field):
             yield f"{prefix}-{device.get('name')}", ""
-    for _, interface in objects(get(spec, ("domain", "devices", "interfaces"))):
+    for _, interface in entries(spec, "domain", "devices", "interfaces"):
         if "sriov" in interface and interface.get("state") != "absent":
             yield f"sriov-{interface.get('name')}", interface.get("pciAddress") or ""
 

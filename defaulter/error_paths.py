@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from apimachinery.unstructured import Json, at
 from defaulter.codecs import PCI, normalize_address
 from defaulter.fields import DEVICES, DISKS, INTERFACES
-from defaulter.json_paths import Json, Path, get, parse_path
+from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import alias
 from defaulter.walker import list_devices
 
@@ -36,7 +37,7 @@ def _address(spec: Json, match: re.Match[str]) -> Path | None:
 def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
     for devices, inner in ((INTERFACES, ("pciAddress",)), (DISKS, ("disk", "pciAddress"))):
         for path, device in list_devices(devices, spec):
-            value = get(device, inner)
+            value = at(device, *inner)
             if isinstance(value, str) and PCI.accepts(value):
                 yield (*path, *inner), value
 
@@ -75,7 +76,7 @@ def _target(spec: Json, match: re.Match[str]) -> Path | None:
 
 
 def _prefix(disk: Json) -> str:
-    buses = [get(disk, (kind, "bus")) for kind in ("disk", "cdrom", "lun")]
+    buses = [at(disk, kind, "bus") for kind in ("disk", "cdrom", "lun")]
     return "vd" if "virtio" in buses else "sd"
 
 

@@ -26,7 +26,7 @@ from defaulter.codecs import (
     YES_NO,
     Codec,
     enabled,
-    named,
+    has_alias,
     one_of,
 )
 
@@ -41,11 +41,11 @@ class Field:
     spec: str
     xml: str
     codec: Codec = TEXT
-    fills: bool = False
+    from_libvirt: bool = False
     """libvirt decides it: its choice is written into the spec where the spec leaves it open"""
-    assumed: Any = None
+    default: Any = None
     """what KubeVirt tells libvirt where the spec leaves it open and nothing may be written there"""
-    within: str = ""
+    requires: str = ""
     """an object of the spec without which the row says nothing"""
     side: Side = Side.GUEST
 
@@ -56,10 +56,10 @@ class DeviceList:
 
     spec: str
     element: str
-    rows: tuple[Field, ...]
-    named: bool = True
+    fields: tuple[Field, ...]
+    has_alias: bool = True
     """carries the name as an alias `ua-NAME`, which libvirt keeps"""
-    single: bool = False
+    is_single: bool = False
 
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64", "s390x": "s390x"}
@@ -117,11 +117,11 @@ def _hyperv(*names: str) -> tuple[Field, ...]:
 
 DOMAIN: tuple[Field, ...] = (
     Field("architecture", "os/type/@arch", one_of(*ARCHITECTURES, renamed=ARCHITECTURES)),
-    Field("domain.machine.type", "os/type/@machine", TEXT, fills=True),
-    Field("domain.cpu.cores", "cpu/topology/@cores", COUNT, assumed=1),
-    Field("domain.cpu.threads", "cpu/topology/@threads", COUNT, assumed=1),
-    Field("domain.cpu.sockets", "cpu/topology/@sockets", COUNT, assumed=1),
-    Field("domain.cpu.model", "cpu/@mode", CPU_MODE, assumed="host-model"),
+    Field("domain.machine.type", "os/type/@machine", TEXT, from_libvirt=True),
+    Field("domain.cpu.cores", "cpu/topology/@cores", COUNT, default=1),
+    Field("domain.cpu.threads", "cpu/topology/@threads", COUNT, default=1),
+    Field("domain.cpu.sockets", "cpu/topology/@sockets", COUNT, default=1),
+    Field("domain.cpu.model", "cpu/@mode", CPU_MODE, default="host-model"),
     Field("domain.cpu.model", "cpu/model", CPU_NAME),
     Field("domain.memory.guest", "memory", BYTES),
     Field("domain.firmware.uuid", "uuid", UUID),
@@ -132,7 +132,7 @@ DOMAIN: tuple[Field, ...] = (
         "domain.firmware.bootloader.efi.secureBoot",
         "os/loader/@secure",
         YES_NO,
-        within="domain.firmware.bootloader.efi",
+        requires="domain.firmware.bootloader.efi",
     ),
     Field("domain.firmware.kernelBoot.kernelArgs", "os/cmdline", TEXT),
     Field("domain.chassis.manufacturer", "sysinfo/chassis/entry[@name='manufacturer']"),
@@ -160,8 +160,8 @@ DOMAIN: tuple[Field, ...] = (
         "domain.features.hyperv.spinlocks.spinlocks",
         "features/hyperv/spinlocks/@retries",
         COUNT,
-        assumed=4096,
-        within="domain.features.hyperv.spinlocks",
+        default=4096,
+        requires="domain.features.hyperv.spinlocks",
     ),
     Field("domain.features.hyperv.vendorid.vendorid", "features/hyperv/vendor_id/@value"),
 )
@@ -171,9 +171,9 @@ CPU_FEATURES = DeviceList(
     "cpu/feature",
     (
         Field("name", "@name"),
-        Field("policy", "@policy", one_of("force", "require", "optional", "disable", "forbid"), assumed="require"),
+        Field("policy", "@policy", one_of("force", "require", "optional", "disable", "forbid"), default="require"),
     ),
-    named=False,
+    has_alias=False,
 )
 
 _BUSES = one_of("virtio", "sata", "scsi", "usb")
@@ -183,13 +183,13 @@ DISKS = DeviceList(
     "domain.devices.disks",
     "devices/disk",
     (
-        *(Field(kind, "@device", named(kind)) for kind in _KINDS),
-        *(Field(f"{kind}.bus", "target/@bus", _BUSES, within=kind) for kind in _KINDS),
-        Field("disk.pciAddress", "address", PCI, fills=True, within="disk"),
-        Field("disk.readonly", "readonly", FLAG, within="disk"),
-        Field("lun.readonly", "readonly", FLAG, within="lun"),
-        Field("cdrom.readonly", "readonly", FLAG, assumed=True, within="cdrom"),
-        Field("cdrom.tray", "target/@tray", one_of("open", "closed"), within="cdrom"),
+        *(Field(kind, "@device", has_alias(kind)) for kind in _KINDS),
+        *(Field(f"{kind}.bus", "target/@bus", _BUSES, requires=kind) for kind in _KINDS),
+        Field("disk.pciAddress", "address", PCI, from_libvirt=True, requires="disk"),
+        Field("disk.readonly", "readonly", FLAG, requires="disk"),
+        Field("lun.readonly", "readonly", FLAG, requires="lun"),
+        Field("cdrom.readonly", "readonly", FLAG, default=True, requires="cdrom"),
+        Field("cdrom.tray", "target/@tray", one_of("open", "closed"), requires="cdrom"),
         Field("bootOrder", "boot/@order", COUNT),
         Field("serial", "serial"),
         Field("shareable", "shareable", FLAG),
@@ -206,9 +206,9 @@ INTERFACES = DeviceList(
     "domain.devices.interfaces",
     "devices/interface",
     (
-        Field("model", "model/@type", NIC_MODEL, assumed="virtio"),
-        Field("macAddress", "mac/@address", MAC, fills=True),
-        Field("pciAddress", "address", PCI, fills=True),
+        Field("model", "model/@type", NIC_MODEL, default="virtio"),
+        Field("macAddress", "mac/@address", MAC, from_libvirt=True),
+        Field("pciAddress", "address", PCI, from_libvirt=True),
         Field("acpiIndex", "acpi/@index", COUNT),
         Field("bootOrder", "boot/@order", COUNT),
         Field("state", "link/@state", LINK),
@@ -219,8 +219,8 @@ INPUTS = DeviceList(
     "domain.devices.inputs",
     "devices/input",
     (
-        Field("bus", "@bus", one_of("usb", "virtio"), assumed="usb"),
-        Field("type", "@type", one_of("tablet"), assumed="tablet"),
+        Field("bus", "@bus", one_of("usb", "virtio"), default="usb"),
+        Field("type", "@type", one_of("tablet"), default="tablet"),
     ),
 )
 
@@ -228,37 +228,37 @@ WATCHDOG = DeviceList(
     "domain.devices.watchdog",
     "devices/watchdog",
     (
-        Field("i6300esb", "@model", named("i6300esb")),
-        Field("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), within="i6300esb"),
-        Field("diag288", "@model", named("diag288")),
-        Field("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), within="diag288"),
+        Field("i6300esb", "@model", has_alias("i6300esb")),
+        Field("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="i6300esb"),
+        Field("diag288", "@model", has_alias("diag288")),
+        Field("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="diag288"),
     ),
-    single=True,
+    is_single=True,
 )
 
 SOUND = DeviceList(
     "domain.devices.sound",
     "devices/sound",
-    (Field("model", "@model", one_of("ich9", "ac97"), assumed="ich9"),),
-    single=True,
+    (Field("model", "@model", one_of("ich9", "ac97"), default="ich9"),),
+    is_single=True,
 )
 
 VIDEO = DeviceList(
     "domain.devices.video",
     "devices/video",
     (Field("type", "model/@type", one_of("vga", "cirrus", "virtio", "bochs", "ramfb")),),
-    named=False,
-    single=True,
+    has_alias=False,
+    is_single=True,
 )
 
-RNG = DeviceList("domain.devices.rng", "devices/rng", (), named=False, single=True)
-TPM = DeviceList("domain.devices.tpm", "devices/tpm", (), named=False, single=True)
+RNG = DeviceList("domain.devices.rng", "devices/rng", (), has_alias=False, is_single=True)
+TPM = DeviceList("domain.devices.tpm", "devices/tpm", (), has_alias=False, is_single=True)
 
 PANIC = DeviceList(
     "domain.devices.panicDevices",
     "devices/panic",
-    (Field("model", "@model", one_of("hyperv", "isa", "pvpanic"), fills=True),),
-    named=False,
+    (Field("model", "@model", one_of("hyperv", "isa", "pvpanic"), from_libvirt=True),),
+    has_alias=False,
 )
 
 DEVICES: tuple[DeviceList, ...] = (CPU_FEATURES, DISKS, INTERFACES, INPUTS, WATCHDOG, SOUND, VIDEO, RNG, TPM, PANIC)

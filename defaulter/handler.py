@@ -1,4 +1,4 @@
-"""A request's bytes in, a status and an answer's bytes out. Everything about JSON and nothing about processes."""
+"""Handles one request to set a VM's defaults: the bytes of a body in, an HTTP status and the bytes of a body out."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
 from defaulter import xml
-from defaulter.defaulting import DefaultedVM, Hypervisor, VMRequest, set_defaults
+from defaulter.defaulting import Hypervisor, VMRequest, set_defaults
 from defaulter.document import decode, halves
 from defaulter.errors import InvalidDocument, LibvirtUnavailable, MalformedBody
-from defaulter.json_paths import Json
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_cache import LibvirtCache
 from defaulter.machine_types import MachineTypes
+from defaulter.worker_protocol import Response
 
-Answer = tuple[int, bytes]
+ENVELOPE = "DefaultingRequest"
 
 
 @dataclass(frozen=True)
 class HandlerConfig:
     cluster: ClusterConfig
     seed: str = ""
-    shapes: LibvirtCache = field(default_factory=LibvirtCache)
+    cache: LibvirtCache = field(default_factory=LibvirtCache)
 
 
-def handle(body: bytes, policy: HandlerConfig, host: Hypervisor, *, as_domain: bool = False) -> Answer:
-    """200 with the completed document, or its domain as XML; 400 or 422 with every problem; 503 where this libvirt
-    cannot decide."""
+def handle(body: bytes, config: HandlerConfig, host: Hypervisor, *, as_domain: bool = False) -> Response:
+    """200 with the document and its defaults, or with the domain's XML; 400 or 422 with every problem; 503 where this
+    libvirt cannot decide."""
     try:
         message = decode(body)
-        wish = read_request(message, policy.seed)
-        beside = {"oldObject": wish.old, "namespace": wish.namespace, "seed": wish.seed}
-        if torn := [*halves(body, wish.document), *halves(body, beside)]:
-            return 422, problems_body(torn)
-        done = set_defaults(wish, policy.cluster, host, None if as_domain else policy.shapes)
+        request = read_request(message, config.seed)
+        beside = {"oldObject": request.old, "namespace": request.namespace, "seed": request.seed}
+        if invalid := [*halves(body, request.document), *halves(body, beside)]:
+            return 422, problems_body(invalid)
+        done = set_defaults(request, config.cluster, host, None if as_domain else config.cache)
         if as_domain:
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
-        return 200, _encode(_reply(message, done))
+        if message.get("kind") != ENVELOPE:
+            return 200, _encode(done.document)
+        response = {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "DefaultingResponse", "object": done.document}
+        return 200, _encode({**response, "warnings": done.warnings})
     except MalformedBody as error:
         return 400, problems_body(error.problems)
     except InvalidDocument as error:
@@ -50,47 +54,36 @@ def handle(body: bytes, policy: HandlerConfig, host: Hypervisor, *, as_domain: b
         return 503, problems_body([Problem("", str(error))])
 
 
-def read_request(message: Json, seed: str) -> VMRequest:
-    """A bare document, or the envelope with what admission knows about it."""
-    if message.get("kind") != "DefaultingRequest":
-        return VMRequest(message, seed=seed)
+def read_request(message: Json, default_seed: str) -> VMRequest:
+    """A body is a VM's document alone, or an envelope with what admission knows about it."""
+    if message.get("kind") != ENVELOPE:
+        return VMRequest(message, seed=default_seed)
     document, old = message.get("object"), message.get("oldObject")
-    namespace, own_seed, offered = message.get("namespace"), message.get("seed"), message.get("offered")
-    wrong = [
-        *([] if isinstance(document, dict) else [Problem("object", "is required, and must be an object")]),
-        *([] if isinstance(old, dict | None) else [Problem("oldObject", "must be an object")]),
-        *([] if isinstance(namespace, str | None) else [Problem("namespace", "must be a string")]),
-        *([] if isinstance(own_seed, str | None) else [Problem("seed", "must be a string")]),
-        *([] if offered is None or _is_offer(offered) else [Problem("offered", _OFFER)]),
-    ]
-    if wrong or not isinstance(document, dict):
-        raise MalformedBody(wrong)
-    offer = None if offered is None else MachineTypes(*(frozenset(offered[part]) for part in _OFFERED))
-    return VMRequest(document, old, namespace, own_seed or seed, offer, unique=bool(own_seed))
-
-
-_OFFERED = ("everywhere", "somewhere")
-_OFFER = "must be {everywhere: [...], somewhere: [...]}, lists of machine types"
-
-
-def _is_offer(offered: Any) -> bool:
-    lists = [offered.get(part) for part in _OFFERED] if isinstance(offered, dict) else [None]
-    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
-
-
-def _reply(message: Json, done: DefaultedVM) -> Json:
-    if message.get("kind") != "DefaultingRequest":
-        return done.document
-    return {
-        "apiVersion": "poolhouse.dev/v1alpha1",
-        "kind": "DefaultingResponse",
-        "object": done.document,
-        "warnings": done.warnings,
+    namespace, seed, types = message.get("namespace"), message.get("seed"), message.get("offered")
+    expected = {
+        "object": (isinstance(document, dict), "is required, and must be an object"),
+        "oldObject": (isinstance(old, dict | None), "must be an object"),
+        "namespace": (isinstance(namespace, str | None), "must be a string"),
+        "seed": (isinstance(seed, str | None), "must be a string"),
+        "offered": (
+            types is None or all(_is_list_of_strings(types, name) for name in ("everywhere", "somewhere")),
+            "must be {everywhere: [...], somewhere: [...]}, lists of machine types",
+        ),
     }
+    problems = [Problem(path, message) for path, (valid, message) in expected.items() if not valid]
+    if problems or not isinstance(document, dict):
+        raise MalformedBody(problems)
+    known = None if types is None else MachineTypes(frozenset(types["everywhere"]), frozenset(types["somewhere"]))
+    return VMRequest(document, old, namespace, seed or default_seed, known, seed_is_unique=bool(seed))
 
 
-def problems_body(found: Iterable[Problem]) -> bytes:
-    return _encode({"problems": [asdict(problem) for problem in found]})
+def _is_list_of_strings(value: Any, name: str) -> bool:
+    names = value.get(name) if isinstance(value, dict) else None
+    return isinstance(names, list) and all(isinstance(each, str) for each in names)
+
+
+def problems_body(problems: Iterable[Problem]) -> bytes:
+    return _encode({"problems": [asdict(problem) for problem in problems]})
 
 
 def _encode(message: Json) -> bytes:

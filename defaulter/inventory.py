@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import PCI_ADDRESS_PARTS
-from defaulter.json_paths import Json, get, objects
 from defaulter.vm_paths import locate
 from defaulter.vmi_spec import alias
 
@@ -37,27 +37,27 @@ class Difference:
 
 def devices_of_spec(document: Json) -> list[Device]:
     """What a spec says of itself; places of devices, where it can hold them."""
-    where = locate(document)
-    spec = get(document, where.spec) if where is not None else None
+    location = locate(document)
+    spec = at(document, *location.spec) if location is not None else None
     return list(_of_spec(spec)) if isinstance(spec, dict) else []
 
 
 def _of_spec(spec: Json) -> Iterator[Device]:
     domain = spec.get("domain") if isinstance(spec.get("domain"), dict) else {}
     for name, path in _MACHINE.items():
-        value = get(domain, tuple(path.split(".")))
+        value = at(domain, *tuple(path.split(".")))
         if value is not None:
             yield Device(name, "", str(value), f"domain.{path}")
-    devices = get(domain, ("devices",))
-    for _, nic in objects(get(devices, ("interfaces",))):
+    devices = at(domain, "devices")
+    for _, nic in entries(devices, "interfaces"):
         field = f"domain.devices.interfaces[{nic.get('name')}]"
         model, address = str(nic.get("model", "")), str(nic.get("pciAddress", ""))
         yield Device(f"nic {nic.get('name')}", model, address, f"{field}.pciAddress")
         yield Device(f"mac {nic.get('name')}", "", str(nic.get("macAddress", "")), f"{field}.macAddress")
-    for _, disk in objects(get(devices, ("disks",))):
+    for _, disk in entries(devices, "disks"):
         kind = next((kind for kind in _KINDS if isinstance(disk.get(kind), dict)), "disk")
         field = f"domain.devices.disks[{disk.get('name')}].{kind}"
-        bus, address = str(get(disk, (kind, "bus")) or ""), str(get(disk, (kind, "pciAddress")) or "")
+        bus, address = str(at(disk, kind, "bus") or ""), str(at(disk, kind, "pciAddress") or "")
         yield Device(f"{kind} {disk.get('name')}", bus, address, f"{field}.pciAddress" if address else f"{field}.bus")
 
 
@@ -75,11 +75,11 @@ def add_recorded_addresses(devices: list[Device], record: Json) -> list[Device]:
     addresses = {key: format_address(address) for key, address in record["addresses"].items()}
     found = []
     for device in devices:
-        where = addresses.pop(_key(device), None)
-        spoken = where is None or bool(device.address)
-        found.append(device if where is None or spoken else Device(device.name, device.kind, where))
-    found += [Device(key, "", where) for key, where in addresses.items()]
-    return found + [Device(name, model, where) for name, model, where in _controllers(record)]
+        location = addresses.pop(_key(device), None)
+        spoken = location is None or bool(device.address)
+        found.append(device if location is None or spoken else Device(device.name, device.kind, location))
+    found += [Device(key, "", location) for key, location in addresses.items()]
+    return found + [Device(name, model, location) for name, model, location in _controllers(record)]
 
 
 def _key(device: Device) -> str:
@@ -113,8 +113,8 @@ def _places(record: Json) -> Iterator[tuple[str, str]]:
     yield "machine", record["machine"]
     for key, address in record["addresses"].items():
         yield key.replace(" ua-", " "), format_address(address)
-    for name, model, where in _controllers(record):
-        yield f"{name} {model}".strip(), where
+    for name, model, location in _controllers(record):
+        yield f"{name} {model}".strip(), location
 
 
 def format_address(address: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from defaulter.json_paths import Json, Path
+from apimachinery.unstructured import Json
+from defaulter.json_paths import Path
 from defaulter.vm_paths import VMLocation
 
 
@@ -48,7 +49,7 @@ class LibvirtCache:
             self._known.popitem(last=False)
 
 
-def cache_key(spec: Json, where: VMLocation, open_paths: set[Path], record: Any = None) -> str | None:
+def cache_key(spec: Json, location: VMLocation, open_paths: set[Path], record: Any = None) -> str | None:
     """A text that two specs share only if libvirt would choose alike; None for what must be asked every time."""
     if any(path[-1] == "macAddress" for path in open_paths):
         return None  # libvirt's own MAC addresses are random, and meant to be
@@ -61,8 +62,8 @@ def cache_key(spec: Json, where: VMLocation, open_paths: set[Path], record: Any 
         {name: value for name, value in firmware.items() if name not in ("uuid", "serial")},
         spec.get("architecture"),
         [volume.get("name") for volume in spec.get("volumes") or () if isinstance(volume, dict)],
-        (where.shared, where.machine, where.sized, where.preferred),
-        {name: value for name, value in where.annotations.items() if name.startswith("kubevirt.io/")},
+        (location.is_template, location.is_vm, location.has_instancetype, location.has_preference),
+        {name: value for name, value in location.annotations.items() if name.startswith("kubevirt.io/")},
         record,
     )
     text = json.dumps(shape, separators=(",", ":"))

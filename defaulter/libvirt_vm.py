@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from apimachinery.unstructured import Json, at, entries
 from defaulter import identity, xml
 from defaulter.codecs import INVALID_XML_CHARACTERS
 from defaulter.errors import DomainRejected, FieldError
-from defaulter.json_paths import Json, Path, get, objects
+from defaulter.json_paths import Path
 from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.xml import Element
 
@@ -279,7 +280,7 @@ def _items(key: str, given: list[Any], found: list[Element], shape: ElementSchem
     taken = []
     for index, item in enumerate(given):
         if "alias" in shape.below:
-            element = named.get(str(get(item, ("alias", "name")) or _alias(key, index)))
+            element = named.get(str(at(item, "alias", "name") or _alias(key, index)))
         else:
             element = found[index] if index < len(found) else None
         taken.append(element)
@@ -297,9 +298,9 @@ def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
     """The UUID and MAC addresses that follow from who the VM is."""
     domain = dict(given)
     domain.setdefault("uuid", identity.firmware_id(seed, namespace, name, "uuid"))
-    interfaces = get(given, ("devices", "interfaces"))
+    interfaces = at(given, "devices", "interfaces")
     if interfaces:
-        taken = frozenset(str(get(nic, ("mac", "address"))).lower() for _, nic in objects(interfaces))
+        taken = frozenset(str(at(nic, "mac", "address")).lower() for _, nic in entries(interfaces))
         named = [
             _with_mac(nic, identity.mac_address(seed, namespace, name, f"interfaces[{i}]", taken))
             for i, nic in enumerate(interfaces)
@@ -309,7 +310,7 @@ def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
 
 
 def _with_mac(nic: Json, address: str) -> Json:
-    return nic if get(nic, ("mac", "address")) else {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
+    return nic if at(nic, "mac", "address") else {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
 
 
 def locate_error(error: DomainRejected, given: Json) -> FieldError:
@@ -325,5 +326,5 @@ def locate_error(error: DomainRejected, given: Json) -> FieldError:
         ("uuid", ("uuid",)),
         ("disk", ("devices", "disks")),
     )
-    path = next((path for word, path in places if word in sentence and get(given, path[:1]) is not None), ())
+    path = next((path for word, path in places if word in sentence and at(given, *path[:1]) is not None), ())
     return FieldError(path, sentence)

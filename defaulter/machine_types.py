@@ -92,13 +92,13 @@ def is_version_of(alias: str, machine: str) -> bool:
     return bool(alias) and not is_canonical(alias) and is_canonical(machine) and same
 
 
-def resolve_alias(alias: str, ours: str, configured: Mapping[str, str], offer: MachineTypes | None) -> str:
+def resolve_alias(alias: str, ours: str, configured: Mapping[str, str], available: MachineTypes | None) -> str:
     """What an alias is made, where our own libvirt has made it `ours`."""
     if alias in configured:
         return configured[alias]
-    if offer is None or ours in offer.everywhere:
+    if available is None or ours in available.everywhere:
         return ours
-    for offered in (offer.everywhere, offer.somewhere):
+    for offered in (available.everywhere, available.somewhere):
         family = [machine for machine in offered if is_version_of(alias, machine)]
         if family:
             return max(family, key=_version)
@@ -110,28 +110,28 @@ def _version(machine: str) -> tuple[tuple[int, ...], str]:
 
 
 def find_substitute(
-    machine: str, known: Collection[str], configured: Mapping[str, str], offer: MachineTypes | None
+    machine: str, known: Collection[str], configured: Mapping[str, str], available: MachineTypes | None
 ) -> str | None:
     """A machine of our own QEMU's to ask libvirt about instead of one that only the nodes have: the same family, whose
     slots are the same. None where the machine is nobody's."""
     if machine in configured.values():
         return next((a for a, real in configured.items() if real == machine and a in known), None)
-    if offer is None or machine not in offer.somewhere:
+    if available is None or machine not in available.somewhere:
         return None
     return next((alias for alias in ALIASES.values() if alias in known and is_version_of(alias, machine)), None)
 
 
-def unavailable_message(machine: str, offer: MachineTypes | None) -> str | None:
+def unavailable_message(machine: str, available: MachineTypes | None) -> str | None:
     """A sentence about a machine that no node can run; None where one can, or where nothing is known."""
-    if offer is None or machine in offer.somewhere:
+    if available is None or machine in available.somewhere:
         return None
-    family = sorted((m for m in offer.everywhere if is_canonical(m)), key=_version, reverse=True)[:6]
+    family = sorted((m for m in available.everywhere if is_canonical(m)), key=_version, reverse=True)[:6]
     has = f"; all of them have {', '.join(family)}" if family else ""
     return f"no node of the cluster can run the machine type {machine}{has}"
 
 
-def limited_message(machine: str, offer: MachineTypes | None) -> str | None:
+def limited_message(machine: str, available: MachineTypes | None) -> str | None:
     """A sentence about a machine that some nodes cannot run."""
-    if offer is None or machine not in offer.somewhere or machine in offer.everywhere:
+    if available is None or machine not in available.somewhere or machine in available.everywhere:
         return None
     return f"not every node can run the machine type {machine}: the VM cannot go to those that can't"

@@ -69,7 +69,9 @@ def read(environment: dict[str, str]) -> Settings:
             binding=_one_of(environment, "POOLHOUSE_DEFAULT_NETWORK", get_args(InterfaceBinding), "bridge"),
             cpu_model=environment.get("POOLHOUSE_CPU_MODEL") or "host-model",
             machines=_pairs(environment.get("POOLHOUSE_MACHINES", "")),
-            unoffered=_one_of(environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(UnavailablePolicy), "warn"),
+            unavailable_machines=_one_of(
+                environment, "POOLHOUSE_UNOFFERED_MACHINES", get_args(UnavailablePolicy), "warn"
+            ),
             macs=_one_of(environment, "POOLHOUSE_MACS", get_args(MACPolicy), "deterministic"),
             video=_one_of(environment, "POOLHOUSE_VIDEO", get_args(Video), "fill"),
             record=_one_of(environment, "POOLHOUSE_HARDWARE_RECORD", ("false", "true"), "false") == "true",
@@ -79,8 +81,8 @@ def read(environment: dict[str, str]) -> Settings:
             deadline_seconds=_number(
                 "POOLHOUSE_DEADLINE_SECONDS", environment.get("POOLHOUSE_DEADLINE_SECONDS", "2"), float
             ),
-            waiting=_number("POOLHOUSE_WAITING", environment.get("POOLHOUSE_WAITING", "512"), int),
-            answers=_number("POOLHOUSE_RECYCLE", environment.get("POOLHOUSE_RECYCLE", "5000"), int),
+            queue_length=_number("POOLHOUSE_WAITING", environment.get("POOLHOUSE_WAITING", "512"), int),
+            max_requests=_number("POOLHOUSE_RECYCLE", environment.get("POOLHOUSE_RECYCLE", "5000"), int),
         ),
     )
 

@@ -42,7 +42,7 @@ class _Pool(Collector):
             f"{prefix}_workers_ready", "Worker processes that can answer.", value=self._workers.counts.ready
         )
         yield GaugeMetricFamily(
-            f"{prefix}_requests_waiting", "Requests that wait for a worker.", value=self._workers.waiting()
+            f"{prefix}_requests_waiting", "Requests that wait for a worker.", value=self._workers.queue_length()
         )
         restarts = CounterMetricFamily(
             f"{prefix}_worker_replacements", "Worker processes replaced, by reason.", labels=["reason"]

@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
-from defaulter.json_paths import Json, Path, format_path, get, is_unset, objects, parse_path
+from defaulter.json_paths import Path, format_path, is_unset, parse_path
 from defaulter.kubevirt_defaults import DISK_KINDS, device_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
@@ -34,15 +35,15 @@ def validate_types(spec: Any) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [FieldError((), f"must be an object, not {_kind(spec)}")]
     found: list[FieldError] = []
-    rows = (row for rows in (DOMAIN, *(d.rows for d in DEVICES if d.single)) for row in rows)
-    above = {parse_path(row.spec)[:depth] for row in rows for depth in range(1, len(parse_path(row.spec)))}
-    single = {parse_path(devices.spec) for devices in DEVICES if devices.single}
-    containers = {parse_path(p) for p in _OBJECTS} | single | {p for p in above if p[0] in ("domain",)}
+    fields = (row for fields in (DOMAIN, *(d.fields for d in DEVICES if d.is_single)) for row in fields)
+    above = {parse_path(row.spec)[:depth] for row in fields for depth in range(1, len(parse_path(row.spec)))}
+    is_single = {parse_path(devices.spec) for devices in DEVICES if devices.is_single}
+    containers = {parse_path(p) for p in _OBJECTS} | is_single | {p for p in above if p[0] in ("domain",)}
     found += _wrong(spec, sorted(containers, key=len), dict, "an object")
-    lists = {parse_path(p) for p in _LISTS} | {parse_path(d.spec) for d in DEVICES if not d.single}
+    lists = {parse_path(p) for p in _LISTS} | {parse_path(d.spec) for d in DEVICES if not d.is_single}
     found += _wrong(spec, sorted(lists), list, "a list")
     for path in sorted(lists):
-        items = get(spec, path)
+        items = at(spec, *path)
         if not isinstance(items, list):
             continue
         if len(items) > MAX_DEVICES:
@@ -56,7 +57,7 @@ def validate_types(spec: Any) -> list[FieldError]:
         # Names of devices get a better sentence later; those of volumes and networks are only looked up.
         found += [
             FieldError((*path, i, "name"), f"must be a string, not {_kind(item['name'])}")
-            for i, item in objects(items)
+            for i, item in entries(items)
             if not isinstance(item.get("name"), str | None)
         ]
     return found
@@ -64,7 +65,7 @@ def validate_types(spec: Any) -> list[FieldError]:
 
 def _wrong(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:
     for path in paths:
-        value = get(spec, path)
+        value = at(spec, *path)
         if value is not None and not isinstance(value, kind):
             yield FieldError(path, f"must be {name}, not {_kind(value)}")
 
@@ -88,8 +89,8 @@ def validate_values(spec: Json, cpu_models: frozenset[str]) -> list[FieldError]:
 
 def _unreadable(spec: Json) -> Iterator[FieldError]:
     seen = set()
-    for rows, source, prefix in _sources(spec):
-        for row, path, value in iter_values(rows, source):
+    for fields, source, prefix in _sources(spec):
+        for row, path, value in iter_values(fields, source):
             if not row.codec.accepts(value) and (prefix, path) not in seen:
                 seen.add((prefix, path))
                 yield FieldError((*prefix, *path), f"must be {row.codec.expected}, not {_shown(value)}")
@@ -99,7 +100,7 @@ def _sources(spec: Json) -> Iterator[tuple[tuple[Any, ...], Json, Path]]:
     yield DOMAIN, spec, ()
     for devices in DEVICES:
         for path, device in list_devices(devices, spec):
-            yield devices.rows, device, path
+            yield devices.fields, device, path
 
 
 def _shown(value: Any) -> str:
@@ -111,7 +112,7 @@ def _names(spec: Json) -> Iterator[FieldError]:
     """Devices are told apart by their names, in the spec and, as aliases, in libvirt."""
     owners: dict[str, Path] = {}
     for devices in DEVICES:
-        if devices.named:
+        if devices.has_alias:
             for path, device in list_devices(devices, spec):
                 yield from _name(path, device, owners)
     for path, device in list_devices(CPU_FEATURES, spec):
@@ -135,8 +136,8 @@ def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldEr
 
 
 def _backends(spec: Json) -> Iterator[FieldError]:
-    volumes = {volume.get("name") for _, volume in objects(spec.get("volumes"))}
-    networks = {network.get("name") for _, network in objects(spec.get("networks"))}
+    volumes = {volume.get("name") for _, volume in entries(spec.get("volumes"))}
+    networks = {network.get("name") for _, network in entries(spec.get("networks"))}
     for path, disk in list_devices(DISKS, spec):
         kinds = [kind for kind in DISK_KINDS if disk.get(kind) is not None]
         if len(kinds) > 1:
@@ -153,9 +154,7 @@ def _addresses(spec: Json) -> Iterator[FieldError]:
     for path, disk in list_devices(DISKS, spec):
         kind = device_kind(disk)
         for other in DISK_KINDS:
-            if not is_unset(get(disk, (other, "pciAddress"))) and (
-                other != kind or other != "disk" or not _virtio(disk)
-            ):
+            if not is_unset(at(disk, other, "pciAddress")) and (other != kind or other != "disk" or not _virtio(disk)):
                 message = "only a disk on the bus virtio has a PCI address of its own"
                 yield FieldError((*path, other, "pciAddress"), message)
     for path, value in _explicit("pciAddress", spec):
@@ -164,18 +163,18 @@ def _addresses(spec: Json) -> Iterator[FieldError]:
 
 
 def _virtio(disk: Json) -> bool:
-    return bool(get(disk, ("disk", "bus")) in ("virtio", None, ""))
+    return bool(at(disk, "disk", "bus") in ("virtio", None, ""))
 
 
 def _accepted(field: str, value: Any) -> bool:
-    return any(row.codec.accepts(value) for row in INTERFACES.rows if row.spec == field)
+    return any(row.codec.accepts(value) for row in INTERFACES.fields if row.spec == field)
 
 
 def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
     for devices in (DISKS, INTERFACES):
         for path, device in list_devices(devices, spec):
             inner: Path = (field,) if devices is INTERFACES or field == "bootOrder" else ("disk", field)
-            value = get(device, inner)
+            value = at(device, *inner)
             if not is_unset(value) and device.get("state") != "absent":
                 yield (*path, *inner), value
 
@@ -196,6 +195,6 @@ def _twice(spec: Json) -> Iterator[FieldError]:
 
 
 def _processor(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
-    model = get(spec, parse_path("domain.cpu.model"))
+    model = at(spec, "domain", "cpu", "model")
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
         yield FieldError(parse_path("domain.cpu.model"), f"libvirt knows no CPU model {_shown(model)}")

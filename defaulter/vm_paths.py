@@ -1,4 +1,7 @@
-"""Where the kinds that have a VM in them keep it, and what around it changes what may be decided."""
+"""Where each kind of document holds its VMI spec, and which facts around it limit the defaults.
+
+A VirtualMachine holds the VMI spec at `spec.template.spec`; a pool holds it two templates deep.
+"""
 
 from __future__ import annotations
 
@@ -6,85 +9,82 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery.unstructured import Json, at, typed
 from defaulter.hook import HARDWARE_ANNOTATION
-from defaulter.json_paths import Json, Path, get
+from defaulter.json_paths import Path
 
 OPT_OUT = "poolhouse.dev/defaulting"
 ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
-NIC_SLOTS = "kubevirt.io/pci-interface-slot-count"
+PCI_SLOT_COUNT = "kubevirt.io/pci-interface-slot-count"
 
 
 @dataclass(frozen=True)
 class VMPaths:
-    instance: Path
-    """what becomes a VirtualMachineInstance: the object that holds `metadata` and `spec`"""
-    shared: bool = False
-    """a template that many VMs share may be given addresses, never an identity"""
-    machine: Path | None = None
-    """the VirtualMachine's object, which may name an instance type and a preference"""
+    vmi: Path
+    """the object with the `metadata` and `spec` of the VMI"""
+    vm: Path | None = None
+    """the object with the `spec` of the VM, which may name an instance type and a preference"""
+    is_template: bool = False
+    """many VMs share a template, so it gets addresses but no MAC address and no firmware UUID"""
 
+
+_POOL = VMPaths(("spec", "template", "spec", "template"), vm=("spec", "template"), is_template=True)
 
 PATHS_BY_KIND: Mapping[str, VMPaths] = {
-    "VirtualMachine": VMPaths(("spec", "template"), machine=()),
+    "VirtualMachine": VMPaths(("spec", "template"), vm=()),
     "VirtualMachineInstance": VMPaths(()),
-    "VirtualMachineInstanceReplicaSet": VMPaths(("spec", "template"), shared=True),
-    "VirtualMachinePool": VMPaths(("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")),
-    "VirtualMachineWarmPool": VMPaths(
-        ("spec", "template", "spec", "template"), shared=True, machine=("spec", "template")
-    ),
+    "VirtualMachineInstanceReplicaSet": VMPaths(("spec", "template"), is_template=True),
+    "VirtualMachinePool": _POOL,
+    "VirtualMachineWarmPool": _POOL,
 }
 
 
 @dataclass(frozen=True)
 class VMLocation:
-    """One document's place, with the facts about it that decisions depend on."""
+    """The VMI spec of one document, with the facts that its defaults depend on."""
 
     spec: Path
-    """of the VirtualMachineInstance's spec"""
+    """of the VMI spec"""
     name: str
     namespace: str
-    shared: bool
-    machine: bool
-    """a VirtualMachine is started, whose instance KubeVirt adds to; an instance of one's own is taken as it is"""
-    sized: bool
-    """an instance type brings CPU and memory; KubeVirt refuses a VM that names them too"""
-    preferred: bool
-    """a preference fills what is empty when the VM starts, and would lose against what is written now"""
+    is_template: bool
+    is_vm: bool
+    """KubeVirt adds devices to the VMI of a VM when it starts; a VMI that a user creates stays as it is"""
+    has_instancetype: bool
+    """an instance type sets CPU and memory; KubeVirt rejects a VM that sets them too"""
+    has_preference: bool
+    """a preference fills unset fields when the VM starts, but never replaces what is set now"""
     annotations: Mapping[str, Any]
+    """of the VMI"""
 
     @property
     def record(self) -> Path:
-        """of the annotation that holds what a spec cannot"""
+        """of the hardware record, the annotation with what a spec cannot hold"""
         return (*self.spec[:-1], "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
 def locate(document: Json, namespace: str | None = None) -> VMLocation | None:
-    """The place of a document's VM; None where its kind has none."""
-    kind, version = document.get("kind"), document.get("apiVersion")
-    place = PATHS_BY_KIND.get(kind) if isinstance(kind, str) else None
-    if isinstance(version, str) and version.startswith("pool.kubevirt.io/"):
-        place = None  # KubeVirt's own pools, which are not ours to touch
-    if place is None:
+    """The location of a document's VMI spec; None for a kind without one."""
+    paths = PATHS_BY_KIND.get(typed(str, document, "kind") or "")
+    # KubeVirt's own pools are not managed by Poolhouse.
+    if paths is None or (typed(str, document, "apiVersion") or "").startswith("pool.kubevirt.io/"):
         return None
-    machine = get(document, (*place.machine, "spec")) if place.machine is not None else None
-    annotations = get(document, (*place.instance, "metadata", "annotations"))
-    name = get(document, ("metadata", "name"))
-    own = get(document, ("metadata", "namespace"))
+    vm_spec = at(document, *paths.vm, "spec") if paths.vm is not None else None
     return VMLocation(
-        spec=(*place.instance, "spec"),
-        name=name if isinstance(name, str) else "",
-        namespace=(own if isinstance(own, str) and own else namespace) or "default",
-        shared=place.shared,
-        machine=place.machine is not None,
-        sized=get(machine, ("instancetype",)) is not None,
-        preferred=get(machine, ("preference",)) is not None,
-        annotations=annotations if isinstance(annotations, dict) else {},
+        spec=(*paths.vmi, "spec"),
+        name=typed(str, document, "metadata", "name") or "",
+        namespace=typed(str, document, "metadata", "namespace") or namespace or "default",
+        is_template=paths.is_template,
+        is_vm=paths.vm is not None,
+        has_instancetype=at(vm_spec, "instancetype") is not None,
+        has_preference=at(vm_spec, "preference") is not None,
+        annotations=typed(dict, document, *paths.vmi, "metadata", "annotations") or {},
     )
 
 
 def opted_out(document: Json) -> bool:
-    return bool(get(document, ("metadata", "labels", OPT_OUT)) == "disabled")
+    return bool(at(document, "metadata", "labels", OPT_OUT) == "disabled")
 
 
-def on_root_complex(where: VMLocation) -> bool:
-    return where.annotations.get(ROOT_COMPLEX) == "true"
+def places_on_root_complex(location: VMLocation) -> bool:
+    return location.annotations.get(ROOT_COMPLEX) == "true"

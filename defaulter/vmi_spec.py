@@ -6,9 +6,9 @@ import re
 from hashlib import sha256
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from defaulter.codecs import quantity
 from defaulter.fields import ARCHITECTURES
-from defaulter.json_paths import Json, get, parse_path
 
 PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
 """the UUID of a domain whose spec has none: each pass must define the same domain again"""
@@ -36,11 +36,11 @@ def virtio_model(spec: Json) -> str:
 
 
 def memory_bytes(spec: Json) -> int:
-    return quantity(get(spec, ("domain", "memory", "guest"))) or DEFAULT_MEMORY_BYTES
+    return quantity(at(spec, "domain", "memory", "guest")) or DEFAULT_MEMORY_BYTES
 
 
 def has_efi(spec: Json) -> bool:
-    return get(spec, parse_path("domain.firmware.bootloader.efi")) is not None
+    return at(spec, "domain", "firmware", "bootloader", "efi") is not None
 
 
 def video_type(spec: Json) -> str:
@@ -58,7 +58,7 @@ def rename_machine(domain: Any, machine: str) -> None:
 
 
 def device_field(spec: Json, name: str) -> Any:
-    return get(spec, ("domain", "devices", name))
+    return at(spec, "domain", "devices", name)
 
 
 def turned_on(spec: Json, name: str) -> bool:

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from apimachinery.unstructured import Json, at
 from defaulter import xml
 from defaulter.fields import DeviceList, Field, Side
-from defaulter.json_paths import Json, Path, get, is_unset, parse_path
+from defaulter.json_paths import Path, is_unset, parse_path
 from defaulter.xml import Element
 
 
-def iter_values(rows: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
+def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """What a spec says in each row that it answers."""
-    for row in rows:
-        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
+    for row in fields:
+        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
             continue
-        value = get(source, parse_path(row.spec))
+        value = at(source, *parse_path(row.spec))
         if not is_unset(value):
             yield row, parse_path(row.spec), value
 
 
-def write(rows: Iterable[Field], source: Json, element: Element) -> None:
+def write(fields: Iterable[Field], source: Json, element: Element) -> None:
     """Puts what a spec says, or what is assumed where it says nothing, below an element."""
-    for row in rows:
-        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
+    for row in fields:
+        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
             continue
-        value = get(source, parse_path(row.spec))
-        value = row.assumed if is_unset(value) else value
+        value = at(source, *parse_path(row.spec))
+        value = row.default if is_unset(value) else value
         if value is None:
             continue
         encoded = row.codec.encode(value)
@@ -44,12 +45,12 @@ def write(rows: Iterable[Field], source: Json, element: Element) -> None:
             target.text = encoded.get("")
 
 
-def read(rows: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Field, Path, Any]]:
+def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """What the XML says in each row that may be written into this spec."""
-    for row in rows:
-        if not row.fills or row.side is Side.HOST:
+    for row in fields:
+        if not row.from_libvirt or row.side is Side.HOST:
             continue
-        if row.within and not isinstance(get(source, parse_path(row.within)), dict):
+        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
             continue
         value = decoded(row, element)
         if value is not None:
@@ -65,7 +66,7 @@ def decoded(row: Field, element: Element) -> Any:
     if where.attribute is not None:
         text = target.get(where.attribute)
         return None if text is None else row.codec.decode(text)
-    if row.codec.whole:
+    if row.codec.is_element:
         return row.codec.decode({**{str(k): str(v) for k, v in target.attrib.items()}, "": target.text or ""})
     return row.codec.decode(target.text or "")
 
@@ -73,8 +74,8 @@ def decoded(row: Field, element: Element) -> Any:
 def list_devices(devices: DeviceList, spec: Json) -> list[tuple[Path, Json]]:
     """The devices that a spec lists, each with its path."""
     path = parse_path(devices.spec)
-    value = get(spec, path)
-    if devices.single:
+    value = at(spec, *path)
+    if devices.is_single:
         return [(path, value)] if isinstance(value, dict) else []
     return [
         ((*path, i), item) for i, item in enumerate(value if isinstance(value, list) else ()) if isinstance(item, dict)

@@ -1,7 +1,7 @@
-"""One worker process: an embedded libvirt, a request at a time, from standard input to standard output.
+"""A worker process: one embedded libvirt that handles one request at a time, from standard input to standard output.
 
-Its parent may kill it at any moment, and does so when an answer is late. It knows no network and keeps nothing between
-two requests but libvirt's own caches.
+The parent may kill a worker at any moment, and does so when a response is late. A worker has no network, and keeps
+nothing between two requests but caches.
 """
 
 from __future__ import annotations
@@ -17,47 +17,66 @@ from pathlib import Path
 from typing import BinaryIO
 
 from apimachinery.problem import Problem
-from defaulter import frames
 from defaulter.driver import Libvirt
 from defaulter.errors import LibvirtUnavailable
-from defaulter.handler import Answer, HandlerConfig, handle, problems_body
+from defaulter.fields import ARCHITECTURES
+from defaulter.handler import HandlerConfig, handle, problems_body
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.probe import PROBE
+from defaulter.worker_protocol import Operation, Response, pack, receive
 
 ADDRESS_SPACE_BYTES = 2 * 1024**3
-"""a leak ends here; set once QEMU has been probed, which wants more than libvirt ever does"""
-_PR_SET_PDEATHSIG = 1
+"""ends a memory leak; set after the first probe, when QEMU has been started, which needs more than libvirt"""
 _CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+
+PROBE = json.dumps(
+    {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "probe", "namespace": "poolhouse-system"},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "64Mi"},
+                "devices": {
+                    "disks": [{"name": "disk", "disk": {"bus": "virtio"}}],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "disk", "emptyDisk": {"capacity": "1Mi"}}],
+        },
+    }
+).encode()
+"""the smallest VMI with a disk and an interface, for which libvirt needs every pass of KubeVirt"""
 
 
 def main() -> int:
-    first = frames.receive(sys.stdin.buffer)
+    first = receive(sys.stdin.buffer)
     if first is None:
         return 0
     settings = json.loads(first[1])
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever libvirt or QEMU print must not be taken for an answer
-    policy = HandlerConfig(ClusterConfig(**settings["cluster"]), settings["seed"])
+    responses = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what libvirt or QEMU print must not be read as a response
+    config = HandlerConfig(ClusterConfig(**settings["cluster"]), settings["seed"])
     isolate_network()
     drop_privileges(settings["uid"], settings["gid"])
     exit_with_parent(settings["parent"])
     host = Libvirt(Path(settings["root"]))
-    handle(PROBE, policy, host, as_domain=True)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, most))
-    serve(sys.stdin.buffer, answers, policy, host)
+    handle(PROBE, config, host, as_domain=True)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard_limit))
+    serve(sys.stdin.buffer, responses, config, host)
     return 0
 
 
 def isolate_network() -> None:
-    """Into a network of its own with nobody in it, where the kernel lets us: as root. Others have no network because
-    their pod has none."""
+    """Moves the process into an empty network namespace, which needs root. A pod is isolated by its NetworkPolicy instead."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).unshare(_CLONE_NEWNET)
 
 
 def drop_privileges(uid: int | None, gid: int | None) -> None:
-    """Becomes another user for good. Everything that is imported must have been imported: that user may not read it."""
+    """Becomes another user for good. Import everything before: that user may not be able to read the modules."""
     if uid is None or gid is None or os.geteuid() != 0:
         return
     os.setgroups([])
@@ -66,40 +85,38 @@ def drop_privileges(uid: int | None, gid: int | None) -> None:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Ends when the parent does, however that ends; after a change of user, which would undo it."""
+    """Lets the kernel kill this process when its parent ends. Call it last: a change of user would undo it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(0)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, policy: HandlerConfig, host: Libvirt) -> None:
-    while (frame := frames.receive(requests)) is not None:
-        tag, body = frame
-        status, content = respond(tag, body, policy, host)
-        answers.write(frames.pack(status, content))
+def serve(requests: BinaryIO, responses: BinaryIO, config: HandlerConfig, host: Libvirt) -> None:
+    while (message := receive(requests)) is not None:
+        responses.write(pack(*respond(*message, config, host)))
         if host.leftovers():
-            return  # what cannot be undefined goes with the process
+            return  # a domain that cannot be undefined ends with the process
 
 
-def respond(tag: int, body: bytes, policy: HandlerConfig, host: Libvirt) -> Answer:
+def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt) -> Response:
     try:
-        if tag == frames.VERSION:
+        if tag == Operation.VERSION:
             return 200, json.dumps(version(host)).encode()
-        if tag == frames.PROBE:
-            status, content = handle(PROBE, policy, host, as_domain=True)  # by a real define, not from memory
+        if tag == Operation.PROBE:
+            status, content = handle(PROBE, config, host, as_domain=True)  # defines a domain instead of using the cache
             return (200, b"{}") if status == 200 else (503, content)
-        return handle(body, policy, host, as_domain=tag == frames.DOMAIN)
+        return handle(body, config, host, as_domain=tag == Operation.DOMAIN)
     except LibvirtUnavailable as error:
         return 503, problems_body([Problem("", str(error))])
     except MemoryError:
         return 503, problems_body([Problem("", "out of memory")])
-    except Exception:  # a mistake of ours must not look like one of theirs, nor cost the next request its worker
+    except Exception:  # a bug must neither look like an invalid document nor end the worker
         traceback.print_exc()
         return 503, problems_body([Problem("", "internal error; the log of the defaulter has the details")])
 
 
 def version(host: Libvirt) -> dict[str, object]:
-    names = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
+    names = {libvirts: kubernetes for kubernetes, libvirts in ARCHITECTURES.items()}
     machines = {names[arch]: found for arch, found in host.machines().items() if arch in names}
     return {
         "libvirt": host.version(),

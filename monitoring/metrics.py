@@ -43,7 +43,7 @@ def _orphans(registry: CollectorRegistry) -> None:
 
 
 def _defaulter(_: CollectorRegistry) -> CollectorRegistry:
-    workers = SimpleNamespace(counts=WorkerCounts(), waiting=lambda: 0)
+    workers = SimpleNamespace(counts=WorkerCounts(), queue_length=lambda: 0)
     return defaulter.metrics.Metrics(cast(WorkerPool, workers)).registry
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from defaulter import frames
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.main import read
-from defaulter.once import Once
+from defaulter.worker_process import SingleWorker
+from defaulter.worker_protocol import Operation
 from tests.waiting import PATIENCE_SECONDS
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ class Answered:
 class Libvirt:
     """A real worker with a real libvirt, asked as the service asks it."""
 
-    once: Once
+    once: SingleWorker
     asked: int = field(default=0)
 
     def default(self, document: Json, **envelope: Any) -> Answered:
@@ -52,11 +52,11 @@ class Libvirt:
 
     def raw(self, body: bytes) -> Answered:
         self.asked += 1
-        status, content = self.once.ask(frames.DOCUMENT, body, seconds=PATIENCE_SECONDS)
+        status, content = self.once.ask(Operation.DOCUMENT, body, seconds=PATIENCE_SECONDS)
         return Answered(status, json.loads(content))
 
     def domain(self, document: Json) -> str:
-        status, content = self.once.ask(frames.DOMAIN, json.dumps(document).encode(), seconds=PATIENCE_SECONDS)
+        status, content = self.once.ask(Operation.DOMAIN, json.dumps(document).encode(), seconds=PATIENCE_SECONDS)
         assert status == 200, content
         return content.decode()
 
@@ -75,12 +75,12 @@ def user() -> tuple[int | None, int | None]:
 
 @pytest.fixture(scope="session")
 def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(ClusterConfig(), "", user, warm) as once:
+    with SingleWorker(ClusterConfig(), "", user, warm) as once:
         yield Libvirt(once)
 
 
 @pytest.fixture(scope="session")
 def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
     """One that records the hardware too."""
-    with Once(ClusterConfig(record=True), "", user, warm) as once:
+    with SingleWorker(ClusterConfig(record=True), "", user, warm) as once:
         yield Libvirt(once)

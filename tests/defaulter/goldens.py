@@ -12,13 +12,14 @@ from typing import Any
 
 import yaml
 
-from defaulter import domain, frames, xml
+from apimachinery.unstructured import at
+from defaulter import domain, xml
 from defaulter.defaulting import VMRequest, prepare
-from defaulter.json_paths import get
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.main import read
-from defaulter.once import Once
 from defaulter.vm_paths import locate
+from defaulter.worker_process import SingleWorker
+from defaulter.worker_protocol import Operation
 
 FOLDER = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.name.endswith(".out.yaml"))
@@ -32,7 +33,7 @@ def asked(document: Any) -> str:
     where = locate(document)
     assert where is not None
     draft = prepare(VMRequest(document), where, ClusterConfig())
-    return xml.write(domain.build(with_input_device(get(draft.document, where.spec), where)), pretty=True) + "\n"
+    return xml.write(domain.build(with_input_device(at(draft.document, *where.spec), where)), pretty=True) + "\n"
 
 
 def shown(document: Any) -> str:
@@ -43,11 +44,11 @@ def shown(document: Any) -> str:
 
 def main() -> None:
     settings = read({})
-    with Once(ClusterConfig(), "", (settings.uid, settings.gid), None) as once:
+    with SingleWorker(ClusterConfig(), "", (settings.uid, settings.gid), None) as once:
         for name in NAMES:
             document = given(name)
             (FOLDER / f"{name}.xml").write_text(asked(document))
-            status, content = once.ask(frames.DOCUMENT, json.dumps(document).encode(), seconds=60)
+            status, content = once.ask(Operation.DOCUMENT, json.dumps(document).encode(), seconds=60)
             if status == 503:
                 print(f"{name}: {content.decode()}")  # an emulator that is not installed here
                 continue

@@ -51,13 +51,13 @@ def said(spec: dict[str, Any], domain: Element) -> Iterator[tuple[Field, str, An
         for index, (path, device) in enumerate(list_devices(devices, spec)):
             element = _element(devices, device, index, domain)
             if element is not None:
-                for row, inside, value in iter_values(devices.rows, device):
+                for row, inside, value in iter_values(devices.fields, device):
                     yield row, format_path((*path, *inside)), value, decoded(row, element)
 
 
 def _element(devices: DeviceList, device: dict[str, Any], index: int, domain: Element) -> Element | None:
     elements = domain.findall(devices.element)
-    if not devices.named:
+    if not devices.has_alias:
         return elements[index]
     if not is_emulated(device):
         return None
@@ -96,7 +96,7 @@ def _plain(row: Field, value: Any) -> Any:
 
 
 def test_every_row_of_the_table_is_used_by_a_golden() -> None:
-    rows = {(kind.spec if kind else "", row.spec, row.xml) for kind in (None, *DEVICES) for row in _rows(kind)}
+    fields = {(kind.spec if kind else "", row.spec, row.xml) for kind in (None, *DEVICES) for row in _rows(kind)}
     used = set()
     for name in NAMES:
         spec = inner(given(name))
@@ -105,13 +105,13 @@ def test_every_row_of_the_table_is_used_by_a_golden() -> None:
             used |= {("", row.spec, row.xml) for row, _, _ in iter_values(DOMAIN, source)}
             for kind in DEVICES:
                 for _, device in list_devices(kind, source):
-                    used |= {(kind.spec, row.spec, row.xml) for row, _, _ in iter_values(kind.rows, device)}
-    assert rows - used == set()
+                    used |= {(kind.spec, row.spec, row.xml) for row, _, _ in iter_values(kind.fields, device)}
+    assert fields - used == set()
 
 
 def _rows(kind: DeviceList | None) -> tuple[Field, ...]:
-    return DOMAIN if kind is None else kind.rows
+    return DOMAIN if kind is None else kind.fields
 
 
 def test_only_the_guest_s_side_is_ever_filled() -> None:
-    assert not [row for kind in (None, *DEVICES) for row in _rows(kind) if row.fills and row.side is Side.HOST]
+    assert not [row for kind in (None, *DEVICES) for row in _rows(kind) if row.from_libvirt and row.side is Side.HOST]

@@ -11,35 +11,34 @@ from typing import Any
 
 import pytest
 
-from defaulter import frames
-from defaulter.process import Answer
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
+from defaulter.worker_protocol import Operation, Response
 from tests.virtual_loop import VirtualLoop
 
-Answering = Callable[[int, bytes], Awaitable[Answer]]
+Answering = Callable[[int, bytes], Awaitable[Response]]
 
-DONE: Answer = (200, b"{}")
-ILL: Answer = (503, json.dumps({"problems": [{"path": "spec.architecture", "message": "no such"}]}).encode())
+DONE: Response = (200, b"{}")
+ILL: Response = (503, json.dumps({"problems": [{"path": "spec.architecture", "message": "no such"}]}).encode())
 
 
 class Scripted:
     """A worker that answers as it is told, and starts at once."""
 
-    def __init__(self, answering: Answering, probe: Answer = DONE) -> None:
+    def __init__(self, answering: Answering, probe: Response = DONE) -> None:
         self._answering, self._probe = answering, probe
         self._begun = False
 
-    async def tell(self, tag: int, body: bytes) -> None:
+    async def configure(self, root: Path, settings: dict[str, Any]) -> None:
         pass
 
-    async def ask(self, tag: int, body: bytes) -> Answer:
+    async def ask(self, tag: int, body: bytes = b"") -> Response:
         if not self._begun:
             self._begun = True
             return self._probe
         return await self._answering(tag, body)
 
-    async def ended(self) -> None:
+    async def wait(self) -> None:
         await asyncio.Event().wait()
 
     def resident_bytes(self) -> int:
@@ -49,19 +48,19 @@ class Scripted:
         pass
 
 
-async def at_once(tag: int, body: bytes) -> Answer:
+async def at_once(tag: int, body: bytes) -> Response:
     return DONE
 
 
 def after(seconds: float) -> Answering:
-    async def answering(tag: int, body: bytes) -> Answer:
+    async def answering(tag: int, body: bytes) -> Response:
         await asyncio.sleep(seconds)
         return DONE
 
     return answering
 
 
-async def never(tag: int, body: bytes) -> Answer:
+async def never(tag: int, body: bytes) -> Response:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -116,7 +115,7 @@ def test_a_load_beyond_what_it_can_bear_costs_no_worker_its_life_and_few_their_a
         await ready(workers)
         asked = []
         for _ in range(160):
-            asked.append(asyncio.create_task(workers.ask(frames.DOCUMENT)))
+            asked.append(asyncio.create_task(workers.ask(Operation.DOCUMENT)))
             await asyncio.sleep(seconds / 1.6)
         answers.extend(await asyncio.gather(*asked, return_exceptions=True))
         assert workers.counts.restarts == {}
@@ -132,11 +131,11 @@ def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(RequestFailed, match="no answer within 2 s"):
-            await workers.ask(frames.DOCUMENT)
+            await workers.ask(Operation.DOCUMENT)
         assert loop.time() - began == pytest.approx(2)
         await until(lambda: workers.counts.restarts)
         await ready(workers)
-        assert await workers.ask(frames.DOCUMENT) == DONE
+        assert await workers.ask(Operation.DOCUMENT) == DONE
         assert workers.counts.restarts == {"late": 1}
 
     kept(hang, Scripted(never), Scripted(at_once))
@@ -145,17 +144,17 @@ def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
 def test_readiness_waits_for_a_worker_but_for_nobody_else() -> None:
     async def full(workers: WorkerPool) -> None:
         await ready(workers)
-        others = [asyncio.create_task(workers.ask(frames.DOCUMENT))]
+        others = [asyncio.create_task(workers.ask(Operation.DOCUMENT))]
         await asyncio.sleep(0.001)
-        others += [asyncio.create_task(workers.ask(frames.DOCUMENT)) for _ in range(50)]
+        others += [asyncio.create_task(workers.ask(Operation.DOCUMENT)) for _ in range(50)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await workers.ask(frames.DOCUMENT)
-        assert await workers.ask(frames.PROBE, urgent=True) == DONE
+            await workers.ask(Operation.DOCUMENT)
+        assert await workers.ask(Operation.PROBE, urgent=True) == DONE
         assert sum(other.done() for other in others) <= 2
         assert await asyncio.gather(*others) == [DONE] * 51
 
-    kept(full, Scripted(after(0.01)), limits=WorkerLimits(workers=1, waiting=50))
+    kept(full, Scripted(after(0.01)), limits=WorkerLimits(workers=1, queue_length=50))
 
 
 class Full(RootDirectories):
@@ -180,10 +179,10 @@ def begins(trouble: str) -> Callable[[WorkerPool], Awaitable[None]]:
 
     async def scene(workers: WorkerPool) -> None:
         await until(lambda: workers.counts.restarts)
-        assert workers.counts.trouble == trouble
+        assert workers.counts.start_error == trouble
         await ready(workers)
-        assert workers.counts.trouble == ""
-        assert await workers.ask(frames.DOCUMENT) == DONE
+        assert workers.counts.start_error == ""
+        assert await workers.ask(Operation.DOCUMENT) == DONE
         assert workers.counts.restarts == {"did not start": 1}
 
     return scene

@@ -11,7 +11,7 @@ from defaulter.contract import HARDWARE_ANNOTATION, MachineTypeIndex, MachineTyp
 from defaulter.hook import read_record
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.machine_types import Node, find_substitute, limited_message, resolve_alias, unavailable_message
-from defaulter.once import Once
+from defaulter.worker_process import SingleWorker
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
@@ -115,7 +115,7 @@ def test_a_label_that_says_false_offers_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def strict(warm: Any, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with Once(ClusterConfig(record=True, unoffered="refuse"), "", user, warm) as once:
+    with SingleWorker(ClusterConfig(record=True, unavailable_machines="refuse"), "", user, warm) as once:
         yield Libvirt(once)
 
 

@@ -105,8 +105,8 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]
     if isinstance(value, dict):
         return {k: v for key, child in value.items() for k, v in leaves(child, (*path, key)).items()}
     if isinstance(value, list):
-        named = [(c.get("name", i) if isinstance(c, dict) else i, c) for i, c in enumerate(value)]
-        return {k: v for key, child in named for k, v in leaves(child, (*path, key)).items()}
+        has_alias = [(c.get("name", i) if isinstance(c, dict) else i, c) for i, c in enumerate(value)]
+        return {k: v for key, child in has_alias for k, v in leaves(child, (*path, key)).items()}
     return {} if value in (None, "") or (value == 0 and value is not False) else {path: value}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from defaulter import frames
+from defaulter.worker_protocol import Operation
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
@@ -233,7 +233,7 @@ def test_what_is_no_document_is_malformed(libvirt: Libvirt, body: bytes) -> None
 def test_depth_costs_no_worker(libvirt: Libvirt, depth: int) -> None:
     deep = b'{"a":[' * depth + b"1" + b"]}" * depth
     body = json.dumps(vm(spec(disk(), domain={"future": 1}))).encode().replace(b'"future": 1', b'"future": ' + deep)
-    assert libvirt.once.ask(frames.DOCUMENT, body)[0] in (200, 400, 422)
+    assert libvirt.once.ask(Operation.DOCUMENT, body)[0] in (200, 400, 422)
     assert libvirt.default(vm(spec())).status == 200
 
 

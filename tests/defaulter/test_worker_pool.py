@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from defaulter import frames
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
+from defaulter.worker_protocol import Operation
 from tests.defaulter.builders import disk, nic, spec, vm
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -75,14 +75,14 @@ async def at(workers: WorkerPool, count: int) -> None:
 
 async def test_an_answer(start: Start) -> None:
     async with start() as workers:
-        status, content = await workers.ask(frames.DOCUMENT, BODY)
+        status, content = await workers.ask(Operation.DOCUMENT, BODY)
         assert status == 200
         assert b"pciAddress" in content
 
 
 async def test_a_worker_that_was_killed_loses_no_answer_of_those_that_wait(start: Start) -> None:
     async with start() as workers:
-        waiting = [asyncio.create_task(workers.ask(frames.DOCUMENT, BODY)) for _ in range(100)]
+        waiting = [asyncio.create_task(workers.ask(Operation.DOCUMENT, BODY)) for _ in range(100)]
         await asyncio.sleep(0.05)
         for pid in children():
             os.kill(pid, signal.SIGKILL)
@@ -97,13 +97,15 @@ async def test_an_idle_worker_that_was_killed_is_replaced_at_once(start: Start) 
         for pid in children():
             os.kill(pid, signal.SIGKILL)
         await at(workers, 0)
-        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
 
 
 async def test_a_stopped_worker_costs_its_own_answer_and_is_replaced(start: Start) -> None:
     async with start(replace(LIMITS, deadline_seconds=8)) as workers:
         os.kill(children()[0], signal.SIGSTOP)
-        answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(workers.ask(Operation.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True
+        )
         assert sum(isinstance(answer, RequestFailed) for answer in answers) == 1
         await eventually(lambda: workers.counts.restarts == {"late": 1})
         await at(workers, 2)
@@ -115,30 +117,32 @@ async def test_all_workers_hung_is_a_clear_answer_in_time(start: Start) -> None:
             os.kill(pid, signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(RequestFailed, match=r"no answer within 0.5 s"):
-                await workers.ask(frames.DOCUMENT, BODY)
+                await workers.ask(Operation.DOCUMENT, BODY)
 
 
 async def test_too_many_waiting_are_turned_away_at_once(start: Start) -> None:
-    async with start(replace(LIMITS, waiting=10)) as workers:
-        answers = await asyncio.gather(*(workers.ask(frames.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True)
+    async with start(replace(LIMITS, queue_length=10)) as workers:
+        answers = await asyncio.gather(
+            *(workers.ask(Operation.DOCUMENT, BODY) for _ in range(50)), return_exceptions=True
+        )
         turned_away = [answer for answer in answers if isinstance(answer, QueueFull)]
         assert len(turned_away) == 40
         assert all(isinstance(answer, tuple | QueueFull) for answer in answers)
 
 
 async def test_a_worker_is_replaced_when_it_is_old(start: Start) -> None:
-    async with start(replace(LIMITS, workers=1, answers=5)) as workers:
+    async with start(replace(LIMITS, workers=1, max_requests=5)) as workers:
         first = children()
         for _ in range(6):
-            assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+            assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
         assert workers.counts.restarts == {"old": 1}
         assert children() != first
 
 
 async def test_a_worker_is_replaced_when_it_is_large(start: Start) -> None:
-    async with start(replace(LIMITS, workers=1, resident_bytes=1)) as workers:
-        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
-        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+    async with start(replace(LIMITS, workers=1, max_resident_bytes=1)) as workers:
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
         assert workers.counts.restarts["large"] >= 1
 
 
@@ -146,8 +150,8 @@ async def test_who_stops_waiting_is_forgotten(start: Start) -> None:
     async with start(replace(LIMITS, workers=1)) as workers:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
-                await workers.ask(frames.DOCUMENT, BODY)
-        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+                await workers.ask(Operation.DOCUMENT, BODY)
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
 
 
 async def test_workers_end_with_the_one_that_started_them(start: Start) -> None:
@@ -159,7 +163,7 @@ async def test_workers_end_with_the_one_that_started_them(start: Start) -> None:
 async def test_killing_hanging_and_starving_under_load_costs_nobody_else_an_answer(start: Start) -> None:
     limits = replace(LIMITS, deadline_seconds=20, restart_seconds=(0.05, 0.2))
     async with start(limits) as workers:
-        waiting = [asyncio.create_task(workers.ask(frames.DOCUMENT, unlike(number))) for number in range(60)]
+        waiting = [asyncio.create_task(workers.ask(Operation.DOCUMENT, unlike(number))) for number in range(60)]
         own = 0
         for harm in (kill, starve, hang, kill):
             await asyncio.sleep(0.05)
@@ -168,7 +172,7 @@ async def test_killing_hanging_and_starving_under_load_costs_nobody_else_an_answ
         lost = [answer for answer in answers if isinstance(answer, Exception) or answer[0] != 200]
         assert len(lost) <= own, lost
         await at(workers, 2)
-        assert (await workers.ask(frames.DOCUMENT, BODY))[0] == 200
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
 
 
 def unlike(number: int) -> bytes:
@@ -202,7 +206,7 @@ async def test_no_domain_stays_defined(start: Start) -> None:
     """libvirt writes each definition into a file below the worker's root, which goes with the domain."""
     async with start() as workers:
         for body in (BODY, b"{", json.dumps(vm(spec(disk(serial="x" * 500), nic()))).encode()):
-            await asyncio.gather(*(workers.ask(frames.DOCUMENT, body) for _ in range(10)))
+            await asyncio.gather(*(workers.ask(Operation.DOCUMENT, body) for _ in range(10)))
         for pid in children():
             root = Path(os.fsdecode(environment_of(pid)["HOME"]))
             assert list((root / "etc/qemu").glob("*.xml")) == []
@@ -258,6 +262,6 @@ async def test_an_emulator_that_never_answers_its_probe_is_a_clear_answer_in_tim
         for _ in range(3):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 with pytest.raises(RequestFailed, match="no answer"):
-                    await workers.ask(frames.DOCUMENT, BODY)
+                    await workers.ask(Operation.DOCUMENT, BODY)
         await eventually(lambda: "did not start" in workers.counts.restarts)
         assert workers.counts.ready == 0

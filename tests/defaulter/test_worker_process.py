@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from defaulter import frames
-from defaulter.process import Worker
+from defaulter.worker_process import WorkerProcess
+from defaulter.worker_protocol import Operation
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ from defaulter.process import Worker
 def test_who_has_ended_cannot_be_told(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def told() -> None:
         process = await asyncio.create_subprocess_exec("true", stdin=PIPE, stdout=PIPE)
-        worker = Worker(process)
-        await worker.ended()
+        worker = WorkerProcess(process)
+        await worker.wait()
         while True:
-            await worker.tell(frames.DOCUMENT, b"{}")
+            await worker.ask(Operation.DOCUMENT, b"{}")
             await asyncio.sleep(0)  # its loop may not know yet
 
     with asyncio.Runner(loop_factory=loop) as runner, pytest.raises(OSError, match=r"."):

@@ -1,0 +1,125 @@
+"""A worker process as its parent sees it: how it is started, asked and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from defaulter.errors import LibvirtUnavailable
+from defaulter.kubevirt_defaults import ClusterConfig
+from defaulter.root_directories import RootDirectories, environment
+from defaulter.worker_protocol import HEADER, MAX_MESSAGE_BYTES, Operation, Response, pack
+
+
+class WorkerProcess:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def configure(self, root: Path, settings: dict[str, Any]) -> None:
+        """Sends the settings, which a worker waits for. Raises OSError when it has ended."""
+        body = json.dumps({**settings, "root": str(root), "parent": os.getpid()}).encode()
+        await self._send(Operation.SETTINGS, body)
+
+    async def ask(self, tag: int, body: bytes = b"") -> Response:
+        """Raises OSError or EOFError when the worker has ended."""
+        await self._send(tag, body)
+        assert self._process.stdout is not None
+        status, length = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
+        if length > MAX_MESSAGE_BYTES:
+            raise EOFError
+        return status, await self._process.stdout.readexactly(length)
+
+    async def _send(self, tag: int, body: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(pack(tag, body))
+            await self._process.stdin.drain()
+        except RuntimeError as error:  # what uvloop raises for a closed pipe
+            raise BrokenPipeError(str(error)) from error
+
+    async def wait(self) -> None:
+        await self._process.wait()
+
+    def resident_bytes(self) -> int:
+        with suppress(OSError, ValueError, IndexError):
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+    async def kill(self) -> None:
+        """Kills the worker and what it started in its session, even when it is stopped or hangs."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+
+StartWorker = Callable[[Path, dict[str, str]], Awaitable[WorkerProcess]]
+"""starts a worker below a root directory, with these environment variables; raises OSError"""
+
+
+async def start_worker(root: Path, inherited: dict[str, str], *, stderr: int | None = None) -> WorkerProcess:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "defaulter.worker"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        env={**inherited, **environment(root)},
+        start_new_session=True,
+    )
+    return WorkerProcess(process)
+
+
+class SingleWorker:
+    """One worker without a service, for a command: `with SingleWorker(...) as worker: worker.ask(Request.PROBE)`."""
+
+    def __init__(
+        self, cluster: ClusterConfig, seed: str, user: tuple[int | None, int | None], warm: Path | None
+    ) -> None:
+        self._roots = RootDirectories(None, *user, warm=warm)
+        self.root = self._roots.make(0)
+        self._settings = {"uid": user[0], "gid": user[1], "seed": seed, "cluster": asdict(cluster)}
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        run = self._runner.run
+        self._worker = run(start_worker(self.root, dict(os.environ), stderr=asyncio.subprocess.DEVNULL))
+        try:
+            with suppress(OSError):
+                run(self._worker.configure(self.root, self._settings))
+            self.ask(Operation.PROBE, seconds=60)
+        except BaseException:
+            self.close()
+            raise
+        with suppress(OSError):
+            self._roots.learn(0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._runner.run(self._worker.kill())
+        self._runner.close()
+        self._roots.end_strays(0)
+        self._roots.remove()
+
+    def ask(self, tag: int, body: bytes = b"", seconds: float = 10) -> Response:
+        """Raises `LibvirtUnavailable` when libvirt is late or absent."""
+        try:
+            return self._runner.run(asyncio.wait_for(self._worker.ask(tag, body), seconds))
+        except TimeoutError:
+            raise LibvirtUnavailable("libvirt does not answer") from None
+        except (OSError, EOFError):
+            raise LibvirtUnavailable("libvirt cannot be started here") from None

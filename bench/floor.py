@@ -22,8 +22,8 @@ from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.domain import NAME
 from defaulter.driver import Libvirt
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.main import read
 from defaulter.root_directories import environment
+from defaulter.settings import Settings
 from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.worker import drop_privileges
 
@@ -70,8 +70,7 @@ def replay(host: Libvirt, texts: list[str]) -> float:
 
 
 def main() -> None:
-    settings = read({})
-    drop_privileges(settings.uid, settings.gid)
+    drop_privileges(*Settings.read({}).user)
     root = Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp"))
     os.environ |= environment(root)
     host = Libvirt(root)

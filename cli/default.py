@@ -120,15 +120,15 @@ def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
 
 def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
     from defaulter.errors import LibvirtUnavailable
-    from defaulter.main import read
+    from defaulter.settings import Settings
     from defaulter.worker_process import SingleWorker
     from defaulter.worker_protocol import Operation
 
     try:
-        settings = read(dict(os.environ))
+        settings = Settings.read(os.environ)
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
-        once = SingleWorker(settings.cluster, settings.seed, (settings.uid, settings.gid), cache)
-        once.__enter__()
+        worker = SingleWorker(settings.cluster, settings.seed, settings.user, cache)
+        worker.__enter__()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except LibvirtUnavailable as error:
@@ -137,8 +137,8 @@ def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
 
     def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:
         try:
-            return once.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, envelope(document))
+            return worker.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, envelope(document))
         except LibvirtUnavailable as error:
             raise Unreachable(str(error)) from None
 
-    return _Asking(ask, once.close)
+    return _Asking(ask, worker.close)

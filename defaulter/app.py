@@ -1,68 +1,86 @@
-"""The REST service: bodies in, statuses and bodies out. What they say is the workers' business."""
+"""The REST service: hands the bodies of requests to the workers, and describes itself in OpenAPI."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from defaulter.contract import BODY_LIMIT_BYTES, DEFAULTS_PATH, Problem, Problems
+from apimachinery.problem import Problem
+from defaulter.contract import DEFAULTS_PATH, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerPool
 from defaulter.worker_protocol import Operation
+from service.request_body import BodyReader, RequestRefused
 
-BODY_SECONDS = 5.0
-"""for a whole body to arrive: one that trickles in holds nobody up"""
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problems, "description": "The body is not a JSON object, or did not arrive in time"},
+    413: {"model": Problems, "description": "The body is too large"},
+    415: {"model": Problems, "description": "The body is not `application/json`, or is compressed"},
+    422: {"model": Problems, "description": "The document is invalid: every problem with its path"},
+    429: {"model": Problems, "description": "Too many requests wait; `Retry-After` says when to try again"},
+    503: {"model": Problems, "description": "No worker answered in time, or this libvirt cannot decide"},
+}
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        self.status, self.message = status, message
+def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) -> FastAPI:
+    app = FastAPI(title="Poolhouse defaulter", version=own_version(), docs_url=None, redoc_url=None)
+    bodies = BodyReader(timeout_seconds=body_seconds, timeout_status=400)
 
+    @app.post(
+        DEFAULTS_PATH,
+        responses={
+            200: {"model": DefaultingResponse | dict[str, Any], "content": {"application/xml": {}}},
+            **ERRORS,
+        },
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}}},
+    )
+    async def set_defaults(request: Request) -> Response:
+        """Fills every unset field that the guest of a VM sees.
 
-def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
-    app = FastAPI(title="Poolhouse defaulter", docs_url=None, redoc_url=None)
-
-    @app.post(DEFAULTS_PATH)
-    async def defaults(request: Request) -> Response:
+        The body is a VM, a VMI, a replica set or a pool, or a `DefaultingRequest` with such a document. The response
+        has the same form. With `Accept: application/xml` it is the libvirt domain.
+        """
         loop = asyncio.get_running_loop()
         try:
-            body = await _body(request)
-            begun = loop.time()
-            as_xml = request.headers.get("accept") == "application/xml"
-            status, content = await workers.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, body)
-            metrics.duration.observe(loop.time() - begun)
-            as_xml = as_xml and status == 200
-            answer = Response(content, status, media_type="application/xml" if as_xml else "application/json")
-        except _Refused as error:
-            answer = _problem(error.status, error.message)
+            async with bodies.raw(request.scope, request.receive) as body:
+                begin = loop.time()
+                as_xml = request.headers.get("accept") == "application/xml"
+                status, content = await workers.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, body)
+            metrics.duration.observe(loop.time() - begin)
+            media_type = "application/xml" if as_xml and status == 200 else "application/json"
+            response = Response(content, status, media_type=media_type)
+        except RequestRefused as error:
+            response = _problem(error.status, error.message, error.retry_after_seconds)
         except QueueFull:
-            answer = _problem(429, "too many requests are waiting", retry_seconds=1)
+            response = _problem(429, "too many requests are waiting", retry_seconds=1)
         except RequestFailed as error:
-            answer = _problem(503, str(error), retry_seconds=1)
-        metrics.requests.labels(str(answer.status_code)).inc()
-        return answer
+            response = _problem(503, str(error), retry_seconds=1)
+        metrics.requests.labels(str(response.status_code)).inc()
+        return response
 
-    @app.get("/version")
-    async def versions() -> Response:
+    @app.get("/version", responses={200: {"model": Version}, 503: ERRORS[503]})
+    async def get_version() -> Response:
+        """Versions of Poolhouse, libvirt and QEMU, and the machine types that QEMU has."""
         try:
             status, content = await workers.ask(Operation.VERSION)
         except (QueueFull, RequestFailed) as error:
             return _problem(503, str(error) or "too many requests are waiting", retry_seconds=1)
-        if status != 200:
-            return Response(content, status, media_type="application/json")
-        return Response(json.dumps({"poolhouse": _own(), **json.loads(content)}), media_type="application/json")
+        if status == 200:
+            content = json.dumps({"poolhouse": own_version(), **json.loads(content)}).encode()
+        return Response(content, status, media_type="application/json")
 
-    @app.get("/healthz")
-    async def healthy() -> Response:
+    @app.get("/healthz", include_in_schema=False)
+    async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
 
-    @app.get("/readyz")
-    async def ready() -> Response:
-        """Ready means that libvirt has just defined a domain for us, however many others wait for that."""
+    @app.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
+        """Ready: libvirt defines a domain now, however many requests wait."""
         if workers.counts.ready == 0 and workers.counts.start_error:
             return Response(f"no worker starts: {workers.counts.start_error}", 503, media_type="text/plain")
         try:
@@ -71,44 +89,24 @@ def create(workers: WorkerPool, metrics: Metrics) -> FastAPI:
             return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
         return Response("ok" if status == 200 else content, status, media_type="text/plain")
 
-    @app.get("/metrics")
-    async def numbers() -> Response:
+    @app.get("/metrics", include_in_schema=False)
+    async def get_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
 
-async def _body(request: Request) -> bytes:
-    """The body, refused as soon as it is known to be too large, or to be no JSON."""
-    kind = request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != "application/json":
-        raise _Refused(415, f"Content-Type must be application/json, not {ascii(kind[:60]) if kind else 'absent'}")
-    declared = request.headers.get("content-length", "0")
-    if declared.isascii() and declared.isdigit() and int(declared[:12]) > BODY_LIMIT_BYTES:
-        raise _Refused(413, f"the body has {declared} bytes; at most {BODY_LIMIT_BYTES} are read")
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise _Refused(415, "a compressed body is not read: send plain JSON")
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                if size > BODY_LIMIT_BYTES:
-                    raise _Refused(413, f"the body has more than the {BODY_LIMIT_BYTES} bytes that are read")
-                parts.append(part)
-    except TimeoutError:
-        raise _Refused(400, f"the body did not arrive within {BODY_SECONDS:g} s") from None
-    return b"".join(parts)
+_REQUEST = DefaultingRequest.model_json_schema()
+"""The endpoint takes bytes: a worker parses them. So FastAPI does not see the model of the body."""
 
 
-def _problem(status: int, message: str, retry_seconds: int | None = None) -> Response:
-    content = Problems(problems=(Problem(path="", message=message),)).model_dump_json()
-    headers = {} if retry_seconds is None else {"Retry-After": str(retry_seconds)}
+def _problem(status: int, message: str, retry_seconds: float | None = None) -> Response:
+    headers = {} if retry_seconds is None else {"Retry-After": f"{retry_seconds:g}"}
+    content = Problems(problems=(Problem("", message),)).model_dump_json()
     return Response(content, status, media_type="application/json", headers=headers)
 
 
-def _own() -> str:
+def own_version() -> str:
     try:
         return version("poolhouse")
     except PackageNotFoundError:

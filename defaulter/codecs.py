@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from typing import Any
+
+from apimachinery.quantity import to_int
 
 Xml = str | Mapping[str, str]
 
@@ -106,39 +107,13 @@ def has_alias(word: str) -> Codec:
     return Codec(lambda value: word, lambda value: {}, lambda value: isinstance(value, dict), "an object")
 
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?")
-_SUFFIXES = {
-    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
-    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-    **{"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")},
-}
-
-
-def quantity(value: Any) -> int | None:
-    """A Kubernetes quantity as a whole number, rounded up as its own library does; None for what is none or has no
-    place in 64 bits."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, float):
-        value = repr(value)
-    if not isinstance(value, str) or len(value) > 64:
-        return None
-    match = _QUANTITY.fullmatch(value.strip())
-    if match is None:
-        return None
-    number, suffix, exponent = match.groups()
-    scale = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
-    size = Decimal(number) * scale
-    return int(size.to_integral_value(ROUND_CEILING)) if abs(size) < 2**63 else None
-
-
 def _bytes(value: Any) -> bool:
-    size = quantity(value)
+    size = to_int(value)
     return size is not None and 0 < size < 2**63
 
 
 BYTES = Codec(
-    lambda value: {"unit": "b", "": str(quantity(value))},
+    lambda value: {"unit": "b", "": str(to_int(value))},
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,
     _bytes,
     "a quantity such as 2Gi",

@@ -11,14 +11,16 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from defaulter import xml
 from defaulter.defaulting import Hypervisor, VMRequest, set_defaults
-from defaulter.document import decode, halves
 from defaulter.errors import InvalidDocument, LibvirtUnavailable, MalformedBody
+from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_cache import LibvirtCache
 from defaulter.machine_types import MachineTypes
 from defaulter.worker_protocol import Response
+from service import strict_json
 
 ENVELOPE = "DefaultingRequest"
+LONE_SURROGATE = "contains a lone surrogate, which is not a character"
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ def handle(body: bytes, config: HandlerConfig, host: Hypervisor, *, as_domain: b
     """200 with the document and its defaults, or with the domain's XML; 400 or 422 with every problem; 503 where this
     libvirt cannot decide."""
     try:
-        message = decode(body)
+        message = strict_json.loads(body, allow_lone_surrogates=True)
         request = read_request(message, config.seed)
-        beside = {"oldObject": request.old, "namespace": request.namespace, "seed": request.seed}
-        if invalid := [*halves(body, request.document), *halves(body, beside)]:
-            return 422, problems_body(invalid)
+        if b"\\ud" in body.lower():
+            beside = {"oldObject": request.old, "namespace": request.namespace, "seed": request.seed}
+            paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
+            if paths:
+                return 422, problems_body(Problem(format_path(path), LONE_SURROGATE) for path in paths)
         done = set_defaults(request, config.cluster, host, None if as_domain else config.cache)
         if as_domain:
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
@@ -44,6 +48,8 @@ def handle(body: bytes, config: HandlerConfig, host: Hypervisor, *, as_domain: b
             return 200, _encode(done.document)
         response = {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "DefaultingResponse", "object": done.document}
         return 200, _encode({**response, "warnings": done.warnings})
+    except strict_json.InvalidJSON as error:
+        return 400, problems_body([Problem("", str(error))])
     except MalformedBody as error:
         return 400, problems_body(error.problems)
     except InvalidDocument as error:

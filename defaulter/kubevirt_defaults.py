@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries
-from defaulter.codecs import quantity
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import UnavailablePolicy
 from defaulter.vm_paths import VMLocation, places_on_root_complex
@@ -19,7 +19,7 @@ from defaulter.vmi_spec import video_type
 
 MACPolicy = Literal["deterministic", "libvirt", "leave"]
 InterfaceBinding = Literal["bridge", "masquerade", "leave"]
-Video = Literal["fill", "leave"]
+VideoPolicy = Literal["fill", "leave"]
 
 DISK_KINDS = ("disk", "cdrom", "lun")
 CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
@@ -38,7 +38,7 @@ class ClusterConfig:
     unavailable_machines: UnavailablePolicy = "warn"
     """what to do about a machine type that no node has"""
     macs: MACPolicy = "deterministic"
-    video: Video = "fill"
+    video: VideoPolicy = "fill"
     """whether the display adapter is written down: KubeVirt before 1.7 refuses a VM that names one"""
     record: bool = False
     """whether what a spec cannot hold is recorded beside it"""
@@ -144,8 +144,8 @@ def _processors(editor: DocumentEditor, domain: Path, architecture: str, cluster
 
 def _requested(domain: Any, resource: str) -> int | None:
     for source in ("limits", "requests"):
-        value = quantity(at(domain, "resources", source, resource))
-        if value:
+        value = to_int(at(domain, "resources", source, resource))
+        if value and value < 2**31:
             return value
     return None
 
@@ -157,7 +157,7 @@ def _memory(domain: Any) -> Any:
         ("resources", "limits", "memory"),
         ("memory", "hugepages", "pageSize"),
     )
-    return next((value for path in sources if quantity(value := at(domain, *path))), None)
+    return next((value for path in sources if to_int(value := at(domain, *path))), None)
 
 
 def _network(editor: DocumentEditor, spec: Path, cluster: ClusterConfig) -> None:

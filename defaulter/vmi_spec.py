@@ -6,8 +6,8 @@ import re
 from hashlib import sha256
 from typing import Any
 
+from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at
-from defaulter.codecs import quantity
 from defaulter.fields import ARCHITECTURES
 
 PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
@@ -36,7 +36,7 @@ def virtio_model(spec: Json) -> str:
 
 
 def memory_bytes(spec: Json) -> int:
-    return quantity(at(spec, "domain", "memory", "guest")) or DEFAULT_MEMORY_BYTES
+    return to_int(at(spec, "domain", "memory", "guest")) or DEFAULT_MEMORY_BYTES
 
 
 def has_efi(spec: Json) -> bool:

@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def isolate_network() -> None:
-    """Moves the process into an empty network namespace, which needs root. A pod is isolated by its NetworkPolicy instead."""
+    """Moves the process into an empty network namespace, which needs root. In a pod, a NetworkPolicy isolates it."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).unshare(_CLONE_NEWNET)
 
@@ -102,8 +102,8 @@ def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt) -> Resp
     try:
         if tag == Operation.VERSION:
             return 200, json.dumps(version(host)).encode()
-        if tag == Operation.PROBE:
-            status, content = handle(PROBE, config, host, as_domain=True)  # defines a domain instead of using the cache
+        if tag == Operation.PROBE:  # as a domain, which is never in the cache
+            status, content = handle(PROBE, config, host, as_domain=True)
             return (200, b"{}") if status == 200 else (503, content)
         return handle(body, config, host, as_domain=tag == Operation.DOMAIN)
     except LibvirtUnavailable as error:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.main import read
+from defaulter.settings import Settings
 from defaulter.worker_process import SingleWorker
 from defaulter.worker_protocol import Operation
 from tests.waiting import PATIENCE_SECONDS
@@ -69,8 +69,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def user() -> tuple[int | None, int | None]:
-    settings = read({})
-    return settings.uid, settings.gid
+    return Settings.read({}).user
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from apimachinery.unstructured import at
 from defaulter import domain, xml
 from defaulter.defaulting import VMRequest, prepare
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
-from defaulter.main import read
+from defaulter.settings import Settings
 from defaulter.vm_paths import locate
 from defaulter.worker_process import SingleWorker
 from defaulter.worker_protocol import Operation
@@ -43,8 +43,7 @@ def shown(document: Any) -> str:
 
 
 def main() -> None:
-    settings = read({})
-    with SingleWorker(ClusterConfig(), "", (settings.uid, settings.gid), None) as once:
+    with SingleWorker(ClusterConfig(), "", Settings.read({}).user, None) as once:
         for name in NAMES:
             document = given(name)
             (FOLDER / f"{name}.xml").write_text(asked(document))

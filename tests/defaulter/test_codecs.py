@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from defaulter import codecs
-from defaulter.codecs import Codec, quantity
+from defaulter.codecs import Codec
 
 
 @pytest.mark.parametrize(
@@ -57,25 +57,3 @@ def test_a_codec_goes_both_ways(codec: Codec, ours: Any, theirs: Any) -> None:
 )
 def test_a_codec_says_what_it_does_not_accept(codec: Codec, value: Any) -> None:
     assert not codec.accepts(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("128Mi", 128 * 1024**2),
-        ("1G", 10**9),
-        ("1.5Gi", 1610612736),
-        ("100m", 1),
-        ("1e3", 1000),
-        (2, 2),
-        ("0.5", 1),
-        ("", None),
-        ("Gi", None),
-        ("1e999", None),
-        (True, None),
-        (None, None),
-        ("9" * 70, None),
-    ],
-)
-def test_quantities_are_read_as_kubernetes_reads_them(text: Any, value: int | None) -> None:
-    assert quantity(text) == value

@@ -1,0 +1,125 @@
+"""Settings of the defaulter, read from environment variables."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, field_validator
+
+from defaulter.fields import ARCHITECTURES
+from defaulter.kubevirt_defaults import ClusterConfig, InterfaceBinding, MACPolicy, VideoPolicy
+from defaulter.machine_types import UnavailablePolicy
+from defaulter.worker_pool import WorkerLimits
+from service.settings import ListenAddress, ServerSettings, listen_setting, setting
+
+
+def _parse_aliases(value: Any) -> Any:
+    """`q35=pc-q35-rhel9.6.0,virt=virt-rhel9.6.0`"""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(alias and machine_type for alias, _, machine_type in pairs):
+        raise ValueError("must be ALIAS=TYPE,...")
+    return {alias.strip(): machine_type.strip() for alias, _, machine_type in pairs}
+
+
+def _parse_boolean(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return value == "true" if isinstance(value, str) else value
+
+
+class Settings(ServerSettings):
+    listen: ListenAddress = listen_setting("127.0.0.1:8085")
+    state: str = setting("POOLHOUSE_STATE_DIR", "", "Directory of the embedded libvirts. Empty: one below /tmp.")
+    worker_user: str = setting(
+        "POOLHOUSE_WORKER_UID", "", "User that the workers run as where the service runs as root. Empty: `nobody`."
+    )
+    seed: str = setting(
+        "POOLHOUSE_IDENTITY_SEED",
+        "",
+        "Seed of MAC addresses, firmware UUIDs and serials. Two clusters with different seeds never share an address.",
+    )
+    architecture: str = setting("POOLHOUSE_ARCHITECTURE", "amd64", "Architecture of a VM that names none.")
+    binding: InterfaceBinding = setting(
+        "POOLHOUSE_DEFAULT_NETWORK", "bridge", "Binding of the interface of a VM that names none; `leave` adds none."
+    )
+    cpu_model: str = setting("POOLHOUSE_CPU_MODEL", "host-model", "CPU model of a VM that names none.")
+    machines: Annotated[dict[str, str], BeforeValidator(_parse_aliases)] = setting(
+        "POOLHOUSE_MACHINES", {}, "Machine types that aliases stand for on the nodes: `ALIAS=TYPE,...`."
+    )
+    unavailable_machines: UnavailablePolicy = setting(
+        "POOLHOUSE_UNOFFERED_MACHINES", "warn", "What happens to a VM whose machine type no node can run."
+    )
+    macs: MACPolicy = setting(
+        "POOLHOUSE_MACS",
+        "deterministic",
+        "MAC addresses of interfaces that name none: `deterministic`, `libvirt` (random) or `leave`.",
+    )
+    video: VideoPolicy = setting(
+        "POOLHOUSE_VIDEO", "fill", "Whether the display adapter is filled; `leave` for KubeVirt before 1.7."
+    )
+    record: Annotated[bool, BeforeValidator(_parse_boolean)] = setting(
+        "POOLHOUSE_HARDWARE_RECORD", False, "Whether an annotation records the hardware that a spec cannot hold."
+    )
+    workers: int = setting("POOLHOUSE_WORKERS", max(2, min(4, len(os.sched_getaffinity(0)))), "Worker processes.", ge=1)
+    deadline_seconds: float = setting(
+        "POOLHOUSE_DEADLINE_SECONDS", 2.0, "After this time a request gets 503.", unit="seconds", gt=0
+    )
+    queue_length: int = setting("POOLHOUSE_WAITING", 512, "Requests that may wait; others get 429.", ge=1)
+    max_requests: int = setting("POOLHOUSE_RECYCLE", 5000, "Requests after which a worker is replaced.", ge=1)
+
+    @field_validator("architecture")
+    @classmethod
+    def _architecture_is_known(cls, value: str) -> str:
+        if value not in ARCHITECTURES:
+            raise ValueError(f"must be {', '.join(ARCHITECTURES)}")
+        return value
+
+    @field_validator("worker_user")
+    @classmethod
+    def _worker_user_exists(cls, value: str) -> str:
+        _user_ids(value)
+        return value
+
+    @property
+    def user(self) -> tuple[int | None, int | None]:
+        """UID and GID of the workers; None where the service cannot change its user. libvirt as root would behave
+        differently."""
+        return _user_ids(self.worker_user)
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        return ClusterConfig(
+            architecture=self.architecture,
+            binding=self.binding,
+            cpu_model=self.cpu_model,
+            machines=self.machines,
+            unavailable_machines=self.unavailable_machines,
+            macs=self.macs,
+            video=self.video,
+            record=self.record,
+        )
+
+    @property
+    def limits(self) -> WorkerLimits:
+        return WorkerLimits(
+            workers=self.workers,
+            deadline_seconds=self.deadline_seconds,
+            queue_length=self.queue_length,
+            max_requests=self.max_requests,
+        )
+
+
+def _user_ids(user: str) -> tuple[int | None, int | None]:
+    if os.geteuid() != 0:
+        return None, None
+    try:
+        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user or "nobody")
+    except KeyError:
+        if user.isdigit():
+            return int(user), int(user)
+        raise ValueError(f"there is no user {user or 'nobody'!r}") from None
+    return entry.pw_uid, entry.pw_gid

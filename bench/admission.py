@@ -101,7 +101,7 @@ def mutate() -> Any:
     defaulting = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
     metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
     unused: Any = None
-    return create_app(WebhookParts(Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
+    return create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
 class Canned(asyncio.Protocol):

@@ -54,7 +54,8 @@ def explain(
     cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
 ) -> None:
     """Say which policy VM (vmi/NAME, vm/NAME or NAME) obeys, who came after it and why, and each setting that holds."""
-    from webhook.explain import InvalidQuestion, PolicyExplainer, parse_question
+    from webhook.explain import PolicyExplainer, parse_question
+    from webhook.models import QueryError
 
     kind, name = meant(vm, "VirtualMachineInstance", "VirtualMachine")
     asked = {
@@ -65,8 +66,8 @@ def explain(
     }
     try:
         checked = parse_question(asked)
-        told = cluster.run(lambda api: PolicyExplainer(api).told(checked))
-    except InvalidQuestion as wrong:
+        told = cluster.run(lambda api: PolicyExplainer(api).explain(checked))
+    except QueryError as wrong:
         if wrong.status == NOT_FOUND:
             paths = {each.path for each in wrong.problems}
             raise Failed(_not_found(kind, name, cluster.namespace, paths)) from None
@@ -117,7 +118,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from runtime.resource import VMIS
     from webhook.explain import NAMESPACES, PolicyExplainer
 
-    before = await PolicyExplainer(api).surroundings()
+    before = await PolicyExplainer(api).cluster_state()
     after = before.having(documents).without(*gone)
     unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
     if unknown:

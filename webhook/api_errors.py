@@ -7,6 +7,7 @@ from typing import Any
 
 from apimachinery.problem import Problem
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled
+from webhook.models import QueryError
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _DENIED = re.compile(r'^admission webhook "[^"]+" denied the request: ')
@@ -16,13 +17,14 @@ def cause_of(error: ApiError | TimeoutError) -> str:
     return error.message if isinstance(error, ApiError) else "no answer in time"
 
 
-def http_answer(error: ApiError) -> tuple[int, Problem, float | None]:
-    """The status, problem and Retry-After for a caller whose request needed the API server."""
+def query_error(error: ApiError) -> QueryError:
+    """The answer to a caller whose request needed the API server."""
     if isinstance(error, Forbidden):
         message = "the API server does not know this token" if error.status == 401 else error.message
-        return error.status, Problem("", message), None
+        return QueryError(error.status, Problem("", message))
     wait = error.retry_after_seconds if isinstance(error, Throttled) else 1
-    return 503, Problem("", f"the API server gave no answer: {error.message}"), wait
+    message = f"the API server gave no answer: {error.message}"
+    return QueryError(503, Problem("", message), retry_after_seconds=wait)
 
 
 def problems_of(error: ApiError) -> tuple[Problem, ...]:

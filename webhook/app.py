@@ -1,186 +1,306 @@
-"""The routes: bytes in, what was decided, bytes out."""
+"""The HTTP routes: admission for the API server, and queries for people and programs.
+
+`/mutate` and `/validate` are plain routes from bytes to bytes. The other routes have typed requests and responses, and
+an OpenAPI document at `/openapi.json` and `/docs`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
-from typing import Any, Protocol
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Query, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, BeforeValidator
 from starlette.exceptions import HTTPException
-from starlette.requests import Request as Http
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from apimachinery.problem import Problem
+from runtime import access_review
+from runtime.api import Api
+from runtime.errors import ApiError
+from service import api_docs
+from service.request_body import BodyReader, RequestRefused
 from service.server import health
 from webhook.admission import Admission
-from webhook.body import Unreadable
-from webhook.dryrun import Answer, DryRun, Operation
-from webhook.explain import PolicyExplainer
-from webhook.intake import Intake
+from webhook.api_errors import query_error
+from webhook.dryrun import DryRun, Operation
+from webhook.explain import PolicyExplainer, parse_question
 from webhook.metrics import Metrics
+from webhook.models import (
+    DryRunResponse,
+    ErrorResponse,
+    ExplainRequest,
+    ExplainResponse,
+    KubernetesObject,
+    QueryError,
+)
 from webhook.rate_limit import RateLimiter
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review, to_admission_review
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+Decide = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
-
-class QueryAnswer(Protocol):
-    """An answer to a person's question, as `dryrun.Answer`."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def body(self) -> Json: ...
-    @property
-    def retry_after_seconds(self) -> float | None: ...
-
-
-Question = Callable[[Http, Json, str], Awaitable[QueryAnswer]]
-"""(request, its document, the caller's token)"""
-Review = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+BEARER = HTTPBearer(
+    auto_error=False, scheme_name="token", description="A token of the cluster, as the API server accepts it."
+)
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorResponse, "description": "The request was refused; the problems say why."},
+    503: {"model": ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
+}
 
 
 @dataclass
 class WebhookParts:
-    """Everything that the routes need."""
-
+    api: Api
     admission: Admission
     dry_run: DryRun
     explain: PolicyExplainer
     metrics: Metrics
-    intake: Intake = field(default_factory=Intake)
-    callers: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
-    questions_at_once: int = 32
-    """whoever makes up a token for each request is never the same caller: together they cost so much and no more"""
+    bodies: BodyReader = field(default_factory=BodyReader)
+    rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
+    max_queries_in_flight: int = 32
+    """Bounds the work for callers that send a new token with each request and so evade the rate limiter."""
 
 
-def create_app(service: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
-    api = FastAPI(title="Poolhouse admission", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    routes = Routes(service)
+@dataclass(frozen=True)
+class Document:
+    """The JSON object in a query's body, and the caller's token."""
 
-    async def validate(request: AdmissionRequest) -> AdmissionResponse:
-        return service.admission.validate(request)
-
-    async def dry_run(http: Http, document: Json, token: str) -> Answer:
-        return await service.dry_run.answer(document, token, _operation(http))
-
-    async def explain(http: Http, document: Json, token: str) -> QueryAnswer:
-        return await service.explain.answer(document, token)
-
-    # Plain routes: what a request is, we know better than a signature can say, and each one saved is a VM sooner.
-    api.add_route("/mutate", routes.review("mutate", service.admission.mutate), methods=["POST"])
-    api.add_route("/validate", routes.review("validate", validate), methods=["POST"])
-    api.add_route("/apis/vms/dryrun", routes.asked("dryrun", dry_run), methods=["POST"])
-    api.add_route("/apis/policies/explain", routes.asked("explain", explain), methods=["POST"])
-
-    async def state(request: Http) -> Response:
-        status, kind, body = health(request.url.path, ready, service.metrics.registry)
-        return Response(body, status, media_type=kind)
-
-    for path in ("/healthz", "/readyz", "/metrics"):
-        api.add_route(path, state, methods=["GET"])
-    api.add_exception_handler(HTTPException, _http_error)
-    api.add_exception_handler(Exception, _failed)
-    return api
+    json: Json
+    token: str
 
 
-class Routes:
-    def __init__(self, service: WebhookParts) -> None:
-        self._service = service
-        self._under_way = 0
+class InFlightLimit:
+    """Bounds queries per caller and time, and in all."""
 
-    def review(self, entry: str, decide: Review) -> Callable[[Http], Awaitable[Response]]:
-        metrics = self._service.metrics
-
-        async def endpoint(http: Http) -> Response:
-            began = perf_counter()
-            try:
-                async with self._service.intake.document(http) as document:
-                    request = from_admission_review(document)
-                    verdict = await decide(request)
-                    response = JSONResponse(to_admission_review(request, verdict))
-            except Unreadable as error:
-                return self._unreadable(http, error)
-            metrics.reviewed(entry, request, verdict, perf_counter() - began)
-            return response
-
-        return endpoint
-
-    def asked(self, entry: str, answer: Question) -> Callable[[Http], Awaitable[Response]]:
-        """A route for people and their programs: each with a Kubernetes token, and not too often."""
-        seconds = self._service.metrics.questions
-
-        async def endpoint(http: Http) -> Response:
-            began = perf_counter()
-            try:
-                token = _bearer(http.headers.get("authorization", ""))
-                with self._turn(token):
-                    async with self._service.intake.document(http) as document:
-                        told = await answer(http, document, token)
-            except Unreadable as error:
-                return self._unreadable(http, error)
-            seconds.labels(entry, str(told.status)).observe(perf_counter() - began)
-            return _told(told)
-
-        return endpoint
+    def __init__(self, parts: WebhookParts) -> None:
+        self._parts = parts
+        self._in_flight = 0
 
     @contextmanager
-    def _turn(self, token: str) -> Iterator[None]:
-        wait = self._service.callers.wait_seconds(hashlib.sha256(token.encode()).hexdigest(), monotonic())
-        if not wait and self._under_way >= self._service.questions_at_once:
+    def slot(self, token: str) -> Iterator[None]:
+        caller = hashlib.sha256(token.encode()).hexdigest()
+        wait = self._parts.rate_limiter.wait_seconds(caller, monotonic())
+        if not wait and self._in_flight >= self._parts.max_queries_in_flight:
             wait = 1.0
         if wait:
-            raise Unreadable(429, f"too many requests; try again in {math.ceil(wait)} s", retry_after_seconds=wait)
-        self._under_way += 1
+            message = f"too many requests; try again in {math.ceil(wait)} s"
+            raise RequestRefused(429, message, retry_after_seconds=wait)
+        self._in_flight += 1
         try:
             yield
         finally:
-            self._under_way -= 1
-
-    def _unreadable(self, http: Http, error: Unreadable) -> Response:
-        self._service.metrics.unreadable.labels(http.url.path, str(error.status)).inc()
-        return _told(Answer(error.status, (Problem("", error.message),), retry_after_seconds=error.retry_after_seconds))
+            self._in_flight -= 1
 
 
-def _told(told: QueryAnswer) -> Response:
-    headers = {"WWW-Authenticate": "Bearer"} if told.status == 401 else {}
-    if told.retry_after_seconds is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(told.retry_after_seconds)))
-    return JSONResponse(told.body, told.status, headers)
+def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
+    app = _query_app()
+    app.state.parts = parts
+    app.state.in_flight = InFlightLimit(parts)
+
+    async def validate(request: AdmissionRequest) -> AdmissionResponse:
+        return parts.admission.validate(request)
+
+    async def state(http: Request) -> Response:
+        status, media_type, body = health(http.url.path, ready, parts.metrics.registry)
+        return Response(body, status, media_type=media_type)
+
+    app.add_route("/mutate", _admission_endpoint(parts, "mutate", parts.admission.mutate), methods=["POST"])
+    app.add_route("/validate", _admission_endpoint(parts, "validate", validate), methods=["POST"])
+    for path in ("/healthz", "/readyz", "/metrics"):
+        app.add_route(path, state, methods=["GET"])
+    app.add_exception_handler(RequestRefused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid_parameter)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _internal_error)
+    return app
 
 
-async def _http_error(http: Http, error: Exception) -> Response:
-    """What has no route, in the form that every other refusal has."""
-    assert isinstance(error, HTTPException)
-    return _told(Answer(error.status_code, (Problem("", error.detail),)))
+def openapi_document() -> Json:
+    return _query_app().openapi()
 
 
-async def _failed(http: Http, error: Exception) -> Response:
-    log.error("%s failed", http.url.path, exc_info=error)
-    return _told(Answer(500, (Problem("", "this is a mistake of ours; its log says more"),)))
+def _query_app() -> FastAPI:
+    # FastAPI's own documentation routes need no token, and its page loads scripts from the internet.
+    app = FastAPI(
+        title="Poolhouse webhook",
+        version="v1alpha1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(queries)
+    return app
 
 
-def _bearer(authorization: str) -> str:
+def _admission_endpoint(parts: WebhookParts, entry: str, decide: Decide) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(http: Request) -> Response:
+        began = perf_counter()
+        async with parts.bodies.json(http.scope, http.receive) as document:
+            request = from_admission_review(document)
+            response = await decide(request)
+            answer = JSONResponse(to_admission_review(request, response))
+        parts.metrics.reviewed(entry, request, response, perf_counter() - began)
+        return answer
+
+    return endpoint
+
+
+def _parts(http: Request) -> WebhookParts:
+    parts: WebhookParts = http.app.state.parts
+    return parts
+
+
+async def caller_token(
+    http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
+) -> AsyncIterator[str]:
+    """Raises `RequestRefused` without a token, or if the caller sends too many requests."""
+    token = parse_token(http.headers.get("authorization", ""))
+    with http.app.state.in_flight.slot(token):
+        yield token
+
+
+async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
+    async with _parts(http).bodies.json(http.scope, http.receive) as document:
+        yield Document(document, token)
+
+
+async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:
+    """A caller may read the OpenAPI document if it may read that of the API server. Raises `QueryError`."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/openapi/v3", "verb": "get"}},
+    }
+    path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
+    try:
+        allowed = access_review.is_allowed(await _parts(http).api.request("POST", path, body=review, token=token))
+    except ApiError as error:
+        raise query_error(error) from None
+    if not allowed:
+        raise QueryError(403, Problem("", "you may not get /openapi/v3 of the API server"))
+
+
+class QueryRoute(APIRoute):
+    """Answers `QueryError` and measures the time of each query."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handle = super().get_route_handler()
+
+        async def timed(http: Request) -> Response:
+            began = perf_counter()
+            try:
+                response = await handle(http)
+            except QueryError as error:
+                response = error_response(error.status, *error.problems, wait=error.retry_after_seconds)
+            seconds = _parts(http).metrics.questions.labels(self.name, str(response.status_code))
+            seconds.observe(perf_counter() - began)
+            return response
+
+        return timed
+
+
+def _request_body(*models: type[BaseModel]) -> Json:
+    """The body in the OpenAPI document. `read_document` reads it, because FastAPI sets no bounds to a body."""
+    schemas = [model.model_json_schema() for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+queries = APIRouter(route_class=QueryRoute)
+
+
+@queries.post(
+    "/apis/vms/dryrun",
+    name="dryrun",
+    summary="Dry run",
+    responses=ERRORS,
+    response_model_exclude_unset=True,
+    openapi_extra=_request_body(KubernetesObject),
+)
+async def dry_run(
+    http: Request,
+    document: Annotated[Document, Depends(read_document)],
+    operation: Annotated[Operation, BeforeValidator(str.lower), Query()] = "create",
+) -> DryRunResponse:
+    """Decides what admission says about a VM, a VMI or an object of a Poolhouse kind. Nothing is stored. The caller
+    needs the right to create or update the object."""
+    return await _parts(http).dry_run.answer(document.json, document.token, operation)
+
+
+@queries.post(
+    "/apis/policies/explain",
+    name="explain",
+    summary="Explain migration policies",
+    responses=ERRORS,
+    response_model_exclude_unset=True,
+    openapi_extra=_request_body(ExplainRequest, KubernetesObject),
+)
+async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> ExplainResponse:
+    """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The
+    caller needs the right to read the VM, its namespace and migration policies."""
+    explainer = _parts(http).explain
+    try:
+        return ExplainResponse.model_validate(await explainer.explain(parse_question(document.json), document.token))
+    except ApiError as error:
+        raise query_error(error) from None
+
+
+@queries.get("/openapi.json", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
+async def openapi(http: Request) -> JSONResponse:
+    return JSONResponse(http.app.openapi())
+
+
+@queries.get("/docs", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
+async def docs(http: Request) -> HTMLResponse:
+    return HTMLResponse(api_docs.page(http.app.openapi()))
+
+
+def parse_token(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
-        raise Unreadable(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
+        raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
     return token
 
 
-def _operation(http: Http) -> Operation:
-    match http.query_params.get("operation", "create").lower():
-        case "create":
-            return "create"
-        case "update":
-            return "update"
-        case _:
-            raise Unreadable(400, "operation must be create or update")
+def error_response(status: int, *problems: Problem, wait: float | None = None) -> Response:
+    """Every error has this form, on paths without a route too."""
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
+    return JSONResponse(ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
+
+
+async def _refused(http: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestRefused)
+    _parts(http).metrics.unreadable.labels(http.url.path, str(error.status)).inc()
+    return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
+
+
+async def _invalid_parameter(http: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
+
+
+async def _http_error(http: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return error_response(error.status_code, Problem("", error.detail))
+
+
+async def _internal_error(http: Request, error: Exception) -> Response:
+    log.error("%s failed", http.url.path, exc_info=error)
+    return error_response(500, Problem("", "internal error; the webhook's log has the details"))

@@ -1,82 +1,60 @@
-"""Every step of admission, on demand: what would become of this object if its sender created it now?
+"""Answers what admission would decide about an object. Nothing is stored.
 
-The API server is the judge, asked with the sender's own token: it may ask for what it may do, and gets every webhook,
-quota and policy on the way. Nothing is created. What we can tell alone is told first, all at once.
+Problems that the webhook finds itself come first, all at once. Then the API server decides a dry run with the caller's
+token, and so with every webhook, quota and policy that the caller's own request would meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import at
+from apimachinery.unstructured import at, typed
 from defaulter.contract import DefaulterUnavailable, InvalidDocument
 from kinds import by_gvk
 from kinds.checks.metadata import is_label, is_subdomain
 from kinds.kind import Kind
 from runtime import access_review
 from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Throttled
+from runtime.errors import ApiError
 from runtime.resource import VMIS, VMS, Resource
-from webhook.api_errors import problems_of
-from webhook.body import Unreadable
+from webhook.api_errors import problems_of, query_error
 from webhook.defaulting import DefaulterClient, problems_in
+from webhook.models import DryRunResponse, PlanStep, QueryError
 from webhook.plans import PlanClient
 
 Json = dict[str, Any]
 Operation = Literal["create", "update"]
 
 VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": ("get", "update")}
-"""what the sender must be allowed"""
+"""Verbs that the caller must be allowed."""
 
-LIBVIRT_SHAPED = ("kubevirt.io/v1alpha1", "VM")
-"""of the document "Ahead of Time libvirt Defaulting": it lives in this API only, no API server has it"""
+LIBVIRT_VM = ("kubevirt.io/v1alpha1", "VM")
+"""The libvirt-shaped VM. It exists in this API only; no API server serves it."""
 
 KUBEVIRT = {(resource.api_version, resource.kind): resource for resource in (VMS, VMIS)}
 
 
 @dataclass(frozen=True)
-class Answer:
-    status: int = 200
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
-    object: Json | None = None
-    """as it would be stored"""
-    plan: list[Json] | None = None
-    """what a controller would do then, for the kinds that have one"""
-    retry_after_seconds: float | None = None
-
-    @property
-    def body(self) -> Json:
-        allowed = self.status == 200 and not self.problems
-        told = [{"path": problem.path, "message": problem.message} for problem in self.problems]
-        body = {"allowed": allowed, "problems": told, "warnings": list(self.warnings), "object": self.object}
-        return body if self.plan is None else {**body, "plan": self.plan}
-
-
-@dataclass(frozen=True)
 class Target:
-    """What is asked about, and where."""
-
     document: Json
     resource: Resource
     kind: Kind | None
-    """for kinds of ours"""
+    """None for KubeVirt's kinds."""
 
     @property
     def namespace(self) -> str:
-        named = at(self.document, "metadata", "namespace")
-        return (named if isinstance(named, str) and named else "default") if self.resource.namespaced else ""
+        return (typed(str, self.document, "metadata", "namespace") or "default") if self.resource.namespaced else ""
 
 
-def target(document: Json) -> Target | None:
-    """None for a kind that is not examined here. Raises `Unreadable` for what is no object of Kubernetes at all."""
+def parse_target(document: Json) -> Target | None:
+    """None for a kind that Poolhouse does not check. Raises `QueryError` for a document that is no object."""
     api_version, kind = document.get("apiVersion"), document.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
-        raise Unreadable(400, "the body must be an object of Kubernetes, with apiVersion and kind")
-    if (api_version, kind) == LIBVIRT_SHAPED:
+        raise QueryError(400, Problem("", "the body must be a Kubernetes object, with apiVersion and kind"))
+    if (api_version, kind) == LIBVIRT_VM:
         return Target(document, VMS, None)
     if resource := KUBEVIRT.get((api_version, kind)):
         return Target(document, resource, None)
@@ -87,20 +65,20 @@ def target(document: Json) -> Target | None:
     return Target(document, Resource(group, version, ours.plural, ours.kind, ours.namespaced), ours)
 
 
-def local_problems(asked: Target, operation: Operation) -> tuple[Problem, ...]:
-    """What is wrong by our own knowledge. Names first: they become part of a path that is called."""
-    metadata = asked.document.get("metadata")
+def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
+    """Problems that need no API server. Names are checked here because they become parts of URL paths."""
+    metadata = target.document.get("metadata")
     if not isinstance(metadata, dict):
         return (Problem("metadata", "must be an object with a name"),)
     found = []
-    if asked.resource.namespaced and not is_label(asked.namespace):
-        found.append(Problem("metadata.namespace", "is not the name of a namespace"))
+    if target.resource.namespaced and not is_label(target.namespace):
+        found.append(Problem("metadata.namespace", "must be the name of a namespace"))
     elif not isinstance(metadata.get("namespace", ""), str):
-        found.append(Problem("metadata.namespace", "must be text"))
+        found.append(Problem("metadata.namespace", "must be a string"))
     if operation == "update" and not (isinstance(name := metadata.get("name"), str) and is_subdomain(name)):
-        found.append(Problem("metadata.name", "must name the object that exists"))
-    if asked.kind is not None:
-        found += asked.kind.problems(asked.kind.normalize(asked.document))
+        found.append(Problem("metadata.name", "must be the name of the object to update"))
+    if target.kind is not None:
+        found += target.kind.problems(target.kind.normalize(target.document))
     return tuple(dict.fromkeys(found))
 
 
@@ -111,83 +89,75 @@ class DryRun:
     seed: str
     plans: PlanClient | None = None
 
-    async def answer(self, document: Json, token: str, operation: Operation = "create") -> Answer:
-        """Raises `Unreadable` only."""
-        asked = target(document)
-        if asked is None:
-            return Answer(problems=(Problem("kind", f"is none that is examined here: {document['kind']!r:.80}"),))
+    async def answer(self, document: Json, token: str, operation: Operation = "create") -> DryRunResponse:
+        """Raises `QueryError` if the question cannot be answered."""
+        target = parse_target(document)
+        if target is None:
+            return _denied(Problem("kind", f"poolhouse does not check this kind: {document['kind']!r:.80}"))
         try:
-            refusal = await self._rights(asked, token, operation)
-            if refusal is not None:
-                return refusal
-            problems = local_problems(asked, operation)
+            await self._authorize(target, token, operation)
+            problems = local_problems(target, operation)
             if problems:
-                return Answer(problems=problems)
-            if asked.document["kind"] == LIBVIRT_SHAPED[1]:
-                return await self._completed(asked)
-            return await self._stored(asked, token, operation)
+                return _denied(*problems)
+            if target.document["kind"] == LIBVIRT_VM[1]:
+                return await self._default_libvirt_vm(target)
+            return await self._at_api_server(target, token, operation)
         except ApiError as error:
-            return _unanswered(error)
+            raise query_error(error) from None
 
-    async def _rights(self, asked: Target, token: str, operation: Operation) -> Answer | None:
-        """Why the sender gets no answer; None when it may do what it asks about."""
+    async def _authorize(self, target: Target, token: str, operation: Operation) -> None:
         for verb in VERBS[operation]:
-            question = access_review.self_subject_access_review(verb, asked.resource, asked.namespace)
-            if not access_review.is_allowed(
-                await self.api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
-            ):
-                where = f" in namespace {asked.namespace}" if asked.namespace else ""
-                return Answer(403, (Problem("", f"you may not {verb} {asked.resource.plural}{where}"),))
-        return None
+            review = access_review.self_subject_access_review(verb, target.resource, target.namespace)
+            path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
+            if not access_review.is_allowed(await self.api.request("POST", path, body=review, token=token)):
+                where = f" in namespace {target.namespace}" if target.namespace else ""
+                raise QueryError(403, Problem("", f"you may not {verb} {target.resource.plural}{where}"))
 
-    async def _completed(self, asked: Target) -> Answer:
+    async def _default_libvirt_vm(self, target: Target) -> DryRunResponse:
         try:
-            done = await self.defaulter.complete(asked.document, namespace=asked.namespace, seed=self.seed or None)
+            done = await self.defaulter.complete(target.document, namespace=target.namespace, seed=self.seed or None)
         except InvalidDocument as refusal:
-            return Answer(problems=problems_in(refusal))
-        except DefaulterUnavailable as away:
-            return Answer(503, (Problem("", f"the defaulter is away: {away.reason}"),), retry_after_seconds=1)
-        return Answer(object=done.object, warnings=tuple(done.warnings))
+            return _denied(*problems_in(refusal))
+        except DefaulterUnavailable as error:
+            problem = Problem("", f"the defaulter is unavailable: {error.reason}")
+            raise QueryError(503, problem, retry_after_seconds=1) from None
+        return _allowed(done.object, done.warnings)
 
-    async def _stored(self, asked: Target, token: str, operation: Operation) -> Answer:
+    async def _at_api_server(self, target: Target, token: str, operation: Operation) -> DryRunResponse:
         warnings: list[str] = []
         try:
-            stored = await self._sent(asked, token, operation, warnings)
+            stored = await self._send(target, token, operation, warnings)
         except ApiError as error:
             problems = problems_of(error)
             if not problems:
                 raise
-            return Answer(problems=problems, warnings=tuple(warnings))
-        # The API server sends our own warnings back, and those of everybody else.
-        # Who last wrote which field is about this request, not about the object.
+            return _denied(*problems, warnings=tuple(warnings))
+        # Field managers describe this request, not the object.
         stored.get("metadata", {}).pop("managedFields", None)
-        return await self._planned(asked, stored, token, warnings)
+        if self.plans is None or target.kind is None or not target.kind.plan_path:
+            return _allowed(stored, warnings)
+        answer = await self.plans.plan(target.kind, stored, token)
+        plan = {} if answer.steps is None else {"plan": answer.steps}
+        return _allowed(stored, (*warnings, *answer.warnings), **plan)
 
-    async def _sent(self, asked: Target, token: str, operation: Operation, warnings: list[str]) -> Json:
+    async def _send(self, target: Target, token: str, operation: Operation, warnings: list[str]) -> Json:
         query = {"dryRun": "All", "fieldValidation": "Strict"}
+        body = target.document
         if operation == "create":
-            path = asked.resource.path(asked.namespace)
-            return await self.api.request(
-                "POST", path, body=asked.document, query=query, token=token, warnings=warnings
-            )
-        path = asked.resource.path(asked.namespace, str(at(asked.document, "metadata", "name") or ""))
-        body = asked.document
+            path = target.resource.path(target.namespace)
+            return await self.api.request("POST", path, body=body, query=query, token=token, warnings=warnings)
+        path = target.resource.path(target.namespace, str(at(body, "metadata", "name") or ""))
         if not at(body, "metadata", "resourceVersion"):
             stored = await self.api.request("GET", path, token=token)
             version = at(stored, "metadata", "resourceVersion")
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         return await self.api.request("PUT", path, body=body, query=query, token=token, warnings=warnings)
 
-    async def _planned(self, asked: Target, stored: Json, token: str, warnings: list[str]) -> Answer:
-        if self.plans is None or asked.kind is None or not asked.kind.plan_path:
-            return Answer(object=stored, warnings=tuple(warnings))
-        told = await self.plans.of(asked.kind, stored, token)
-        return Answer(object=stored, warnings=(*warnings, *told.warnings), plan=told.plan)
+
+def _denied(*problems: Problem, warnings: tuple[str, ...] = ()) -> DryRunResponse:
+    return DryRunResponse(allowed=False, problems=problems, warnings=warnings, object=None)
 
 
-def _unanswered(error: ApiError) -> Answer:
-    if isinstance(error, Forbidden):
-        sentence = "the API server does not know this token" if error.status == 401 else error.message
-        return Answer(error.status, (Problem("", sentence),))
-    wait = error.retry_after_seconds if isinstance(error, Throttled) else 1
-    return Answer(503, (Problem("", f"the API server gave no answer: {error.message}"),), retry_after_seconds=wait)
+def _allowed(document: Json, warnings: Iterable[str], **plan: list[PlanStep]) -> DryRunResponse:
+    """Every field is set, because fields that are not set are left out of the answer: only `plan` may be."""
+    return DryRunResponse(allowed=True, problems=(), warnings=tuple(warnings), object=document, **plan)

@@ -162,6 +162,7 @@ def _parts(
     )
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
+        api=api,
         admission=Admission(defaulting=defaulting, checks=checks, drift=drift),
         dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
         explain=PolicyExplainer(api),

@@ -1,6 +1,7 @@
-"""What a controller would do with an object: asked of the controllers, who alone have seen what a plan depends on.
+"""Asks the controllers what they would do with an object. Only they have the VMs that a plan depends on.
 
-They tell it to whoever may see the VMs, so the caller's token goes with the question: over TLS, or to this machine.
+The question carries the caller's token, because a plan is shown to callers that may list VMs. The token travels over
+TLS or stays on this machine.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from kinds.kind import Kind
+from webhook.models import PlanResponse, PlanStep
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-UNKNOWN = "what would be done then is not known:"
 
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    plan: list[Json] | None = None
-    """each step with `action`, `vm` and `reason`; None when it is not known"""
+    steps: list[PlanStep] | None = None
+    """None if the plan is unknown; the warnings say why."""
     warnings: tuple[str, ...] = ()
 
 
@@ -35,14 +36,12 @@ class PlanClient:
         self._url = url.rstrip("/")
         self._session = session
         self._seconds = seconds
-        asked = urlsplit(url)
-        self._private = asked.scheme == "https" or asked.hostname in LOOPBACK
+        parts = urlsplit(url)
+        self._private = parts.scheme == "https" or parts.hostname in LOOPBACK
 
-    async def of(self, kind: Kind, document: Json, token: str) -> PlanAnswer:
+    async def plan(self, kind: Kind, document: Json, token: str) -> PlanAnswer:
         if not self._private:
-            return PlanAnswer(
-                warnings=(f"{UNKNOWN} POOLHOUSE_CONTROLLERS_URL is not https, and a token must not go there",)
-            )
+            return _unknown("POOLHOUSE_CONTROLLERS_URL is not https, so the token is not sent")
         url = self._url + kind.plan_path
         headers = {"Authorization": f"Bearer {token}"}
         try:
@@ -50,13 +49,19 @@ class PlanClient:
                 asyncio.timeout(self._seconds),
                 self._session.post(url, json=document, headers=headers, allow_redirects=False) as answer,
             ):
-                told = await answer.json(content_type=None)
-        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
+                if answer.status == 403:
+                    return _unknown("you may not list the VMs")
+                if answer.status != 200:
+                    return _unknown(f"the controllers answered {answer.status}")
+                found = PlanResponse.model_validate_json(await answer.read())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.info("no plan from %s: %s", url, error or "no answer in time")
-            return PlanAnswer(warnings=(f"{UNKNOWN} the controllers are away",))
-        if answer.status == 403:
-            return PlanAnswer(warnings=(f"{UNKNOWN} you may not see the VMs that there are",))
-        plan = told.get("plan") if answer.status == 200 and isinstance(told, dict) else None
-        if not isinstance(plan, list):
-            return PlanAnswer(warnings=(f"{UNKNOWN} the controllers answered {answer.status}",))
-        return PlanAnswer(plan, tuple(str(told[why]) for why in ("refused", "blocked") if told.get(why)))
+            return _unknown("the controllers gave no answer")
+        except ValueError as error:
+            log.warning("no plan from %s: %s", url, error)
+            return _unknown("the controllers' answer is not a plan")
+        return PlanAnswer(found.plan, tuple(why for why in (found.refused, found.blocked) if why))
+
+
+def _unknown(why: str) -> PlanAnswer:
+    return PlanAnswer(warnings=(f"the plan is unknown: {why}",))

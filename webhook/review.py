@@ -14,7 +14,7 @@ from typing import Any
 from apimachinery.problem import Problem
 from apimachinery.reasons import Reason
 from apimachinery.unstructured import typed
-from webhook.body import Unreadable
+from service.request_body import RequestRefused
 from webhook.patch import diff
 from webhook.reasons import AdmissionReason
 
@@ -73,15 +73,15 @@ def annotations_of(document: Json | None) -> Json:
 
 
 def from_admission_review(document: Json) -> AdmissionRequest:
-    """Raises `Unreadable` for a document that no API server sends."""
+    """Raises `RequestRefused` for a document that no API server sends."""
     if document.get("kind") != "AdmissionReview" or document.get("apiVersion") != API_VERSION:
-        raise Unreadable(400, f"the body must be an AdmissionReview of {API_VERSION}")
+        raise RequestRefused(400, f"the body must be an AdmissionReview of {API_VERSION}")
     request = document.get("request")
     if not isinstance(request, dict):
-        raise Unreadable(400, "request: must be an object")
+        raise RequestRefused(400, "request: must be an object")
     operation = _text(request, "operation")
     if operation not in OPERATIONS:
-        raise Unreadable(400, f"request.operation: must be one of {', '.join(OPERATIONS)}")
+        raise RequestRefused(400, f"request.operation: must be one of {', '.join(OPERATIONS)}")
     # With matchPolicy Equivalent, `kind` is the version of the object after conversion; `requestKind` is not.
     kind = _document(request, "kind") or {}
     group, version = _text(kind, "group", parent="kind."), _text(kind, "version", parent="kind.")
@@ -99,11 +99,11 @@ def from_admission_review(document: Json) -> AdmissionRequest:
         dry_run=request.get("dryRun") is True,
     )
     if not found.uid:
-        raise Unreadable(400, "request.uid: is required; the response repeats it")
+        raise RequestRefused(400, "request.uid: is required; the response repeats it")
     if not found.kind:
-        raise Unreadable(400, "request.kind.kind: is required")
+        raise RequestRefused(400, "request.kind.kind: is required")
     if operation in ("CREATE", "UPDATE") and found.object is None:
-        raise Unreadable(400, f"request.object: is required for {operation}")
+        raise RequestRefused(400, f"request.object: is required for {operation}")
     return found
 
 
@@ -145,12 +145,12 @@ def _text(parent_object: Json, key: str, *, parent: str = "") -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Unreadable(400, f"request.{parent}{key}: must be a string")
+        raise RequestRefused(400, f"request.{parent}{key}: must be a string")
     return value
 
 
 def _document(request: Json, key: str) -> Json | None:
     value = request.get(key)
     if value is not None and not isinstance(value, dict):
-        raise Unreadable(400, f"request.{key}: must be an object")
+        raise RequestRefused(400, f"request.{key}: must be an object")
     return value

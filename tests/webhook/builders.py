@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from tests.runtime.misbehaving import Request
+from tests.runtime.misbehaving import Request, Script
 from webhook.patch import apply
 from webhook.review import AdmissionRequest
 
@@ -91,3 +91,16 @@ async def granting(request: Request) -> None:
     if "review" in request.path:
         return await request.answer(201, {"status": {"allowed": True}})
     return await request.answer(201, request.document)
+
+
+def api_server(
+    code: int = 201, body: Any = None, headers: dict[str, str] | None = None, *, may: bool | None = True
+) -> Script:
+    """Answers access reviews with `may`, unless it is None, and all other requests with `code` and `body`."""
+
+    async def script(request: Request) -> None:
+        if may is not None and request.path.endswith("selfsubjectaccessreviews"):
+            return await request.answer(201, {"status": {"allowed": may}})
+        return await request.answer(code, request.document if body is None else body, headers)
+
+    return script

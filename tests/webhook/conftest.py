@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from runtime.circuit_breaker import CircuitBreaker
+from service.request_body import BodyReader
 from service.server import serve
 from tests.runtime.misbehaving import Server
 from tests.waiting import PATIENCE_SECONDS
@@ -24,7 +25,6 @@ from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
-from webhook.intake import Intake
 from webhook.metrics import Metrics
 from webhook.rate_limit import RateLimiter
 from webhook.templates import TemplateReview
@@ -60,6 +60,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: defaulting.breaker.state)
         service = WebhookParts(
+            api=api,
             admission=Admission(
                 defaulting=defaulting,
                 checks=tuple(
@@ -71,9 +72,9 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
             explain=PolicyExplainer(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
-            intake=Intake(seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),
-            callers=RateLimiter(per_second=1, burst=20),
-            questions_at_once=4,
+            bodies=BodyReader(timeout_seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),
+            rate_limiter=RateLimiter(per_second=1, burst=20),
+            max_queries_in_flight=4,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
+from service.request_body import MAX_BODY_BYTES, BodyReader
+from tests.runtime.misbehaving import Script, status
 from tests.waiting import PATIENCE_SECONDS, until
-from tests.webhook.builders import POOL, disk, granting, patched, review, vm
+from tests.webhook.builders import POOL, api_server, disk, granting, patched, review, vm
 from tests.webhook.conftest import Running
 from tests.webhook.fake_defaulter import filled
-from webhook.body import BODY_LIMIT_BYTES
-from webhook.intake import Intake
 
 VM = vm(disk("root"))
 
@@ -143,7 +143,7 @@ HOSTILE = [
         415,
         id="a gzip bomb",
     ),
-    pytest.param({"content": b"x" * BODY_LIMIT_BYTES, "headers": JSON}, 413, id="3 MiB"),
+    pytest.param({"content": b"x" * MAX_BODY_BYTES, "headers": JSON}, 413, id="3 MiB"),
     pytest.param({"content": Chunked(), "headers": JSON}, 413, id="4 MiB in chunks, without a length"),
     pytest.param({"content": b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "headers": JSON}, 400, id="deep nesting"),
     pytest.param({"json": {**review(VM), "apiVersion": "admission.k8s.io/v1beta1"}}, 400, id="v1beta1"),
@@ -201,13 +201,13 @@ async def _raw(port: int, *parts: bytes) -> bytes:
 
 
 async def test_a_body_that_never_ends_is_not_waited_for(webhook: Running) -> None:
-    webhook.service.intake = Intake(seconds=0.3)
+    webhook.service.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b'{"a')
 
 
 async def test_a_body_in_drops_is_not_waited_for(webhook: Running) -> None:
-    webhook.service.intake = Intake(seconds=0.3)
+    webhook.service.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b"1\r\n{\r\n", b'1\r\n"\r\n')
 
@@ -226,7 +226,7 @@ async def test_large_bodies_at_once_do_not_fill_the_memory(webhook: Running) -> 
     assert (await webhook.review(review(VM)))["allowed"]
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/mutate/", "/apis/vms/dryrun/../x", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/nowhere", "/mutate/", "/apis/vms/dryrun/../x"])
 async def test_what_has_no_route_is_said_in_json(webhook: Running, path: str) -> None:
     told = await webhook.client.post(path, json={})
     assert (told.status_code, told.json()["allowed"]) == (404, False)
@@ -301,3 +301,42 @@ async def test_no_object_whatsoever_makes_it_fail(
         response = told.json()["response"]
         assert response["uid"] == "1b0d"
         patched(document, response)
+
+
+# The OpenAPI document
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "part"),
+    [
+        ("/openapi.json", "application/json", '"/apis/vms/dryrun"'),
+        ("/docs", "text/html; charset=utf-8", "POST /apis/policies/explain"),
+    ],
+)
+async def test_the_api_is_documented_for_callers_with_a_token(
+    webhook: Running, path: str, media_type: str, part: str
+) -> None:
+    webhook.api_server.script = granting
+    assert (await webhook.client.get(path)).status_code == 401
+    answer = await webhook.client.get(path, headers={"Authorization": "Bearer jane"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, media_type)
+    assert part in answer.text
+    (review,) = webhook.api_server.requests
+    assert review.document["spec"]["nonResourceAttributes"] == {"path": "/openapi/v3", "verb": "get"}
+    assert review.headers["authorization"] == "Bearer jane"
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        pytest.param(api_server(may=False), 403, id="may not read it"),
+        pytest.param(api_server(401, status(401, "Unauthorized"), may=None), 401, id="an unknown token"),
+    ],
+)
+async def test_the_api_documentation_needs_the_right_to_read_that_of_the_api_server(
+    webhook: Running, script: Script, code: int
+) -> None:
+    webhook.api_server.script = script
+    answer = await webhook.client.get("/docs", headers={"Authorization": "Bearer jane"})
+    assert answer.status_code == code
+    assert answer.json()["problems"]

@@ -8,7 +8,7 @@ import pytest
 
 from defaulter.contract import Problem
 from tests.runtime.misbehaving import Request, Script, status
-from tests.webhook.builders import disk, vm
+from tests.webhook.builders import api_server, disk, vm
 from tests.webhook.conftest import Running
 from webhook.rate_limit import RateLimiter
 
@@ -19,17 +19,6 @@ LIBVIRT_SHAPED = {
     "metadata": {"name": "testvm"},
     "spec": {"domain": {"memory": {"unit": "MB", "value": 64}, "os": {"type": {"os": "hvm"}}, "type": "qemu"}},
 }
-
-
-def api_server(code: int = 201, body: Any = None, headers: dict[str, str] | None = None, *, may: bool = True) -> Script:
-    """Grants rights or doesn't, and answers whatever else it is asked in one way."""
-
-    async def script(request: Request) -> None:
-        if request.path.endswith("selfsubjectaccessreviews"):
-            return await request.answer(201, {"status": {"allowed": may}})
-        return await request.answer(code, request.document if body is None else body, headers)
-
-    return script
 
 
 async def test_the_object_as_it_would_be_stored(webhook: Running) -> None:
@@ -171,7 +160,7 @@ async def test_who_gets_no_answer(webhook: Running, script: Script, code: int, s
 
 async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
     webhook.api_server.script = api_server()
-    webhook.service.callers = RateLimiter(per_second=0.001, burst=20)
+    webhook.service.rate_limiter = RateLimiter(per_second=0.001, burst=20)
     codes = [(await webhook.dry_run(VM)).status_code for _ in range(25)]
     assert codes[:20] == [200] * 20
     last = await webhook.dry_run(VM)

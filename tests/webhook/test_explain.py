@@ -9,7 +9,8 @@ import pytest
 from tests.kinds.policies import policy, upstream
 from tests.runtime.misbehaving import Request, Script, status
 from tests.webhook.conftest import Running
-from webhook.explain import InvalidQuestion, parse_question
+from webhook.explain import parse_question
+from webhook.models import QueryError
 
 Json = dict[str, Any]
 
@@ -170,7 +171,7 @@ def test_a_question_that_is_none_is_refused_at_its_path(document: Json, path: st
     if path is None:
         parse_question(document)
         return
-    with pytest.raises(InvalidQuestion) as refused:
+    with pytest.raises(QueryError) as refused:
         parse_question(document)
     assert [problem.path for problem in refused.value.problems] == [path]
 

@@ -11,6 +11,7 @@ import pytest
 import kinds
 from tests.runtime.misbehaving import Request, Server
 from tests.waiting import PATIENCE_SECONDS
+from webhook.models import PlanStep
 from webhook.plans import PlanAnswer, PlanClient
 
 POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web"}}
@@ -38,13 +39,15 @@ async def test_the_controllers_are_asked_about_the_object_as_it_would_be(
         await request.answer(200, {"plan": STEPS, "refused": "another pool has the disks"})
 
     controllers.script = script
-    assert await plans.of(kinds.POOL, POOL, "token") == PlanAnswer(STEPS, ("another pool has the disks",))
+    assert await plans.plan(kinds.POOL, POOL, "token") == PlanAnswer(
+        [PlanStep(**step) for step in STEPS], ("another pool has the disks",)
+    )
 
 
 async def test_a_token_does_not_travel_in_the_clear() -> None:
     async with aiohttp.ClientSession() as session:
-        told = await PlanClient("http://controllers.example.com", session).of(kinds.POOL, POOL, "token")
-    assert told.plan is None
+        told = await PlanClient("http://controllers.example.com", session).plan(kinds.POOL, POOL, "token")
+    assert told.steps is None
     assert "not https" in told.warnings[0]
 
 
@@ -53,7 +56,7 @@ async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Pl
         await request.answer(403, {"problems": []})
 
     controllers.script = script
-    assert "may not see" in (await plans.of(kinds.POOL, POOL, "token")).warnings[0]
+    assert "may not list" in (await plans.plan(kinds.POOL, POOL, "token")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -64,12 +67,12 @@ async def test_any_other_answer_is_none(controllers: Server, plans: PlanClient, 
         await request.answer(code, body)
 
     controllers.script = script
-    assert (await plans.of(kinds.POOL, POOL, "token")).plan is None
+    assert (await plans.plan(kinds.POOL, POOL, "token")).steps is None
 
 
 async def test_controllers_that_hang_are_not_waited_for(controllers: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        assert (await PlanClient(controllers.url, session, seconds=0.2).of(kinds.POOL, POOL, "token")).plan is None
+        assert (await PlanClient(controllers.url, session, seconds=0.2).plan(kinds.POOL, POOL, "token")).steps is None
 
 
 async def test_controllers_that_hang_up_are_away(controllers: Server, plans: PlanClient) -> None:
@@ -77,4 +80,4 @@ async def test_controllers_that_hang_up_are_away(controllers: Server, plans: Pla
         request.reset()
 
     controllers.script = script
-    assert (await plans.of(kinds.POOL, POOL, "token")).plan is None
+    assert (await plans.plan(kinds.POOL, POOL, "token")).steps is None

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apimachinery.problem import Problem
+from service.request_body import RequestRefused
 from tests.webhook.builders import disk, request, review, vm
-from webhook.body import Unreadable
 from webhook.patch import apply
 from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review
 
@@ -53,7 +53,7 @@ def test_a_deletion_has_no_object() -> None:
     ],
 )
 def test_what_no_api_server_sends_gets_a_sentence(document: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Unreadable) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         from_admission_review(document)
     assert refusal.value.status == 400
     assert sentence in refusal.value.message

@@ -1,0 +1,140 @@
+"""Requests and responses of the endpoints for people and programs, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from apimachinery.problem import Problem
+
+Json = dict[str, Any]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class ErrorResponse(Body):
+    """The request was not answered. Each problem says what was found and what to do."""
+
+    allowed: Literal[False] = False
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
+    object: None = None
+
+
+class QueryError(Exception):
+    """A request that is answered with a status other than 200 and its problems."""
+
+    def __init__(self, status: int, *problems: Problem, retry_after_seconds: float | None = None) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.status = status
+        self.problems = problems
+        self.retry_after_seconds = retry_after_seconds
+
+
+class PlanStep(Body):
+    """One step of a controller towards the spec."""
+
+    action: str = Field(description="What the controller would do, for example `Create`.")
+    vm: str | None = Field(description="Name of the VM or VMI.")
+    reason: str
+
+
+class PlanResponse(Body):
+    """What a controller would do with an object."""
+
+    plan: list[PlanStep]
+    complete: bool = Field(default=True, description="False if the plan has more steps than are listed.")
+    blocked: str | None = Field(default=None, description="Why the plan cannot go on after its last step.")
+    refused: str | None = Field(default=None, description="Why the controller does nothing with the object.")
+
+
+class DryRunResponse(Body):
+    """What admission decides about the object. Nothing is stored."""
+
+    allowed: bool
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    object: Json | None = Field(default=None, description="The object as the API server would store it.")
+    plan: list[PlanStep] | None = Field(
+        default=None, description="What the controller would do then; for pools and replica sets only."
+    )
+
+
+class KubernetesObject(Body):
+    """An object as for the API server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    api_version: str
+    kind: str
+    metadata: Json
+    spec: Json
+
+
+Name = Annotated[str, BeforeValidator(lambda given: given or "default")]
+
+
+class ExplainRequest(Body):
+    """A VMI or VM that exists, with labels and policies to assume."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    api_version: str | None = None
+    kind: str | None = None
+    namespace: Name = "default"
+    name: str
+    with_labels: Annotated[dict[str, str | None], BeforeValidator(lambda given: given or {})] = Field(
+        default_factory=dict, description="Labels of the VMI to assume; null removes a label."
+    )
+    with_policies: Annotated[list[Json], BeforeValidator(lambda given: given or [])] = Field(
+        default_factory=list,
+        max_length=200,
+        description="Migration policies to assume: new ones, or changed ones in place of those with the same name.",
+    )
+
+
+class Candidate(Body):
+    """A policy that matches the VMI, in order of precedence."""
+
+    name: str
+    winner: bool
+    matching_labels: int
+    keys: list[str] = Field(description="Keys of the selectors' labels.")
+    labels: dict[str, dict[str, str]] = Field(description="Labels that match: those of the VMI and of its namespace.")
+    reason: str
+
+
+class OtherPolicy(Body):
+    """A policy that does not match the VMI."""
+
+    name: str
+    reason: str
+
+
+class Setting(Body):
+    """A setting of migrations that is in effect."""
+
+    value: Any
+    source: Literal["policy", "kubevirt", "default"] = Field(description="What sets the value.")
+    policy: str = Field(default="", alias="from", description="Name of the policy, if the policy sets it.")
+    unheeded: Any = Field(default=None, description="The policy's value, if KubeVirt cannot apply it per policy.")
+
+
+class ExplainResponse(Body):
+    """Which migration policy a VMI obeys, and why."""
+
+    namespace: str
+    name: str
+    policy: str | None = Field(description="The policy that the VMI obeys.")
+    reason: str
+    candidates: list[Candidate]
+    others: list[OtherPolicy]
+    settings: dict[str, Setting]
+    notes: list[str] = Field(description="What prevents KubeVirt from obeying the policy, and what could not be read.")
+    stamped: str | None = Field(description="The policy in the VMI's label `poolhouse.dev/migration-policy`.")
+    halted: bool = Field(description="The VM does not run; the answer is about its next VMI.")
+    supposed: bool = Field(description="The answer is about assumed labels or policies.")

@@ -180,7 +180,7 @@ async def answer(api: Api, settings: Settings, app: Any) -> None:
         if settings.tls is not None and settings.tls_secret:
             files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
             group.create_task(files.run(), name="certificate-files")
-            await files.there()
+            await files.wait_until_written()
         await serve(app, settings.host, settings.port, settings.tls, on_certificate=api.metrics.set_certificate)
 
 

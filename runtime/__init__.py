@@ -1,11 +1,11 @@
-"""Talking to Kubernetes, for every service of Poolhouse. It knows no kind and imports nothing of ours.
+"""The library that every service uses to talk to the Kubernetes API, in the words of client-go.
 
-Begin with `controller`: a `Controller` works on keys that an `Informer` (`informer`) puts into its `WorkQueue`
-(`queue`), and writes through the `Api` (`api`, the only file that imports the Kubernetes client). Informers of one
-resource share a `Feed` (`feed`), which lists and watches it once; what is written many at a time goes through `Writes`
-(`writes`). A service is held up by `stop.run`, answers on `serve.serve`, and leads alone inside `lease.Lease.hold`.
+A `Controller` (`controller`) reconciles keys from its `WorkQueue` (`workqueue`). An `Informer` (`informer`) puts keys
+there when objects change; informers of one resource share a `Reflector` (`reflector`), which lists and watches it.
+Controllers write through `Api` (`api`, the only module that imports the Kubernetes client), many objects at a time
+through `BatchWriter` (`batch_writer`). A service runs its controllers inside `LeaderElector.run` (`leader_election`).
 
-What it refuses to do: keep whole documents (an informer keeps the small frozen view that its owner asks for), retry
-behind a caller's back (an answer that was not had is `Unreachable`, and only the caller knows whether trying again is
-safe), and wait without a deadline.
+- An informer keeps no documents: only the small frozen view that its owner makes of each object.
+- `Api` repeats no call: after `Unreachable` only the caller knows whether a second attempt is safe.
+- Every call has a deadline.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Pauses between attempts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 
 def hash_fraction(identity: str) -> float:
-    """A number in [0, 1) that looks like chance and is always the same for the same identity."""
+    """A number in [0, 1) that depends only on the identity: jitter that a test and a second attempt can repeat."""
     return zlib.crc32(identity.encode()) / 2**32
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """A pause that grows by `factor` up to a cap, less a part of up to `spread` that depends on who waits: replicas
-    that failed together because the API server went away must not come back together. The part is a function of
-    identity rather than of chance, so a schedule can be repeated and explained."""
+    """An exponential backoff with a cap. The jitter shortens a pause by up to `spread`, depending on the identity, so
+    that replicas that lost the API server together do not return together."""
 
     base_seconds: float
     cap_seconds: float
@@ -23,9 +22,9 @@ class Backoff:
     spread: float = 0.25
 
     def delay(self, failures: int, identity: str = "") -> float:
-        """The pause after this many failures in a row; none after none."""
+        """The pause after this many failures in a row."""
         if failures <= 0:
             return 0.0
-        # The exponent is bounded because a float is: 2.0 ** 1024 raises after a day of failing.
-        whole = min(self.cap_seconds, self.base_seconds * self.factor ** min(failures - 1, 64))
-        return whole * (1 - self.spread * hash_fraction(f"{identity}#{failures}"))
+        # 2.0 ** 1024 raises OverflowError, after a day of failures.
+        pause = min(self.cap_seconds, self.base_seconds * self.factor ** min(failures - 1, 64))
+        return pause * (1 - self.spread * hash_fraction(f"{identity}#{failures}"))

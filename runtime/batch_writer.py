@@ -1,4 +1,4 @@
-"""Many writes for one owner: expected before they are made, begun carefully, and given up where they were not done."""
+"""Writes many objects for one owner: in batches that grow, with expectations, and with refused objects last."""
 
 from __future__ import annotations
 
@@ -11,42 +11,39 @@ from typing import Any, TypeVar
 from runtime.errors import OUTCOME_UNKNOWN, Forbidden, Invalid, QuotaExceeded
 from runtime.expectations import Expectations
 
+A = TypeVar("A")
 T = TypeVar("T")
+
+MAX_BATCH_SIZE = 250
+MAX_REFUSED = 1000
 
 
 async def slow_start_batch(
-    calls: Sequence[Callable[[], Awaitable[T]]], *, first: int = 1, most: int = 250
+    calls: Sequence[Callable[[], Awaitable[T]]], *, first: int = 1, most: int = MAX_BATCH_SIZE
 ) -> list[T | Exception]:
     """Makes the calls in batches that double in size (1, 2, 4, ... `most`); a batch with a failure is the last.
 
-    Returns what came of those made, in their order: the list is shorter than `calls` by those that were not made. A
-    full quota or a template that is refused so costs one refused request and not a thousand, every time it's tried.
+    Returns the results of the calls made, in their order. So a full quota or a refused template costs one refused
+    request at each attempt, and not a thousand.
     """
     results: list[T | Exception] = []
     size = max(1, min(first, most))
     while len(results) < len(calls):
-        batch = calls[len(results) : len(results) + size]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_outcome(call)) for call in batch]
-        outcomes = [task.result() for task in tasks]
-        results += outcomes
-        if any(isinstance(outcome, Exception) for outcome in outcomes):
+            tasks = [group.create_task(_result(call)) for call in calls[len(results) : len(results) + size]]
+        batch = [task.result() for task in tasks]
+        results += batch
+        if any(isinstance(result, Exception) for result in batch):
             break
         size = min(size * 2, most)
     return results
 
 
-async def _outcome(call: Callable[[], Awaitable[T]]) -> T | Exception:
+async def _result(call: Callable[[], Awaitable[T]]) -> T | Exception:
     try:
         return await call()
     except Exception as error:
         return error
-
-
-A = TypeVar("A")
-
-MAX_BATCH_SIZE = 250
-MAX_REFUSED = 1000
 
 
 class NotSent(Exception):
@@ -55,12 +52,10 @@ class NotSent(Exception):
 
 @dataclass(frozen=True)
 class ExpectedEvents:
-    """What a store will show when a write is done."""
+    """What a store will show after a write: names that appear and UIDs that go (or get a deletionTimestamp)."""
 
     creates: tuple[str, ...] = ()
-    """names"""
     deletes: tuple[str, ...] = ()
-    """UIDs, gone or on their way"""
 
 
 class BatchWriter:
@@ -68,19 +63,19 @@ class BatchWriter:
         self,
         expectations: Expectations[str],
         clock: Callable[[], float],
-        trace: Callable[[Any], ExpectedEvents],
+        expected_events: Callable[[Any], ExpectedEvents],
         *,
-        unsure: tuple[type[Exception], ...] = OUTCOME_UNKNOWN,
+        outcome_unknown: tuple[type[Exception], ...] = OUTCOME_UNKNOWN,
     ) -> None:
-        """`expectations` by UID of the owner. `unsure` are the errors after which it may have been done:
-        its event, or the expectation's timeout, will tell."""
+        """`expectations` are by UID of the owner. After an error of `outcome_unknown` the write may have been done:
+        its expectation stays."""
         self._expectations = expectations
         self._clock = clock
-        self._trace = trace
-        self._unsure = unsure
-        # Owners and verbs whose last writes were all accepted: the next ones need not begin one by one.
+        self._expected_events = expected_events
+        self._outcome_unknown = outcome_unknown
+        # Owners and verbs whose last writes were all accepted: the next batch starts at full size.
         self._trusted: set[tuple[str, str]] = set()
-        # By owner, what was refused for what it is, until it is accepted; the newest last.
+        # By owner, the writes that were refused for their content, until they are accepted. The newest is the last.
         self._refused: dict[str, dict[ExpectedEvents, None]] = {}
 
     async def make(
@@ -93,63 +88,59 @@ class BatchWriter:
         most: int = MAX_BATCH_SIZE,
         careful: bool = True,
     ) -> list[tuple[A, Exception | None]]:
-        """What became of each: None where it was done. Those of the same `verb` begin with one if `careful`, until all
-        of them were accepted once; after a failure the rest is not sent. What was refused before comes last, so that it
-        holds up nothing else."""
+        """Each action with its error, or None where it was done. With `careful` a verb starts with one write, until a
+        whole batch was accepted. Writes that were refused before come last, so that they delay no others."""
         if not actions:
             return []
-        # Before the first call, all of them: an event that comes before its call's answer must find itself expected.
+        # Before the first call: an event may arrive before the answer to its call.
         self.expect(owner, actions)
         first = most if not careful or (owner, verb) in self._trusted else 1
         self._trusted.discard((owner, verb))
-        actions = sorted(actions, key=lambda action: self._trace(action) in self._refused.get(owner, ()))
+        actions = sorted(actions, key=lambda action: self._expected_events(action) in self._refused.get(owner, ()))
         results = await slow_start_batch([partial(call, action) for action in actions], first=first, most=most)
-        answers = [result if isinstance(result, Exception) else None for result in results]
-        answers += [NotSent()] * (len(actions) - len(answers))
-        made = list(zip(actions, answers, strict=True))
-        self.give_up(owner, [a for a, error in made if error is not None and not isinstance(error, self._unsure)])
+        errors = [result if isinstance(result, Exception) else None for result in results]
+        errors += [NotSent()] * (len(actions) - len(errors))
+        made = list(zip(actions, errors, strict=True))
+        failed = [action for action, error in made if error and not isinstance(error, self._outcome_unknown)]
+        self._take_back(owner, failed)
         self._remember(owner, made)
-        if all(error is None for error in answers):
+        if not any(errors):
             self._trusted.add((owner, verb))
         return made
 
     def not_begun(self, owner: str, actions: Sequence[A], error: Exception) -> None:
-        """None of them was sent, as the first would be refused."""
-        self.give_up(owner, actions)
+        """The actions were expected but not sent, because the first of them would be refused with this error."""
+        self._take_back(owner, actions)
         self._remember(owner, [(actions[0], error)])
 
     def refused(self, owner: str) -> frozenset[str]:
-        """Names and UIDs, of the traces of what was refused the last time that it was asked for."""
-        return frozenset(each for trace in self._refused.get(owner, ()) for each in (*trace.creates, *trace.deletes))
-
-    def _remember(self, owner: str, made: Sequence[tuple[Any, Exception | None]]) -> None:
-        known = self._refused.pop(owner, {})
-        for action, error in made:
-            trace = self._trace(action)
-            if error is None:
-                known.pop(trace, None)
-            # A full quota has nothing against this one: the next of its turn may find room.
-            elif owner and isinstance(error, Invalid | Forbidden) and not isinstance(error, QuotaExceeded):
-                known[trace] = None
-        if known:
-            self._refused[owner] = dict.fromkeys([*known][-MAX_REFUSED:])
+        """Names and UIDs of the writes that were refused at the last attempt."""
+        return frozenset(each for events in self._refused.get(owner, ()) for each in (*events.creates, *events.deletes))
 
     def expect(self, owner: str, actions: Sequence[Any]) -> None:
-        """May be said before, where others must not be surprised meanwhile."""
-        traces = [self._trace(action) for action in actions]
-        appear, go = (
-            [name for each in traces for name in each.creates],
-            [uid for each in traces for uid in each.deletes],
-        )
-        if owner and (appear or go):
-            self._expectations.expect(owner, creates=appear, deletes=go, now=self._clock())
-
-    def give_up(self, owner: str, actions: Sequence[Any]) -> None:
-        """They were certainly not done."""
-        for each in map(self._trace, actions):
-            self._expectations.write_failed(owner, creates=each.creates, deletes=each.deletes)
+        """`make` calls it too; call it before if the owner must not be planned for in between."""
+        events = [self._expected_events(action) for action in actions]
+        creates, deletes = [name for e in events for name in e.creates], [uid for e in events for uid in e.deletes]
+        if owner and (creates or deletes):
+            self._expectations.expect(owner, creates=creates, deletes=deletes, now=self._clock())
 
     def forget(self, owner: str) -> None:
         """The owner is gone."""
         self._trusted -= {each for each in self._trusted if each[0] == owner}
         self._refused.pop(owner, None)
+
+    def _take_back(self, owner: str, actions: Sequence[Any]) -> None:
+        for events in map(self._expected_events, actions):
+            self._expectations.write_failed(owner, creates=events.creates, deletes=events.deletes)
+
+    def _remember(self, owner: str, made: Sequence[tuple[Any, Exception | None]]) -> None:
+        known = self._refused.pop(owner, {})
+        for action, error in made:
+            events = self._expected_events(action)
+            if error is None:
+                known.pop(events, None)
+            # A full quota is not about this object: the next attempt may find room.
+            elif owner and isinstance(error, Invalid | Forbidden) and not isinstance(error, QuotaExceeded):
+                known[events] = None
+        if known:
+            self._refused[owner] = dict.fromkeys([*known][-MAX_REFUSED:])

@@ -1,4 +1,4 @@
-"""Workers that bring what is nearer to what is wanted, one key at a time."""
+"""Runs workers that reconcile one key at a time, like controller-runtime's `Controller`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 DEADLINE_SECONDS = 300.0
-AWAY_SECONDS = 15.0
+SERVER_RETRY_SECONDS = 15.0
 
 
 class RetryWithBackoff(Exception):
-    """Not all could be done; why is told elsewhere (a condition, an event). It is tried again after a pause."""
+    """Part of the work is left. A condition or an event tells the user why."""
 
 
 class Controller(Generic[K]):
-    """Calls `reconcile(key)` for keys that were enqueued. It is told who, never what happened, and returns when it
-    wants to come back for that key (seconds, or None). If it raises, it comes back after a pause that grows. Without a
-    deadline a reconcile may take any time; each of its calls then has one of its own."""
+    """Calls `reconcile(key)` for enqueued keys. It returns after how many seconds it wants the key again, or None.
+
+    After an exception the key returns after a pause that grows. Without a deadline a reconcile may take any time; each
+    of its calls has a deadline of its own.
+    """
 
     def __init__(
         self,
@@ -46,55 +48,54 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._deadline_seconds = deadline_seconds
-        self._took = metrics.work_seconds.labels(name)
+        self._duration = metrics.work_seconds.labels(name)
         self._errors = metrics.work_errors
 
     def enqueue(self, key: K, after_seconds: float = 0.0) -> None:
         self.queue.add_after(key, after_seconds)
 
     async def run(self) -> None:
-        """Works for ever. When it is cancelled, every reconcile is cancelled and has ended before this returns."""
+        """Runs until it is cancelled; then it cancels every reconcile, and returns when they have ended."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")
 
     async def _work(self) -> None:
         while True:
-            await self.turn()
+            await self.process_next()
 
-    async def turn(self) -> None:
-        """Works on the next key."""
+    async def process_next(self) -> None:
         key = await self.queue.get()
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                again = await self._reconcile(key)
+                requeue_after = await self._reconcile(key)
         except Exception as error:
-            self._failed(key, error)
+            self._retry(key, error)
         else:
             self.queue.forget(key)
-            if again is not None:
-                self.queue.add_after(key, again)
+            if requeue_after is not None:
+                self.queue.add_after(key, requeue_after)
         finally:
-            self._took.observe(time.perf_counter() - began)
+            self._duration.observe(time.perf_counter() - began)
             self.queue.done(key)
-        # A key that always comes back at once would never let anybody else run: all of this may pass without a wait.
+        # A reconcile may pass without waiting. A key that always returns at once would then stop the event loop.
         await asyncio.sleep(0)
 
-    def _failed(self, key: K, error: Exception) -> None:
+    def _retry(self, key: K, error: Exception) -> None:
         self._errors.labels(self.name, type(error).__name__).inc()
         at_least = error.retry_after_seconds if isinstance(error, ApiError) else None
-        # The server's trouble is not the key's: when it is over, nobody should wait for the end of a long pause.
-        at_most = AWAY_SECONDS if isinstance(error, Unreachable | Unavailable | Throttled) else float("inf")
-        pause = self.queue.retry(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
-        where = f"{self.name} {key}"
+        # When the API server is back, no key waits for the end of a long pause.
+        at_most = SERVER_RETRY_SECONDS if isinstance(error, Unreachable | Unavailable | Throttled) else float("inf")
+        pause = self.queue.add_rate_limited(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
         match error:
-            case Conflict():
-                # Somebody wrote first. That is what resourceVersions are for, not news.
-                log.debug("%s: %s; again in %.1f s", where, error, pause)
+            case Conflict():  # another writer was first, which resourceVersions are for
+                level = logging.DEBUG
             case Throttled() | RetryWithBackoff():
-                log.info("%s: %s; again in %.1f s", where, error, pause)
+                level = logging.INFO
             case ApiError() | TimeoutError():
-                log.warning("%s: %s; again in %.1f s", where, str(error) or "took too long", pause)
+                level = logging.WARNING
             case _:
-                log.error("%s: failed; again in %.1f s", where, pause, exc_info=error)
+                log.error("%s %s: reconcile failed; retry in %.1f s", self.name, key, pause, exc_info=error)
+                return
+        log.log(level, "%s %s: %s; retry in %.1f s", self.name, key, str(error) or "deadline exceeded", pause)

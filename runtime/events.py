@@ -1,7 +1,7 @@
-"""Events for users (`kubectl events`), of events.k8s.io/v1.
+"""Records Events for users (`kubectl events`), of events.k8s.io/v1.
 
-To say something must never hold up doing it: `emit` only puts it into a bounded queue, and what doesn't fit is counted
-and dropped. What repeats is one Event with a count (`series`).
+`emit` never waits: it puts the Event into a bounded queue, and an Event that does not fit is counted and dropped.
+`EventCorrelator` turns repetitions into one Event with a count, as client-go's does.
 """
 
 from __future__ import annotations
@@ -13,43 +13,56 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
+from typing import Any, Literal, NoReturn, Protocol
 
+from apimachinery.timestamps import format_micro_time
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import AlreadyExists, ApiError, NotFound, Throttled, Unavailable, Unreachable
 from runtime.resource import Resource
 
-K = TypeVar("K")
-V = TypeVar("V")
+log = logging.getLogger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+
+QUEUE_LIMIT = 1000
+NOTE_BYTES = 1024
+RETRIES = Backoff(base_seconds=1, cap_seconds=10)
+ATTEMPTS = 3
+DRAIN_SECONDS = 2.0
+
 SERIES_LIMIT = 4096
-# After so many different notes about one thing, the next ones share an Event.
+# After this many different notes for one key, the next notes share one Event.
 NOTES_LIMIT = 10
 COMBINED = "(several of this kind) "
-# A count is written again after a pause that grows: what happens every second of a day costs 300 writes, not 86,400.
-COUNTS = Backoff(base_seconds=10, cap_seconds=300, spread=0)
-# What was quiet for so long begins anew.
-OVER_SECONDS = 600.0
+# What happens every second of a day costs 300 writes of its count, not 86,400.
+COUNT_PAUSES = Backoff(base_seconds=10, cap_seconds=300, spread=0)
+# After this time without a repetition a series ends.
+SERIES_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class EventKey:
-    """What an Event is about, its wording left out. `regarding` is an object reference as sorted pairs."""
+    """What an Event is about, without its note. `regarding` is an object reference as sorted pairs."""
 
     regarding: tuple[tuple[str, str], ...]
     type: EventType
     reason: str
     action: str
 
+    @property
+    def namespace(self) -> str:
+        """Events of cluster-scoped objects are in `default`."""
+        return dict(self.regarding).get("namespace", "default")
+
 
 @dataclass
 class EventSeries:
     """An Event that was created, and how often it happened."""
 
-    subject: EventKey
+    key: EventKey
     note: str
     name: str
     first: datetime
@@ -62,142 +75,126 @@ class EventSeries:
 
 
 class EventCorrelator:
-    """Holds the series of the last minutes, no more than SERIES_LIMIT. `now` is a clock's seconds, `date` is for
-    people."""
+    """The series of the last minutes. `now` is of a monotonic clock, `date` is written into Events."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[tuple[EventKey, str | None], EventSeries] = OrderedDict()
         self._notes: OrderedDict[EventKey, tuple[float, set[str]]] = OrderedDict()
 
-    def see(self, subject: EventKey, note: str, now: float, date: datetime) -> EventSeries | None:
-        """The series whose Event is to be created; None if this only counts in one that there is."""
-        shared = self._too_many(subject, note, now)
-        key = subject, None if shared else note
-        known = self._series.get(key)
-        if known is not None and now - known.seen_at < OVER_SECONDS:
+    def observe(self, key: EventKey, note: str, now: float, date: datetime) -> EventSeries | None:
+        """The series whose Event is to be created; None if only the count of an existing series grew."""
+        combine = self._exceeds_notes(key, note, now)
+        index = key, None if combine else note
+        known = self._series.get(index)
+        if known is not None and now - known.seen_at < SERIES_SECONDS:
             known.count += 1
             known.last, known.seen_at = date, now
             return None
-        # The text of a shared one is that of its first: the API server lets nothing of an Event be changed but its
-        # count.
-        text = COMBINED + note if shared else note
-        made = EventSeries(subject, text, _name(subject, text, date), date, date, now, due=now + COUNTS.delay(1))
-        self._series.pop(key, None)
-        self._series[key] = made
-        _keep_last(self._series)
-        return made
+        # A combined Event keeps its first note: the API server allows changes only to the count.
+        text = COMBINED + note if combine else note
+        series = EventSeries(key, text, _event_name(key, text, date), date, date, now, now + COUNT_PAUSES.delay(1))
+        self._series.pop(index, None)
+        self._series[index] = series
+        if len(self._series) > SERIES_LIMIT:
+            self._series.popitem(last=False)
+        return series
 
     def due(self, now: float) -> Iterator[EventSeries]:
-        """Those whose count is to be written now."""
-        for key, each in list(self._series.items()):
-            if each.count > each.written and now >= each.due:
-                each.written = each.count
-                each.writes += 1
-                each.due = now + COUNTS.delay(each.writes)
-                yield each
-            elif each.count == each.written and now - each.seen_at >= OVER_SECONDS:
-                del self._series[key]
+        """Series whose count is to be written now. Drops the series that have ended."""
+        for index, series in list(self._series.items()):
+            if series.count > series.written and now >= series.due:
+                series.written = series.count
+                series.writes += 1
+                series.due = now + COUNT_PAUSES.delay(series.writes)
+                yield series
+            elif series.count == series.written and now - series.seen_at >= SERIES_SECONDS:
+                del self._series[index]
 
     def next_due(self) -> float | None:
-        return min((each.due for each in self._series.values() if each.count > each.written), default=None)
+        return min((series.due for series in self._series.values() if series.count > series.written), default=None)
 
     def __len__(self) -> int:
         return len(self._series)
 
-    def _too_many(self, subject: EventKey, note: str, now: float) -> bool:
-        since, notes = self._notes.pop(subject, (now, set()))
-        if now - since >= OVER_SECONDS:
+    def _exceeds_notes(self, key: EventKey, note: str, now: float) -> bool:
+        since, notes = self._notes.pop(key, (now, set()))
+        if now - since >= SERIES_SECONDS:
             since, notes = now, set()
-        shared = note not in notes and len(notes) >= NOTES_LIMIT
-        if not shared:
+        exceeds = note not in notes and len(notes) >= NOTES_LIMIT
+        if not exceeds:
             notes.add(note)
-        self._notes[subject] = since, notes
-        _keep_last(self._notes)
-        return shared
+        self._notes[key] = since, notes
+        if len(self._notes) > SERIES_LIMIT:
+            self._notes.popitem(last=False)
+        return exceeds
 
 
-def _keep_last(some: OrderedDict[K, V]) -> None:
-    while len(some) > SERIES_LIMIT:
-        some.popitem(last=False)
-
-
-def _name(subject: EventKey, note: str, date: datetime) -> str:
-    """The same for the same occurrence, so that a create whose answer was lost can be tried again. At most 253 long."""
-    about = dict(subject.regarding).get("name", "")[:230].rstrip("-.")
-    digest = blake2b(repr((subject, note, date)).encode(), digest_size=8).hexdigest()
-    return f"{about}.{digest}" if about else digest
-
-
-log = logging.getLogger(__name__)
-
-EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
-
-QUEUE_LIMIT = 1000
-NOTE_BYTES = 1024
-RETRIES = Backoff(base_seconds=1, cap_seconds=10)
-ATTEMPTS = 3
-LAST_WORDS_SECONDS = 2.0
+def _event_name(key: EventKey, note: str, date: datetime) -> str:
+    """At most 253 characters. A create whose answer was lost is repeated under the same name."""
+    prefix = dict(key.regarding).get("name", "")[:230].rstrip("-.")
+    digest = blake2b(repr((key, note, date)).encode(), digest_size=8).hexdigest()
+    return f"{prefix}.{digest}" if prefix else digest
 
 
 class EventRecorder:
     def __init__(self, api: Api, component: str) -> None:
-        """`component` is a qualified name, like poolhouse.dev/pool-controller."""
+        """`component` is a qualified name, such as poolhouse.dev/pool-controller."""
         self._api = api
         self._component = component
         self._instance = api.identity[:128]
         self._queue: asyncio.Queue[tuple[EventKey, str]] = asyncio.Queue(QUEUE_LIMIT)
-        self._series = EventCorrelator()
+        self._correlator = EventCorrelator()
         self._outcomes = api.metrics.events
 
     def emit(self, regarding: Mapping[str, Any], type: EventType, reason: str, note: str, *, action: str) -> None:
-        """Says it soon, or not at all. `regarding` is an object reference (see `reference`), `reason` a CamelCase word
-        from the documented list, `action` what was being done (`ScaleOut`)."""
-        subject = EventKey(tuple(sorted((k, str(v)) for k, v in regarding.items() if v)), type, reason, action)
+        """`regarding` is an object reference (see `object_reference`); `action` is what the controller did
+        (`ScaleOut`)."""
+        key = EventKey(tuple(sorted((k, str(v)) for k, v in regarding.items() if v)), type, reason, action)
         try:
-            self._queue.put_nowait((subject, truncate_note(note)))
+            self._queue.put_nowait((key, truncate_note(note)))
         except asyncio.QueueFull:
             self._outcomes.labels("dropped").inc()
 
     async def run(self) -> NoReturn:
-        """Sends for ever. When it is cancelled, what was already said is still sent, for two seconds."""
+        """Sends Events. After a cancellation it sends the queued ones, for at most `DRAIN_SECONDS`."""
         try:
             while True:
-                await self.turn()
+                await self._send_next()
         except asyncio.CancelledError:
             try:
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                async with asyncio.timeout(DRAIN_SECONDS):
                     while not self._queue.empty():
-                        await self.turn()
+                        await self._send_next()
             except TimeoutError:
-                log.warning("events: %d were not sent", self._queue.qsize())
+                log.warning("events: %d were not sent before the process ended", self._queue.qsize())
             raise
 
-    async def turn(self) -> None:
-        """Sends the next Event, or counts that are due, whichever comes first."""
+    async def _send_next(self) -> None:
+        """Sends the next Event or the counts that are due, whichever comes first."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout_at(self._series.next_due()):
-                subject, note = await self._queue.get()
+            async with asyncio.timeout_at(self._correlator.next_due()):
+                key, note = await self._queue.get()
         except TimeoutError:
             pass
         else:
-            if made := self._series.see(subject, note, loop.time(), datetime.now(UTC)):
-                await self._send(self._create, made)
-        for each in self._series.due(loop.time()):
-            await self._send(self._count, each)
+            if series := self._correlator.observe(key, note, loop.time(), datetime.now(UTC)):
+                await self._send(self._create, series)
+        for series in self._correlator.due(loop.time()):
+            await self._send(self._update_count, series)
 
     async def _send(self, write: Callable[[EventSeries], Awaitable[object]], series: EventSeries) -> None:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await write(series)
-            except AlreadyExists:  # ours, of an attempt whose answer was lost
+            except AlreadyExists:  # an earlier attempt, whose answer was lost
                 pass
             except (Throttled, Unavailable, Unreachable) as error:
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(max(RETRIES.delay(attempt, series.name), error.retry_after_seconds or 0))
                     continue
                 return self._refused(series, error)
-            except ApiError as error:  # its namespace is going, or we may not
+            except ApiError as error:  # the namespace is terminating, or RBAC does not allow it
                 return self._refused(series, error)
             self._outcomes.labels("sent").inc()
             return None
@@ -205,37 +202,35 @@ class EventRecorder:
 
     def _refused(self, series: EventSeries, error: ApiError) -> None:
         self._outcomes.labels("refused").inc()
-        log.info("events: %s was not recorded: %s", series.subject.reason, error)
+        log.info("events: %s was not recorded: %s", series.key.reason, error)
 
     async def _create(self, series: EventSeries) -> None:
         await self._api.create(EVENTS, self._document(series))
 
-    async def _count(self, series: EventSeries) -> None:
-        count = {"series": {"count": series.count, "lastObservedTime": _time(series.last)}}
+    async def _update_count(self, series: EventSeries) -> None:
+        count = {"series": {"count": series.count, "lastObservedTime": format_micro_time(series.last)}}
         try:
-            await self._api.patch(EVENTS, _namespace(series.subject), series.name, count)
-        except NotFound:  # Events live for an hour
+            await self._api.patch(EVENTS, series.key.namespace, series.name, count)
+        except NotFound:  # the API server deletes Events after an hour
             await self._api.create(EVENTS, self._document(series) | count)
 
     def _document(self, series: EventSeries) -> dict[str, Any]:
-        subject = series.subject
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"namespace": _namespace(subject), "name": series.name},
-            "eventTime": _time(series.first),
-            "type": subject.type,
-            "reason": subject.reason,
-            "action": subject.action,
+            "metadata": {"namespace": series.key.namespace, "name": series.name},
+            "eventTime": format_micro_time(series.first),
+            "type": series.key.type,
+            "reason": series.key.reason,
+            "action": series.key.action,
             "note": series.note,
-            "regarding": dict(subject.regarding),
+            "regarding": dict(series.key.regarding),
             "reportingController": self._component,
             "reportingInstance": self._instance,
         }
 
 
 def object_reference(document: Mapping[str, Any]) -> dict[str, str]:
-    """What `regarding` wants, of a document."""
     metadata = document["metadata"]
     return {
         "apiVersion": document["apiVersion"],
@@ -247,7 +242,7 @@ def object_reference(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 class ObjectMeta(Protocol):
-    """What a view keeps of an object's identity."""
+    """The identity of an object in a view."""
 
     @property
     def namespace(self) -> str: ...
@@ -259,27 +254,18 @@ class ObjectMeta(Protocol):
     def uid(self) -> str: ...
 
 
-def view_reference(resource: Resource, named: ObjectMeta) -> dict[str, str]:
-    """What `regarding` wants, of a view."""
+def view_reference(resource: Resource, view: ObjectMeta) -> dict[str, str]:
+    """The object reference of an informer's view."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "namespace": named.namespace,
-        "name": named.name,
-        "uid": named.uid,
+        "namespace": view.namespace,
+        "name": view.name,
+        "uid": view.uid,
     }
 
 
 def truncate_note(note: str) -> str:
-    """Within the API server's limit, which is in bytes."""
+    """At most the 1024 bytes that the API server accepts."""
     raw = note.encode()
     return note if len(raw) <= NOTE_BYTES else raw[: NOTE_BYTES - 3].decode(errors="ignore") + "…"
-
-
-def _namespace(subject: EventKey) -> str:
-    """Events are namespaced; those of cluster-scoped objects live in `default`."""
-    return dict(subject.regarding).get("namespace", "default")
-
-
-def _time(date: datetime) -> str:
-    return date.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

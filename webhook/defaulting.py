@@ -79,7 +79,7 @@ class DefaultingHandler:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if runs_undefaulted(request, self._macs) or defaulted_by_its_vm(request, self._macs):
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
-        self.breaker, allowed = self.breaker.asked(self._now())
+        self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
             return fail_open(request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
         deadline = self._now() + self._budget_seconds

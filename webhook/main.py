@@ -114,7 +114,7 @@ async def run(settings: Settings) -> None:
             if settings.tls is not None and settings.tls_secret:
                 files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
                 background.append(group.create_task(files.run(), name="certificate-files"))
-                await files.there()
+                await files.wait_until_written()
             log.info("serving admission on %s:%d", settings.host, settings.port)
             await serve(
                 app,

@@ -147,7 +147,7 @@ class Completion:
             self._doubles[m.key] = found
 
     async def _complete(self, key: Key, document: Json, asked: Json, reason: str) -> float | None:
-        self.breaker, may = self.breaker.asked(self._now())
+        self.breaker, may = self.breaker.allow(self._now())
         if not may:
             return self._pause(key)
         try:

@@ -91,7 +91,7 @@ class WarmPoolWriter:
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._writes = BatchWriter(self.expectations, self.clock, trace, unsure=(OutcomeUnknown,))
+        self._writes = BatchWriter(self.expectations, self.clock, trace, outcome_unknown=(OutcomeUnknown,))
 
     async def __call__(self, state: WarmPoolSnapshot, plan: Plan, machines: Backend) -> Outcome:
         pool = state.pool

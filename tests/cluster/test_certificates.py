@@ -189,7 +189,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
             await asyncio.sleep(PAUSE_SECONDS)
 
     await asyncio.gather(*(keeper.look() for keeper in keepers))
-    await files.look()
+    await files.update()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(again(look)) for look in (*(keeper.look for keeper in keepers), files.look)]
         serving = serve(yes, "127.0.0.1", 0, directory, started=port.set_result, lifespan="off")

@@ -138,7 +138,7 @@ async def test_what_was_certainly_not_done_is_given_up(
 
 
 async def test_what_leaves_it_open_is_the_callers_to_say(expectations: Expectations[str], server: Server) -> None:
-    writes = BatchWriter(expectations, lambda: 0.0, trace, unsure=(Conflict,))
+    writes = BatchWriter(expectations, lambda: 0.0, trace, outcome_unknown=(Conflict,))
     server.answers = {"a": REFUSED, "b": UNANSWERED}
     await writes.make("owner", "Create", ["a", "b"], server, careful=False)
     assert expectations.open("owner")[0] == {"a"}

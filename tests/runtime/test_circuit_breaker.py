@@ -17,36 +17,36 @@ def failed(times: int, now: float = 0.0) -> CircuitBreaker:
 
 
 def test_single_failures_leave_it_closed() -> None:
-    assert failed(2).asked(0) == (failed(2), True)
+    assert failed(2).allow(0) == (failed(2), True)
     assert failed(2).succeeded().failed(0).failed(0).state == "closed"
 
 
 def test_failures_in_a_row_open_it() -> None:
     assert failed(3).state == "open"
-    assert failed(3).asked(0.9) == (failed(3), False)
+    assert failed(3).allow(0.9) == (failed(3), False)
     assert [failed(3).wait_seconds(now) for now in (0.25, 1.0, 7.0)] == [0.75, 0, 0]
 
 
 def test_after_the_pause_one_call_goes_and_others_wait() -> None:
-    probing, may = failed(3).asked(1.0)
+    probing, may = failed(3).allow(1.0)
     assert (probing.state, may) == ("probing", True)
-    assert probing.asked(1.5) == (probing, False)
+    assert probing.allow(1.5) == (probing, False)
 
 
 def test_good_news_close_it() -> None:
-    probing, _ = failed(3).asked(1.0)
+    probing, _ = failed(3).allow(1.0)
     assert probing.succeeded() == NEW
 
 
 def test_bad_news_double_the_pause_up_to_a_limit() -> None:
     breaker, now, pauses = failed(3), 1.0, []
     for _ in range(4):
-        breaker, may = breaker.asked(now)
+        breaker, may = breaker.allow(now)
         assert may
         breaker = breaker.failed(now)
-        assert breaker.again_at is not None
-        pauses.append(breaker.again_at - now)
-        now = breaker.again_at
+        assert breaker.next_probe_at is not None
+        pauses.append(breaker.next_probe_at - now)
+        now = breaker.next_probe_at
     assert pauses == [2, 4, 4, 4]
 
 
@@ -56,8 +56,8 @@ def test_calls_that_were_under_way_are_no_further_news() -> None:
 
 
 def test_a_probe_whose_news_never_came_is_given_up() -> None:
-    probing, _ = failed(3).asked(1.0)
-    again, may = probing.asked(3.0)
+    probing, _ = failed(3).allow(1.0)
+    again, may = probing.allow(3.0)
     assert (again.state, may) == ("probing", True)
 
 

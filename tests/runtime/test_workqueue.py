@@ -81,11 +81,11 @@ async def test_a_time_that_comes_during_work_is_kept_until_after() -> None:
 
 async def test_retries_wait_longer_each_time_until_forgotten() -> None:
     queue: WorkQueue[str] = WorkQueue(backoff=Backoff(1, 60, spread=0))
-    assert [queue.retry("a") for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert queue.retry("b") == 1
+    assert [queue.add_rate_limited("a") for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert queue.add_rate_limited("b") == 1
     queue.forget("a")
-    assert queue.retry("a") == 1
-    assert queue.retry("a", at_least_seconds=90) == 90
+    assert queue.add_rate_limited("a") == 1
+    assert queue.add_rate_limited("a", at_least_seconds=90) == 90
 
 
 async def test_each_of_many_waiting_workers_gets_its_key() -> None:

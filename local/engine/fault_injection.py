@@ -1,6 +1,6 @@
-"""Faults that are simulated: what may be asked for, and what it means for one VM.
+"""Fault injection: the settings that annotations and the ConfigMap `simulation` accept, and their effect on one VM.
 
-Chance is a function of stable identities: asking twice gives the same answer, and a seed repeats a whole run.
+Random choices are functions of stable identities. They are the same each time, and a seed repeats a whole run.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Faults:
     fail_rate: float | None = None
     fail: str | None = None
     fail_times: int | None = None
-    """only so many tries fail; None: all"""
+    """how many tries fail; None: all"""
     agent: bool = False
     seed: str = ""
     retry_seconds: float = 10.0
-    """the pause after a VM's first failed start; KubeVirt's is ten seconds"""
+    """backoff after the first failed start of a VM; KubeVirt's is ten seconds"""
     node_lost_seconds: float = 30.0
-    """how long a node may be away before its VMIs fail; KubeVirt's is five minutes"""
+    """how long a node may be not ready before its VMIs fail; KubeVirt waits five minutes"""
     dirty_memory: int = 0
-    """bytes that the guest writes over and over, as fast as it can: what makes a live migration hard"""
+    """bytes of memory that the guest dirties without end, which makes a live migration hard"""
 
     def outcome(self, identity: str, failures: int) -> str | None:
-        """How this try fails, or None. `identity` says who tries, `failures` how many tries of it have failed."""
+        """The fault of this try, or None. `identity` identifies the VM, `failures` counts its failed tries so far."""
         if self.fail_times is not None and failures >= self.fail_times:
             return None
         rate = self.fail_rate if self.fail_rate is not None else (1.0 if self.fail else 0.0)
@@ -42,32 +42,21 @@ class Faults:
         return self.fail or "CrashLoopBackOff"
 
     def start_after(self, identity: str) -> float:
-        """Seconds that a start takes: what was asked for and up to a quarter more, so that not all come at once."""
+        """How many seconds a start takes: the setting and up to a quarter more as jitter."""
         return self.start_seconds * (1 + 0.25 * hash_fraction(f"{self.seed}/{identity}/start"))
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e6:
-        raise ValueError
-    return value
+def _number(parse: Callable[[str], float], maximum: float) -> Callable[[str], float]:
+    def parse_bounded(text: str) -> float:
+        value = parse(text)
+        if not 0 <= value <= maximum:
+            raise ValueError
+        return value
+
+    return parse_bounded
 
 
-def _rate(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
-
-
-def _kind(text: str) -> str | None:
+def _fault(text: str) -> str | None:
     if text in ("", "none"):
         return None
     if text not in FAULTS:
@@ -82,36 +71,38 @@ def _size(text: str) -> int:
     return value
 
 
-def _truth(text: str) -> bool:
+def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
-KEYS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+_seconds = _number(float, 999_999)
+
+SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "start-seconds": ("start_seconds", _seconds, "a number of seconds"),
     "stop-seconds": ("stop_seconds", _seconds, "a number of seconds"),
-    "fail-rate": ("fail_rate", _rate, "a share from 0 to 1"),
-    "fail": ("fail", _kind, "one of " + ", ".join(FAULTS)),
-    "fail-times": ("fail_times", _count, "a whole number"),
-    "agent": ("agent", _truth, "true or false"),
+    "fail-rate": ("fail_rate", _number(float, 1), "a number from 0 to 1"),
+    "fail": ("fail", _fault, "one of " + ", ".join(FAULTS)),
+    "fail-times": ("fail_times", _number(int, 2**31), "a whole number"),
+    "agent": ("agent", _boolean, "true or false"),
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
 }
-"""annotation or key of the ConfigMap: field, codec, what a right value is"""
+"""annotation or key of the ConfigMap: field, parser, what is allowed"""
 
 
 def parse_faults(layers: Iterable[Iterable[tuple[str, str]]]) -> tuple[Faults, tuple[str, ...]]:
-    """What was asked for, later layers over earlier ones, and a sentence for everything that is not understood."""
+    """The faults, where later layers take precedence, and a sentence for each invalid setting."""
     faults, problems = Faults(), []
     for layer in layers:
         for key, text in layer:
-            if key not in KEYS:
-                problems.append(f"{key}: no such setting; there are {', '.join(KEYS)}")
+            if key not in SETTINGS:
+                problems.append(f"{key}: unknown setting; the settings are {', '.join(SETTINGS)}")
                 continue
-            field, codec, right = KEYS[key]
+            field, parse, allowed = SETTINGS[key]
             try:
-                faults = replace(faults, **{field: codec(text)})
+                faults = replace(faults, **{field: parse(text)})
             except (ValueError, KeyError):
-                problems.append(f"{key}: {text!r} is not {right}")
+                problems.append(f"{key}: Invalid value: {text!r}: must be {allowed}")
     return faults, tuple(problems)

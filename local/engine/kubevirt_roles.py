@@ -1,5 +1,6 @@
-"""What people may do with KubeVirt's and CDI's kinds, by KubeVirt's own ClusterRoles: part of Kubernetes' roles view,
-edit and admin, and one more to migrate. On a cluster KubeVirt installs them; here there is nobody else to do it.
+"""KubeVirt's ClusterRoles for users: aggregated to view, edit and admin, and one to migrate.
+
+On a cluster KubeVirt installs them; the embedded stack has no KubeVirt.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ Json = dict[str, Any]
 
 ALL = (*READ, *WRITE, "deletecollection")
 MIGRATE = ("migrate",)
-"""moving guests takes from everybody on a node: since KubeVirt 1.5 it is not the owner's of a namespace"""
+"""Since KubeVirt 1.5 namespace owners may not migrate, because a migration takes from all VMs of a node."""
 
 
 def kubevirt_roles() -> list[Json]:
-    """Owners of a namespace do as they please with VMs and disks; migrations they see, and a node's administrator makes
-    them (`kubevirt.io:migrate`, to be bound by hand)."""
-    seen = _kinds(READ, VMI_MIGRATION.plural)
+    """Namespace owners manage VMs and DataVolumes and can see migrations. A cluster administrator binds
+    `kubevirt.io:migrate` to those who may create migrations."""
+    see_migrations = _kinds(READ, VMI_MIGRATION.plural)
     vms = VM.plural, VMI.plural
-    view = [_kinds(READ, *vms), seen, _disks(READ)]
-    own = [_kinds(ALL, *vms), seen, _disks(ALL), *_asked(exclude=MIGRATE)]
+    view = [_kinds(READ, *vms), see_migrations, _data_volumes(READ)]
+    own = [_kinds(ALL, *vms), see_migrations, _data_volumes(ALL), *_subresources(exclude=MIGRATE)]
     edit = [*own, _kinds(("get", "list"), KUBEVIRT.plural)]
-    migrate = [_kinds(ALL, VMI_MIGRATION.plural), *_asked(only=MIGRATE)]
+    migrate = [_kinds(ALL, VMI_MIGRATION.plural), *_subresources(only=MIGRATE)]
     return [
         _role("view", view, aggregated=True),
         _role("edit", edit, aggregated=True),
@@ -52,16 +53,15 @@ def _kinds(verbs: Sequence[str], *plurals: str) -> Json:
     return {"apiGroups": [VM.group], "resources": list(plurals), "verbs": list(verbs)}
 
 
-def _disks(verbs: Sequence[str]) -> Json:
+def _data_volumes(verbs: Sequence[str]) -> Json:
     return {"apiGroups": [DATA_VOLUME.group], "resources": [DATA_VOLUME.plural], "verbs": list(verbs)}
 
 
-def _asked(*, only: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Json]:
-    """Requests such as start and stop."""
-    found = [
+def _subresources(*, only: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Json]:
+    resources = [
         f"{plural}/{verb}"
         for plural, verbs in VERBS.items()
         for verb in verbs
         if verb not in exclude and (not only or verb in only)
     ]
-    return [{"apiGroups": [GROUP], "resources": found, "verbs": ["update"]}]
+    return [{"apiGroups": [GROUP], "resources": resources, "verbs": ["update"]}]

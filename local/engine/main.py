@@ -1,4 +1,4 @@
-"""The engine as a process."""
+"""The engine's process: settings, wiring and tasks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
@@ -20,73 +21,74 @@ from local.engine.migration.controller import MigrationController
 from local.engine.migration.evacuation import EvacuationController
 from local.engine.node.controller import NodeController, NodeHardware
 from local.engine.node.scheduler import NodeCapacity
-from local.engine.peer import Peer
 from local.engine.qemu.libvirtd import NODE_NAMES
 from local.engine.simulated import SimulatedHypervisor, SimulatedImporter
-from local.engine.virt_api import VirtApi
+from local.engine.virt_api import ClientCertificateProtocol, VirtApi
 from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
 from local.engine.vmi.controller import VMIController
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
-from service import logs, settings
+from service import logs
 from service import server as http
 from service.lifecycle import run
+from service.settings import ServerSettings, setting
 
 log = logging.getLogger(__name__)
 
-
 MEMORY_SHARE = 0.5
-"""how much of this machine's memory its guests may take, all nodes together"""
+"""share of this machine's memory that the VMs of all nodes together may take"""
+
+
+class Settings(ServerSettings):
+    engine: Literal["qemu", "simulated"] = setting("POOLHOUSE_ENGINE", "qemu", "What runs the VMs.")
+    state_dir: Path = setting("POOLHOUSE_DIR", Path(".poolhouse"), "Directory of the stack. It marks the stack's VMs.")
+    runtime_dir: Path | None = setting(
+        "POOLHOUSE_RUNTIME_DIR", None, "Directory of the nodes' sockets. Empty: `run` in POOLHOUSE_DIR."
+    )
+    disks_dir: Path | None = setting(
+        "POOLHOUSE_DISKS_DIR", None, "Directory of the VMs' disks. Empty: `disks` in POOLHOUSE_DIR."
+    )
+    worker_uid: int | None = setting(
+        "POOLHOUSE_WORKER_UID", None, "User that runs libvirt and QEMU. Empty: the engine's own user.", ge=0
+    )
+    defaults_seconds: float = setting(
+        "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS",
+        30.0,
+        "How long a new VM waits until the defaulter has decided its hardware.",
+        unit="seconds",
+        ge=0,
+    )
+
+    @property
+    def directory(self) -> Path:
+        return self.state_dir.resolve()
+
+    @property
+    def runtime(self) -> Path:
+        return self.runtime_dir or self.directory / "run"
+
+    @property
+    def disks(self) -> Path:
+        return self.disks_dir or self.directory / "disks"
+
+    @property
+    def serves_subresources(self) -> bool:
+        """Only with an explicit POOLHOUSE_LISTEN, whose port the APIService names."""
+        return "listen" in self.model_fields_set
 
 
 @dataclass(frozen=True)
-class Settings:
-    engine: str
-    """qemu or simulated"""
-    dir: str
-    """the stack's directory, by which its guests are known"""
-    runtime: Path
-    """below it are the nodes' sockets"""
-    disks: Path
-    listen: tuple[str, int] | None
-    """where subresources are served"""
-    tls: Path | None
-    worker_uid: int | None
-    """whose the guests are, when that is not our own uid"""
-    defaults_seconds: float
-    log_format: logs.Format
-    log_level: str
-
-    @classmethod
-    def read(cls, env: Mapping[str, str]) -> Settings:
-        directory = Path(env.get("POOLHOUSE_DIR", ".poolhouse")).resolve()
-        uid = env.get("POOLHOUSE_WORKER_UID")
-        return cls(
-            engine=env.get("POOLHOUSE_ENGINE", "qemu"),
-            dir=str(directory),
-            runtime=Path(env.get("POOLHOUSE_RUNTIME_DIR", directory / "run")),
-            disks=Path(env.get("POOLHOUSE_DISKS_DIR", directory / "disks")),
-            listen=settings.address(env, "127.0.0.1:0") if env.get(settings.LISTEN) else None,
-            tls=settings.tls(env),
-            worker_uid=int(uid) if uid else None,
-            defaults_seconds=float(env.get("POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS", "30")),
-            log_format=settings.log_format(env),
-            log_level=settings.log_level(env),
-        )
-
-
-@dataclass(frozen=True)
-class Backing:
-    """What is behind the guests and their disks."""
+class Backend:
+    """What runs the VMs and fills their disks."""
 
     hypervisor: Hypervisor
     importer: Importer
-    equipment: NodeHardware
-    health: Callable[[str], str | None]
-    settle_seconds: float = 0.0
-    vm_settle_seconds: float = 0.0
+    hardware: NodeHardware
+    why_not_ready: Callable[[str], str | None]
+    """why a node is not ready; None if it is"""
+    delays: Delays
 
 
 async def serve(settings: Settings) -> None:
@@ -98,62 +100,70 @@ async def serve(settings: Settings) -> None:
             for informer in informers.all:
                 group.create_task(informer.run(), name=informer.resource.plural)
             if settings.engine == "simulated":
-                backing, fleet = simulated(api, informers)
+                backend = simulated_backend(settings)
+                nodes = NodeController(api, informers, NODE_NAMES, backend.hardware, backend.why_not_ready)
             else:
-                backing, fleet = await real(settings, api, informers, events, group)
-            pace = Delays(settings.defaults_seconds, backing.settle_seconds, backing.vm_settle_seconds)
+                backend, nodes = await qemu_backend(settings, api, informers, events, group)
             await informers.synced()
-            vms = VMController(api, informers, pace)
-            room = NodeCapacity(informers.vmis.store)
-            vmis = VMIController(api, informers, backing.hypervisor, events, pace, room)
-            disks = DataVolumeController(api, informers, backing.importer)
-            migrations = MigrationController(api, informers, backing.hypervisor, events, room)
+            hypervisor, capacity = backend.hypervisor, NodeCapacity(informers.vmis.store)
+            vms = VMController(api, informers, backend.delays)
+            vmis = VMIController(api, informers, hypervisor, events, backend.delays, capacity)
+            data_volumes = DataVolumeController(api, informers, backend.importer)
+            migrations = MigrationController(api, informers, hypervisor, events, capacity)
             evacuations = EvacuationController(api, informers)
-            await fleet.register()
-            log.info("everything is seen; working with %s guests", settings.engine)
-            controllers = (vms.controller, vmis.controller, vmis.orphans, disks.controller)
-            moving = (migrations.controller, migrations.unfinished.controller, evacuations.controller)
-            for controller in (*controllers, *moving, fleet.controller):
-                group.create_task(controller.run(), name=controller.name)
-            group.create_task(disks.delete_files(), name="delete-files")
-            if settings.listen is not None:
-                app = VirtApi(api, backing.hypervisor, informers.not_synced, registry)
+            await nodes.register()
+            log.info("all informers are synced; the engine is %s", settings.engine)
+            for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes):
+                group.create_task(each.controller.run(), name=each.controller.name)
+            group.create_task(vmis.orphans.run(), name=vmis.orphans.name)
+            group.create_task(data_volumes.delete_files(), name="delete-files")
+            if settings.serves_subresources:
+                app = VirtApi(api, hypervisor, informers.not_synced, registry)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
-                serving = http.serve(app, *settings.listen, settings.tls, clients=clients, http=Peer)
+                serving = http.serve(
+                    app, settings.host, settings.port, settings.tls, clients=clients, http=ClientCertificateProtocol
+                )
                 group.create_task(serving, name="subresources")
 
 
-def simulated(api: Api, informers: Informers) -> tuple[Backing, NodeController]:
-    backing = Backing(SimulatedHypervisor(), SimulatedImporter(), NodeHardware(), lambda name: None, 2.0, 5.0)
-    return backing, NodeController(api, informers, NODE_NAMES, backing.equipment, backing.health)
+def simulated_backend(settings: Settings) -> Backend:
+    delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
+    return Backend(SimulatedHypervisor(), SimulatedImporter(), NodeHardware(), lambda node: None, delays)
 
 
-async def real(
+async def qemu_backend(
     settings: Settings, api: Api, informers: Informers, events: EventRecorder, group: asyncio.TaskGroup
-) -> tuple[Backing, NodeController]:
-    # Imported here: simulated guests need neither libvirt nor lxml.
+) -> tuple[Backend, NodeController]:
+    # Imported here, because a simulated engine needs neither libvirt nor lxml.
     from local.engine.datavolume.importer import QemuImgImporter
-    from local.engine.qemu import guest_packages, kvm
+    from local.engine.qemu import capabilities, guest_packages
     from local.engine.qemu.hypervisor import QemuHypervisor, QemuSettings
     from local.engine.qemu.libvirtd import find_socket
 
     uid, cache = settings.worker_uid, guest_packages.cache_dir()
     guest = await asyncio.to_thread(guest_packages.provide_guest_image, settings.disks / "boot", cache)
-    accelerated = await asyncio.to_thread(kvm.kvm_works, guest, cache, uid)
-    log.info("guests run %s", "with KVM" if accelerated else "emulated: KVM is not here or does not work")
-    images = QemuImgImporter(settings.disks, events, informers.pvcs.store.get, uid)
-    places = settings.runtime, settings.disks / "consoles", settings.disks / "scratch"
-    setting = QemuSettings(settings.dir, *places, guest, accelerated, uid)
-    sockets = {name: find_socket(settings.runtime / name) for name in NODE_NAMES}
-    qemu = QemuHypervisor(setting, images, informers.pvcs.store.get, sockets)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    equipment = NodeHardware(
-        cpus=os.cpu_count() or 1, memory=int(machine * MEMORY_SHARE) // len(NODE_NAMES), kvm=accelerated
+    kvm = await asyncio.to_thread(capabilities.kvm_works, guest, cache, uid)
+    log.info("VMs run %s", "with KVM" if kvm else "without KVM, which this machine lacks or which does not work")
+    get_pvc = informers.pvcs.store.get
+    importer = QemuImgImporter(settings.disks, events, get_pvc, uid)
+    qemu_settings = QemuSettings(
+        marker=str(settings.directory),
+        runtime=settings.runtime,
+        consoles=settings.disks / "consoles",
+        scratch=settings.disks / "scratch",
+        guest=guest,
+        kvm=kvm,
+        uid=uid,
     )
-    fleet = NodeController(api, informers, NODE_NAMES, equipment, qemu.health)
-    qemu.subscribe_health(fleet.look)
-    group.create_task(qemu.daemons.run(), name="libvirt")
-    return Backing(qemu, images, equipment, qemu.health), fleet
+    sockets = {name: find_socket(settings.runtime / name) for name in NODE_NAMES}
+    hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    hardware = NodeHardware(cpus=os.cpu_count() or 1, memory=int(memory * MEMORY_SHARE) // len(NODE_NAMES), kvm=kvm)
+    nodes = NodeController(api, informers, NODE_NAMES, hardware, hypervisor.why_not_ready)
+    hypervisor.subscribe_health(nodes.enqueue)
+    group.create_task(hypervisor.connections.run(), name="libvirt")
+    delays = Delays(settings.defaults_seconds)
+    return Backend(hypervisor, importer, hardware, hypervisor.why_not_ready, delays), nodes
 
 
 def main() -> int:

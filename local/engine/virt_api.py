@@ -1,6 +1,6 @@
-"""`subresources.kubevirt.io/v1`, as the API server asks for it: start, stop, restart, pause, unpause, migrate.
+"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, pause, unpause, migrate.
 
-The API server has authorized the caller before it asks here; what is left to check is that it is the API server.
+The API server authorizes each caller before it forwards a request. The app only checks that the API server called it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from local.engine.vm.subresources import (
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.resource import Resource
-from service.server import health
+from service.request_body import RequestRefused, parse
+from service.server import DeadlineProtocol, health
 
 Json = dict[str, Any]
 
@@ -39,12 +40,14 @@ BASE = f"/apis/{GROUP}/{VERSION}"
 BODY_LIMIT_BYTES = 1 << 20
 FRONT_PROXY = "poolhouse-front-proxy"
 TRIES = 5
-# KubeVirt answers with nothing at all, which not every client takes for JSON.
+CLIENT_CERTIFICATE = "poolhouse.client-certificate"
+"""key in `extensions` of the ASGI scope"""
+# KubeVirt's answer is empty, which some clients fail to parse as JSON.
 ACCEPTED = json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}).encode()
 
 
 def discovery(path: str) -> Json | None:
-    """The documents by which clients find what is served."""
+    """The discovery document at a path; None for other paths."""
     version = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
     group = {"name": GROUP, "versions": [version], "preferredVersion": version}
     match path.rstrip("/"):
@@ -53,41 +56,51 @@ def discovery(path: str) -> Json | None:
         case "/apis/subresources.kubevirt.io":
             return {"kind": "APIGroup", "apiVersion": "v1", **group}
         case base if base == BASE:
-            served = [
+            resources = [
                 {"name": f"{resource}/{verb}", "singularName": "", "namespaced": True, "kind": "", "verbs": ["update"]}
                 for resource, verbs in VERBS.items()
                 for verb in verbs
             ]
-            named = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
-            return {**named, "resources": served}
+            header = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
+            return {**header, "resources": resources}
         case _:
             return None
 
 
 def from_front_proxy(scope: Mapping[str, Any]) -> bool:
-    """Whether the connection was made with the API server's certificate for this purpose; the stack's own authority has
-    signed it, or there would be no connection."""
-    certificate = (scope.get("extensions") or {}).get("poolhouse.peer") or {}
+    """Whether the client certificate is the front proxy certificate of the API server.
+
+    The TLS handshake has verified it against the stack's CA.
+    """
+    certificate = (scope.get("extensions") or {}).get(CLIENT_CERTIFICATE) or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return FRONT_PROXY in names
 
 
+class ClientCertificateProtocol(DeadlineProtocol):
+    """Puts the client's certificate into the ASGI scope, where uvicorn itself does not."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        connection: Any = self.transport.get_extra_info("ssl_object")
+        certificate = connection.getpeercert() if connection is not None else None
+        self.scope["extensions"] = {CLIENT_CERTIFICATE: certificate or {}}
+
+
 class VirtApi:
-    """An ASGI application, with the three paths that every service has."""
+    """An ASGI application, with /healthz, /readyz and /metrics beside the subresources."""
 
     def __init__(
         self,
         api: Api,
         hypervisor: Hypervisor,
-        ready: Callable[[], Mapping[str, str] | None],
+        not_ready: Callable[[], Mapping[str, str] | None],
         registry: CollectorRegistry,
-        trusted: Callable[[Mapping[str, Any]], bool] = from_front_proxy,
     ) -> None:
         self._api = api
         self._hypervisor = hypervisor
-        self._ready = ready
+        self._not_ready = not_ready
         self._registry = registry
-        self._trusted = trusted
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -104,50 +117,57 @@ class VirtApi:
     async def _answer(self, scope: Any, receive: Any) -> tuple[int, str, bytes]:
         path, method = scope["path"], scope["method"]
         if path in ("/healthz", "/readyz", "/metrics"):
-            return health(path, self._ready, self._registry)
+            return health(path, self._not_ready, self._registry)
         if method in ("GET", "HEAD") and (document := discovery(path)) is not None:
             return 200, "application/json", json.dumps(document).encode()
+        # namespaces/NAMESPACE/RESOURCE/NAME/VERB
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
         if not known or parts[4] not in VERBS.get(parts[2], ()):
             return _status(StatusError(404, "NotFound", "the server could not find the requested resource"))
         if method != "PUT":
-            return _status(StatusError(405, "MethodNotAllowed", f"{parts[4]} is asked for with PUT"))
-        if not self._trusted(scope):
-            return _status(StatusError(401, "Unauthorized", "only the API server may ask here: go through it"))
+            return _status(StatusError(405, "MethodNotAllowed", f"{parts[4]} must be requested with PUT"))
+        if not from_front_proxy(scope):
+            return _status(
+                StatusError(
+                    401,
+                    "Unauthorized",
+                    "only the API server may call this endpoint: send the request to the API server",
+                )
+            )
         options = await _options(receive)
         if isinstance(options, StatusError):
             return _status(options)
-        denied = await self._carry_out(parts[4], parts[2], (parts[1], parts[3]), options)
+        denied = await self._execute(parts[4], parts[2], (parts[1], parts[3]), options)
         return (202, "application/json", ACCEPTED) if denied is None else _status(denied)
 
-    async def _carry_out(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
+    async def _execute(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
         try:
             for _ in range(TRIES):
                 try:
-                    return await self._once(verb, resource, key, options)
+                    return await self._try(verb, resource, key, options)
                 except Conflict:
-                    continue  # it changed between reading and writing: decided again from what it is now
-            return StatusError(409, "Conflict", f"{key[1]} keeps changing: try again")
+                    continue  # The VM changed between the read and the write.
+            return StatusError(409, "Conflict", f"{key[1]} changed during each of {TRIES} tries: try again")
         except ApiError as error:
             return StatusError(error.status or 503, error.reason or "ServiceUnavailable", error.message)
 
-    async def _once(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
-        found = await self._find(VMS, key) if resource == "virtualmachines" else None
-        running = await self._find(VMIS, key)
-        vm = objects.read_vm(found) if found is not None else None
-        vmi = objects.read_vmi(running) if running is not None else None
+    async def _try(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
+        vm_document = await self._find(VMS, key) if resource == "virtualmachines" else None
+        vmi_document = await self._find(VMIS, key)
+        vm = objects.read_vm(vm_document) if vm_document is not None else None
+        vmi = objects.read_vmi(vmi_document) if vmi_document is not None else None
         changes = plan_request(verb, resource, key[1], vm, vmi, options)
         if isinstance(changes, StatusError):
             return changes
         if "All" in (options.get("dryRun") or ()):
             return None
         for change in changes:
-            if (denied := await self._change(change, key, found, vmi)) is not None:
+            if (denied := await self._apply(change, key, vm_document, vmi)) is not None:
                 return denied
         return None
 
-    async def _change(
+    async def _apply(
         self, change: Change, key: tuple[str, str], vm: Json | None, vmi: VMI | None
     ) -> StatusError | None:
         match change:
@@ -184,19 +204,18 @@ def _migration(key: tuple[str, str], selector: Json) -> Json:
 
 
 async def _options(receive: Callable[[], Awaitable[Any]]) -> Json | StatusError:
-    body = b""
-    while True:
+    """The options in the body. Clients send none, or send them without a content type."""
+    body, more = b"", True
+    while more:
         message = await receive()
         body += message.get("body") or b""
+        more = message["type"] != "http.disconnect" and bool(message.get("more_body"))
         if len(body) > BODY_LIMIT_BYTES:
-            return StatusError(413, "RequestEntityTooLarge", f"options are at most {BODY_LIMIT_BYTES} bytes")
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            break
+            return StatusError(413, "RequestEntityTooLarge", f"the body must be at most {BODY_LIMIT_BYTES} bytes")
     try:
-        options = json.loads(body) if body.strip() else {}
-    except (ValueError, RecursionError):
-        return StatusError(400, "BadRequest", "the body is not JSON")
-    return options if isinstance(options, dict) else StatusError(400, "BadRequest", "the body is not a JSON object")
+        return parse(body) if body.strip() else {}
+    except RequestRefused as refused:
+        return StatusError(400, "BadRequest", refused.message)
 
 
 def _status(denied: StatusError) -> tuple[int, str, bytes]:

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
-from local.engine.qemu import postcopy
+from local.engine.qemu import capabilities
 from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, VMIS, VMS
 from local.paths import StackPaths
 from local.services import worker_uid
@@ -167,8 +167,8 @@ async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_
 ) -> None:
     await api.create(VMS, vm("busy", annotations=BUSY))
     console = Console(paths, "busy")
-    await console.shows("writing over 24 MiB")
-    impossible = postcopy.why_no_post_copy(worker_uid())
+    await console.shows("dirtying 24 MiB")
+    impossible = capabilities.why_no_post_copy(worker_uid())
 
     slow = await moved(api, console, "slow", SWITCHING if impossible else SLOW)
     state = slow["migrationState"]

@@ -1,4 +1,4 @@
-"""Migrations: reads what is there, asks `moving`, and has the hypervisor move guests."""
+"""Reconciles migrations: observes them, asks `plan` for an action, and lets the hypervisor migrate VMIs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,16 @@ from local.engine.migration.plan import (
 from local.engine.migration.settings import MigrationSettings, effective_settings
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node
-from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, VMIS, merge_patch
+from local.engine.reasons import EngineReason
+from local.engine.resources import (
+    KUBEVIRTS,
+    MIGRATION_POLICIES,
+    MIGRATIONS,
+    NAMESPACES,
+    NODE_LABEL,
+    VMIS,
+    merge_patch,
+)
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import ApiError, Conflict, Invalid, NotFound
@@ -42,22 +51,22 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-# KubeVirt's limit of migrations at once, all nodes together: each holds a worker while it lasts.
+# KubeVirt's default limit for a cluster. Each running migration occupies a worker.
 MAX_PARALLEL_MIGRATIONS = 5
 
 
 @dataclass(frozen=True)
 class FinishedMigration:
-    """How one ended that this engine moved."""
+    """How a migration ended that this engine ran."""
 
     migration: Migration
     vmi: VMI
     state: Json
     node: str | None
-    """where the VMI is by that; None where it was"""
+    """the VMI's new node; None if the VMI has not migrated"""
     phase: str
-    why: str
-    notes: Sequence[Json]
+    failure: str
+    conditions: Sequence[Json]
     written: bool = False
 
 
@@ -70,15 +79,16 @@ class MigrationController:
         self._hypervisor = hypervisor
         self._events = events
         self._capacity = capacity
-        self.unfinished = AbandonedMigrations(api, informers)
-        self._moving: dict[Key, asyncio.Task[None]] = {}
-        self._waiting: dict[Key, None] = {}
-        # UIDs of those whose beginning may be written by half, or all of it: their guests have not begun to move.
-        self._beginning: set[str] = set()
-        # Those that are over, until all of that is written and seen: nobody left them behind. What is not written yet
-        # is known here alone, so it is kept even where the migration itself is gone.
-        self._over: dict[Key, FinishedMigration] = {}
-        # Its settings alone say how long a guest may take to move, and may say for ever.
+        self.abandoned = AbandonedMigrations(api, informers)
+        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._unscheduled: dict[Key, None] = {}
+        # UIDs of migrations whose start is being written. A failed write may leave the phase Running, while the
+        # hypervisor has not started.
+        self._starting: set[str] = set()
+        # Finished migrations, until their end is written and observed. Only this entry knows an end that is not written
+        # yet, so it outlives the migration object.
+        self._finished: dict[Key, FinishedMigration] = {}
+        # No deadline: the migration settings limit the duration, or allow any.
         self.controller: Controller[Key] = Controller(
             "migrations", self.reconcile, workers=MAX_PARALLEL_MIGRATIONS, deadline_seconds=None, metrics=api.metrics
         )
@@ -91,16 +101,15 @@ class MigrationController:
         migration = new or old
         assert migration is not None
         if new is None or new.final:
-            self._beginning.discard(migration.uid)
-            self._seen_over(migration.key)
+            self._starting.discard(migration.uid)
+            self._forget_if_observed(migration.key)
             self._capacity.release(migration.uid)
         if new is None or new.deleted is not None:
-            # Taking a migration back gives it up.
-            self._take_back(migration.key)
-        if new is None and self.unfinished.begun(migration.key):
-            # Nobody else would see that it does not begin any more.
+            self._abort(migration.key)
+        if new is None and self.abandoned.started(migration.key):
+            # A migration that is deleted before it runs has no other event that would finish it.
             self.controller.enqueue(migration.key)
-        # One that is over lets the next of its VMI begin.
+        # The end of a migration lets the next one of the VMI start.
         for each in self._informers.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
             if not each.final:
                 self.controller.enqueue(each.key)
@@ -112,7 +121,7 @@ class MigrationController:
             if not migration.final:
                 self.controller.enqueue(migration.key)
             if new is None or new.deleted is not None:
-                self._take_back(migration.key)
+                self._abort(migration.key)
         if old is not None and (new is None or new.final or new.node != old.node):
             self._memory_freed()
 
@@ -122,158 +131,171 @@ class MigrationController:
                 self.controller.enqueue(migration.key)
 
     def _memory_freed(self) -> None:
-        """There may be a place now for those that found none."""
-        for key in self._waiting:
+        for key in self._unscheduled:
             self.controller.enqueue(key)
-        self._waiting.clear()
+        self._unscheduled.clear()
 
-    def _take_back(self, key: Key) -> None:
-        task = self._moving.get(key)
-        # Once: giving up takes a while, and would itself be cancelled by a second time.
+    def _abort(self, key: Key) -> None:
+        task = self._running.get(key)
+        # A second cancellation would cancel the abort itself.
         if task is not None and not task.cancelling():
             task.cancel()
 
     async def reconcile(self, key: Key) -> float | None:
-        over = self._over.get(key)
-        if over is not None:
-            await self._end(over)
-        migration, started = self._informers.migrations.store.get(key), self.unfinished.begun(key)
-        if started is not None and over is None and (migration is None or migration.uid != started.uid):
-            self.unfinished.over(key)
-        if migration is None or key in self._moving or (over is not None and over.migration.uid == migration.uid):
+        finished = self._finished.get(key)
+        if finished is not None:
+            await self._write_end(finished)
+        migration, started = self._informers.migrations.store.get(key), self.abandoned.started(key)
+        if started is not None and finished is None and (migration is None or migration.uid != started.uid):
+            self.abandoned.finish(key)
+        ended = finished is not None and migration is not None and finished.migration.uid == migration.uid
+        if migration is None or key in self._running or ended:
             return None
-        if migration.uid in self._beginning:
+        if migration.uid in self._starting:
             migration = replace(migration, status={**migration.status, "phase": "Pending"})
-        self._capacity.release(migration.uid)  # what an earlier try has kept
+        self._capacity.release(migration.uid)  # the reservation of an earlier try
+        await self._apply(migration)
+        return None
+
+    async def _apply(self, migration: Migration) -> None:
         vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
         others = self._informers.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, vmi) if vmi is not None else (None, "")
-        match plan_migration(
-            migration, vmi, others, target, why_not, draining_nodes(self._informers.nodes.store.all())
-        ):
+        draining = draining_nodes(self._informers.nodes.store.all())
+        match plan_migration(migration, vmi, others, target, why_not, draining):
             case Wait(why):
-                self._waiting[key] = None
+                self._unscheduled[migration.key] = None
                 await self._write(migration, "Pending", why)
-            case FinishMigration(phase, why) as end:
-                state = await self._close(vmi, migration, end) if vmi is not None else None
+            case FinishMigration(phase, why):
+                state = await self._finish_for_earlier_engine(vmi, migration, why) if vmi is not None else None
                 await self._write(migration, phase, why, state)
             case DeleteMigration():
-                await self._forget(migration)
+                await self._delete(migration)
             case StartMigration(node):
                 assert vmi is not None
                 self._capacity.reserve(migration.uid, node, vmi.memory_with_overhead)
                 for each in surplus_migrations(others):
-                    await self._forget(each)
-                await self._move(migration, vmi, node)
+                    await self._delete(each)
+                await self._migrate(migration, vmi, node)
             case None:
                 pass
-        return None
 
     def _target(self, migration: Migration, vmi: VMI) -> tuple[str | None, str]:
         nodes = self._informers.nodes.store.all()
-        used = self._capacity.used(nodes)
+        used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
         selector = tuple({*vmi.node_selector, *migration.node_selector})
-        found = schedule(selector, vmi.memory_with_overhead, nodes, used, avoid=vmi.node)
-        return found, unschedulable_message(
-            selector, vmi.memory_with_overhead, [n for n in nodes if n.name != vmi.node], used
-        )
+        found = schedule(selector, memory, nodes, used, avoid=vmi.node)
+        return found, unschedulable_message(selector, memory, [n for n in nodes if n.name != vmi.node], used)
 
-    async def _move(self, migration: Migration, vmi: VMI, target: str) -> None:
-        settings = await self._effective_settings(await self._api.get(VMIS, *vmi.key))
+    async def _migrate(self, migration: Migration, vmi: VMI, target: str) -> None:
+        settings = await self._settings(await self._api.get(VMIS, *vmi.key))
         state = started_state(vmi, migration, target, settings, now())
-        notes = []
+        conditions = []
         if settings.post_copy and (why := await self._hypervisor.why_no_post_copy()) is not None:
             settings = replace(settings, post_copy=False)
-            notes = [post_copy_unavailable(why)]
-            self._tell(vmi, "Warning", "PostCopyImpossible", f"{why}. It moves by pre-copy alone.")
-        self._beginning.add(migration.uid)
-        self.unfinished.begins(migration)
-        await self._write(migration, "Running", state=state, notes=notes)
-        await self._state(vmi, state)
-        self._beginning.discard(migration.uid)
-        log.info("%s/%s: moves from %s to %s", *vmi.key, vmi.node, target)
-        self._tell(vmi, "Normal", "Migrating", f"It moves from {vmi.node} to {target}.")
+            conditions = [post_copy_unavailable(why)]
+            self._emit(vmi, "Warning", EngineReason.POST_COPY_IMPOSSIBLE, f"{why}. The VMI migrates by pre-copy.")
+        self._starting.add(migration.uid)
+        self.abandoned.start(migration)
+        await self._write(migration, "Running", state=state, conditions=conditions)
+        await self._write_state(vmi, state)
+        self._starting.discard(migration.uid)
+        log.info("%s/%s: migrating from %s to %s", *vmi.key, vmi.node, target)
+        self._emit(vmi, "Normal", EngineReason.MIGRATING, f"The VMI is migrating from {vmi.node} to {target}.")
+        outcome, state = await self._run(migration, vmi, target, settings, state)
+        if not outcome.failure:
+            late = " The request to abort came too late." if outcome.requested else ""
+            self._emit(vmi, "Normal", EngineReason.MIGRATED, f"The VMI migrated to {target}.{late}")
+        else:
+            note = f"The VMI stays on {vmi.node}: {outcome.failure}."
+            self._emit(vmi, "Warning", EngineReason.FAILED_MIGRATION, note)
+        phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
+        state = finished_state(state, now(), outcome)
+        finished = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, conditions)
+        self._finished[migration.key] = finished
+        await self._write_end(finished)
 
-        async def post_copied() -> None:
+    async def _run(
+        self, migration: Migration, vmi: VMI, target: str, settings: MigrationSettings, state: Json
+    ) -> tuple[Outcome, Json]:
+        """Waits for the hypervisor; returns the outcome and the VMI's migrationState."""
+
+        async def switched() -> None:
             nonlocal state
             state = post_copy_state(state)
-            self._tell(vmi, "Normal", "PostCopy", f"It runs on {target} now, and its memory follows it.")
+            note = f"The VMI runs on {target}, and its memory follows."
+            self._emit(vmi, "Normal", EngineReason.POST_COPY, note)
             try:
-                await self._state(vmi, state)
+                await self._write_state(vmi, state)
             except ApiError as error:
-                # It is no reason to stop a guest on its way; how it ended will tell of it.
-                log.warning("%s/%s: that it goes on by post-copy is not written: %s", *vmi.key, error)
+                # The migration goes on. The state at its end also shows the mode.
+                log.warning("%s/%s: the switch to post-copy is not written: %s", *vmi.key, error)
 
         faults, _ = self._informers.faults_of(vmi)
-        moving = self._hypervisor.migrate(vmi, target, settings, faults, post_copied)
-        task = asyncio.create_task(moving, name=f"migrate-{vmi.name}")
-        self._moving[migration.key] = task
-        if self._taken_back(migration, vmi):
-            self._take_back(migration.key)
+        migrating = self._hypervisor.migrate(vmi, target, settings, faults, switched)
+        task = asyncio.create_task(migrating, name=f"migrate-{vmi.name}")
+        self._running[migration.key] = task
+        if self._deleted_meanwhile(migration, vmi):
+            self._abort(migration.key)
         try:
             await asyncio.wait({task})
         finally:
             if not task.done():
-                self._take_back(migration.key)
+                self._abort(migration.key)
                 await asyncio.wait({task})
-            del self._moving[migration.key]
-        outcome = _outcome(task)
-        if not outcome.failure:
-            late = " It was too late to take that back." if outcome.requested else ""
-            self._tell(vmi, "Normal", "Migrated", f"It has moved to {target}.{late}")
-        else:
-            self._tell(vmi, "Warning", "FailedMigration", f"It stays on {vmi.node}: {outcome.failure}.")
-        phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
-        state = finished_state(state, now(), outcome)
-        over = self._over[migration.key] = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, notes)
-        await self._end(over)
+            del self._running[migration.key]
+        return _outcome(task), state
 
-    def _taken_back(self, migration: Migration, vmi: VMI) -> bool:
-        """Since it was decided."""
-        migration_now = self._informers.migrations.store.get(migration.key)
-        vmi_now = self._informers.vmis.store.get(vmi.key)
+    def _deleted_meanwhile(self, migration: Migration, vmi: VMI) -> bool:
+        current_migration = self._informers.migrations.store.get(migration.key)
+        current_vmi = self._informers.vmis.store.get(vmi.key)
         return any(
-            seen is None or seen.uid != before.uid or seen.deleted is not None
-            for seen, before in ((migration_now, migration), (vmi_now, vmi))
+            current is None or current.uid != before.uid or current.deleted is not None
+            for current, before in ((current_migration, migration), (current_vmi, vmi))
         )
 
-    async def _end(self, over: FinishedMigration) -> None:
-        if not over.written:
-            await self._state(over.vmi, over.state, over.node)
-            # Written last: from then on the next migration of the VMI may begin.
-            await self._write(over.migration, over.phase, over.why, over.state, over.notes)
-            self._over[over.migration.key] = replace(over, written=True)
-            self.unfinished.over(over.migration.key)
-        self._seen_over(over.migration.key)
+    async def _write_end(self, finished: FinishedMigration) -> None:
+        key = finished.migration.key
+        if not finished.written:
+            await self._write_state(finished.vmi, finished.state, finished.node)
+            # Written last: after it the next migration of the VMI may start.
+            await self._write(finished.migration, finished.phase, finished.failure, finished.state, finished.conditions)
+            self._finished[key] = replace(finished, written=True)
+            self.abandoned.finish(key)
+        self._forget_if_observed(key)
 
-    def _seen_over(self, key: Key) -> None:
-        """Forgets how it ended once that is written and the store shows it."""
-        over, seen = self._over.get(key), self._informers.migrations.store.get(key)
-        if over is not None and over.written and (seen is None or seen.final or seen.uid != over.migration.uid):
-            del self._over[key]
+    def _forget_if_observed(self, key: Key) -> None:
+        """Forgets a finished migration once its end is written and the informer shows it."""
+        finished, current = self._finished.get(key), self._informers.migrations.store.get(key)
+        if finished is None or not finished.written:
+            return
+        if current is None or current.final or current.uid != finished.migration.uid:
+            del self._finished[key]
 
-    async def _forget(self, migration: Migration) -> None:
-        with contextlib.suppress(NotFound, Conflict):  # gone, or another one already
+    async def _delete(self, migration: Migration) -> None:
+        # NotFound: the migration is deleted. Conflict: another migration has its name.
+        with contextlib.suppress(NotFound, Conflict):
             await self._api.delete(MIGRATIONS, *migration.key, uid=migration.uid)
 
-    async def _effective_settings(self, vmi: Json) -> MigrationSettings:
+    async def _settings(self, vmi: Json) -> MigrationSettings:
         policies, _ = await self._api.list(MIGRATION_POLICIES)
         kubevirts, _ = await self._api.list(KUBEVIRTS)
         namespace = await self._api.get(NAMESPACES, None, vmi["metadata"]["namespace"])
         labels = vmi["metadata"].get("labels") or {}
         return effective_settings(labels, namespace["metadata"].get("labels") or {}, policies, kubevirts)
 
-    async def _close(self, vmi: VMI, migration: Migration, end: FinishMigration) -> Json | None:
-        """Ends what an engine before this one began; returns how it ended."""
+    async def _finish_for_earlier_engine(self, vmi: VMI, migration: Migration, failure: str) -> Json | None:
+        """Ends the migrationState that an earlier engine began; returns it."""
         state: Json = vmi.status.get("migrationState") or {}
         if state.get("migrationUid") != migration.uid:
             return None
         if not state.get("completed"):
-            state = finished_state(state, now(), Outcome(end.why))
-            await self._state(vmi, state)
+            state = finished_state(state, now(), Outcome(failure))
+            await self._write_state(vmi, state)
         return state
 
-    async def _state(self, vmi: VMI, state: Json, node: str | None = None) -> None:
+    async def _write_state(self, vmi: VMI, state: Json, node: str | None = None) -> None:
+        """Writes the VMI's migrationState and, after a migration, its node."""
         body: Json = {"metadata": {"uid": vmi.uid}, "status": {"migrationState": state_patch(state)}}
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
@@ -281,11 +303,11 @@ class MigrationController:
         try:
             await self._api.patch(VMIS, *vmi.key, body)
         except NotFound:
-            log.debug("%s is gone", vmi.name)
+            log.debug("%s/%s: the VMI is deleted", *vmi.key)
         except (Conflict, Invalid):
-            # Another one has its name by now, whose UID cannot be changed. Nothing is to be told of that.
-            seen = self._informers.vmis.store.get(vmi.key)
-            if seen is not None and seen.uid == vmi.uid:
+            # The API server refuses the UID if another VMI has the name. That VMI did not migrate.
+            current = self._informers.vmis.store.get(vmi.key)
+            if current is not None and current.uid == vmi.uid:
                 raise
 
     async def _write(
@@ -294,25 +316,25 @@ class MigrationController:
         phase: str,
         why: str = "",
         state: Json | None = None,
-        notes: Sequence[Json] = (),
+        conditions: Sequence[Json] = (),
     ) -> None:
-        seen = self._informers.migrations.store.get(migration.key)
-        # A status is written to whoever has the name: the API server heeds no UID there.
-        if seen is None or seen.uid != migration.uid:
+        current = self._informers.migrations.store.get(migration.key)
+        # The API server ignores the UID in a status patch, so another migration of the name would get the status.
+        if current is None or current.uid != migration.uid:
             return
-        patch = merge_patch(seen.status, migration_status(seen, phase, now(), why, state, notes))
+        patch = merge_patch(current.status, migration_status(current, phase, now(), why, state, conditions))
         if not patch:
             return
         with contextlib.suppress(NotFound):
             await self._api.patch(MIGRATIONS, *migration.key, {"status": patch}, subresource="status")
 
-    def _tell(self, vmi: VMI, kind: EventType, reason: str, note: str) -> None:
+    def _emit(self, vmi: VMI, kind: EventType, reason: EngineReason, note: str) -> None:
         self._events.emit(vmi.reference(VMIS), kind, reason, note, action="Migrate")
 
 
 def _outcome(task: asyncio.Task[None]) -> Outcome:
     if task.cancelled():
-        return Outcome("Live migration has been aborted: it was taken back", "Succeeded", requested=True)
+        return Outcome("Live migration has been aborted on request", "Succeeded", requested=True)
     error = task.exception()
     match error:
         case None:
@@ -322,5 +344,5 @@ def _outcome(task: asyncio.Task[None]) -> Outcome:
         case HypervisorRefused():
             return Outcome(str(error))
         case _:
-            log.error("a migration failed in a way that was not foreseen", exc_info=error)
+            log.error("a migration failed unexpectedly", exc_info=error)
             return Outcome(repr(error))

@@ -1,4 +1,4 @@
-"""Drained nodes: asks for the migrations by which their VMIs leave, and takes back those that nobody needs any more."""
+"""Evacuates draining nodes: creates a migration for each VMI, and deletes it when the node is no longer drained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 
 from local.engine.informers import Informers, now
-from local.engine.migration.plan import draining_nodes, evacuation, is_evacuation_obsolete, vmis_to_evacuate
+from local.engine.migration.plan import draining_nodes, is_evacuation_obsolete, new_evacuation, vmis_to_evacuate
 from local.engine.objects import VMI, Migration, Node
 from local.engine.resources import MIGRATIONS
 from runtime.api import Api
@@ -31,7 +31,7 @@ class EvacuationController:
         assert migration is not None
         if new is not None and new.phase == "Failed" and new.evacuates:
             self.controller.enqueue(new.evacuates)
-        # The VMI may be asked to leave where it is now.
+        # The VMI may have to leave the node that it has migrated to.
         vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
         if vmi is not None and (new is None or new.final):
             self.controller.enqueue(vmi.node)
@@ -50,18 +50,20 @@ class EvacuationController:
         for each in migrations:
             vmi = self._informers.vmis.store.get((each.namespace, each.vmi))
             if each.evacuates == node and vmi is not None and is_evacuation_obsolete(each, vmi, draining_nodes(nodes)):
-                log.info("%s/%s: stays, %s is not drained any more", *vmi.key, node)
-                with contextlib.suppress(NotFound, Conflict):  # gone, or another one already
+                log.info("%s/%s: not evacuated: %s is no longer drained", *vmi.key, node)
+                # NotFound: the migration is deleted. Conflict: another migration has its name.
+                with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
-        found, again = vmis_to_evacuate(nodes, self._informers.vmis.store.by("node", node), migrations, now())
+        vmis = self._informers.vmis.store.by("node", node)
+        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, now())
         for vmi in found:
-            made = await self._api.create(MIGRATIONS, evacuation(vmi))
-            log.info("%s/%s: leaves %s by %s", *vmi.key, node, made["metadata"]["name"])
-            await self._seen(made["metadata"]["namespace"], made["metadata"]["name"])
-        return again
+            created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
+            log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])
+            await self._observed(created["metadata"]["namespace"], created["metadata"]["name"])
+        return requeue_seconds
 
-    async def _seen(self, namespace: str, name: str) -> None:
-        """Waits until the store has it, or the next look would ask for another one."""
+    async def _observed(self, namespace: str, name: str) -> None:
+        """Waits until the informer shows the migration. Until then a reconcile would create another one."""
         for _ in range(50):
             if self._informers.migrations.store.get((namespace, name)) is not None:
                 return

@@ -1,4 +1,7 @@
-"""What becomes of a migration, and what a VMI's status says of it."""
+"""Decides what to do about migrations and draining nodes, and what the statuses of migration and VMI show.
+
+KubeVirt's migration controller and evacuation controller are the model.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,13 @@ from runtime.resource import Key
 Json = dict[str, Any]
 
 
-PAUSE_SECONDS, CAP_SECONDS = 20.0, 300.0
-"""after one failed try to leave a node, and the longest there is"""
+EVACUATION_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 20.0, 300.0
 FINISHED_MIGRATIONS_KEPT = 5
-"""migrations of a VMI that are over and stay to be seen, as in KubeVirt"""
+"""finished migrations of a VMI that stay, as in KubeVirt"""
 
-ENGINE_ENDED = "the engine was ended in the middle of it"
+ENGINE_RESTARTED = "the engine was restarted during the migration"
 
-STATE = (
+STATE_FIELDS = (
     *("migrationUid", "migrationPolicyName", "migrationConfiguration", "mode", "sourceNode", "targetNode"),
     *("startTimestamp", "endTimestamp", "completed", "failed", "failureReason", "abortRequested", "abortStatus"),
 )
@@ -34,8 +36,6 @@ STATE = (
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be done yet; `why` is told."""
-
     why: str
 
 
@@ -52,19 +52,19 @@ class FinishMigration:
 
 @dataclass(frozen=True)
 class DeleteMigration:
-    """Nobody needs it any more."""
+    """The migration is obsolete."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a guest that was moved."""
+    """How a migration ended."""
 
     failure: str = ""
-    """why it is where it was; empty where it has moved"""
+    """why the VMI has not migrated; empty if it has"""
     aborted: Literal["", "Succeeded", "Failed"] = ""
-    """whether giving it up went well, as KubeVirt says it; empty where nobody gave it up"""
+    """whether an abort succeeded; empty if the migration was not aborted"""
     requested: bool = False
-    """somebody took the migration back"""
+    """whether a user requested the abort by a deletion"""
 
 
 Action = Wait | StartMigration | FinishMigration | DeleteMigration | None
@@ -76,24 +76,25 @@ def plan_migration(
     others: Iterable[Migration],
     target: str | None,
     why_not: str,
-    drained: Collection[str] = (),
+    draining: Collection[str] = (),
 ) -> Action:
-    """`others` are the migrations of the same VMI, `target` is where the VMI could go now, `drained` are nodes."""
+    """`others` are the migrations of the same VMI. `target` is the node that the scheduler chose, `why_not` its
+    message."""
     if migration.final or migration.deleted is not None:
         return None
     if vmi is None or vmi.final or vmi.deleted is not None:
-        return FinishMigration("Failed", "the VMI is not there to be moved")
+        return FinishMigration("Failed", "the VMI does not exist or has ended")
     if migration.phase == "Running":
-        # Whoever moved it has gone: the engine was ended in the middle. The VMI is where it is.
+        # The engine that ran the migration has ended. The VMI's node shows how far it came.
         state = vmi.status.get("migrationState") or {}
-        there = vmi.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
-        return FinishMigration("Succeeded") if there else FinishMigration("Failed", ENGINE_ENDED)
-    if is_evacuation_obsolete(migration, vmi, drained):
+        migrated = vmi.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
+        return FinishMigration("Succeeded") if migrated else FinishMigration("Failed", ENGINE_RESTARTED)
+    if is_evacuation_obsolete(migration, vmi, draining):
         return DeleteMigration()
     if vmi.phase != "Running":
-        return Wait("the VMI does not run yet")
+        return Wait("the VMI is not running")
     if first := next((each for each in others if _before(each, migration)), None):
-        return Wait(f"migration {first.name} of the same VMI is not over")
+        return Wait(f"migration {first.name} of the same VMI has not ended")
     return StartMigration(target) if target is not None else Wait(why_not)
 
 
@@ -102,44 +103,47 @@ def _before(other: Migration, migration: Migration) -> bool:
 
 
 def draining_nodes(nodes: Iterable[Node]) -> set[str]:
-    """Those that are drained."""
     return {node.name for node in nodes if any(key == KUBEVIRT_DRAIN_TAINT for key, _ in node.taints)}
 
 
-def is_evacuation_obsolete(migration: Migration, vmi: VMI, drained: Collection[str]) -> bool:
-    """Whether it was to bring the VMI away from a node that is not drained any more, or that the VMI has left. One that
-    has begun goes on, as with KubeVirt."""
+def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[str]) -> bool:
+    """Whether the migration evacuates a node that is no longer drained, or that the VMI has left.
+
+    A migration that has started goes on, as in KubeVirt.
+    """
     if not migration.evacuates or migration.phase == "Running" or migration.final or migration.deleted is not None:
         return False
     if (vmi.status.get("migrationState") or {}).get("migrationUid") == migration.uid:
         return False
-    return vmi.node != migration.evacuates or vmi.node not in drained
+    return vmi.node != migration.evacuates or vmi.node not in draining
 
 
 def vmis_to_evacuate(
     nodes: Iterable[Node], vmis: Iterable[VMI], migrations: Iterable[Migration], now: datetime
 ) -> tuple[list[VMI], float | None]:
-    """VMIs that are to leave their node and for which nobody has asked it yet, and in how many seconds to look again:
-    one that failed to leave is asked again after a pause that grows."""
-    left = draining_nodes(nodes)
-    asked: dict[Key, list[Migration]] = {}
+    """VMIs on draining nodes without a migration, and the seconds until the next one may be created.
+
+    After a failed evacuation of a VMI the next one waits for a backoff.
+    """
+    draining = draining_nodes(nodes)
+    migrations_of: dict[Key, list[Migration]] = {}
     for each in migrations:
-        asked.setdefault((each.namespace, each.vmi), []).append(each)
+        migrations_of.setdefault((each.namespace, each.vmi), []).append(each)
     found, waits = [], []
     for vmi in vmis:
-        if vmi.node not in left or vmi.phase != "Running" or vmi.deleted is not None:
+        if vmi.node not in draining or vmi.phase != "Running" or vmi.deleted is not None:
             continue
-        before = asked.get(vmi.key, [])
+        before = migrations_of.get(vmi.key, [])
         if any(not each.final for each in before):
             continue
-        if (wait := _pause(vmi, before, now)) > 0:
+        if (wait := _evacuation_backoff(vmi, before, now)) > 0:
             waits.append(wait)
         else:
             found.append(vmi)
     return found, min(waits, default=None)
 
 
-def _pause(vmi: VMI, before: Iterable[Migration], now: datetime) -> float:
+def _evacuation_backoff(vmi: VMI, before: Iterable[Migration], now: datetime) -> float:
     ended = [
         each.phase_since
         for each in before
@@ -147,36 +151,36 @@ def _pause(vmi: VMI, before: Iterable[Migration], now: datetime) -> float:
     ]
     if not ended:
         return 0.0
-    pause = min(CAP_SECONDS, PAUSE_SECONDS * 2 ** (len(ended) - 1))
+    pause = min(MAX_BACKOFF_SECONDS, EVACUATION_BACKOFF_SECONDS * 2 ** (len(ended) - 1))
     return seconds_until(max(each or now for each in ended) + timedelta(seconds=pause), now)
 
 
 def surplus_migrations(migrations: Iterable[Migration]) -> list[Migration]:
-    """Of one VMI's, those that are over and that nobody needs to see any more, the oldest."""
+    """The oldest finished migrations of one VMI, beyond the number that stays."""
     over = sorted((each for each in migrations if each.final), key=lambda each: (each.created, each.name))
     return over[:-FINISHED_MIGRATIONS_KEPT]
 
 
 def started_state(vmi: VMI, migration: Migration, target: str, settings: MigrationSettings, now: datetime) -> Json:
-    """The VMI's migrationState while it is moved."""
+    """The VMI's migrationState when a migration starts."""
     state: Json = {
         "migrationUid": migration.uid,
         "sourceNode": vmi.node,
         "targetNode": target,
         "startTimestamp": format_time(now),
         "mode": "PreCopy",
-        "migrationConfiguration": settings.said or {},
+        "migrationConfiguration": settings.values or {},
     }
     return {**state, "migrationPolicyName": settings.policy} if settings.policy else state
 
 
 def post_copy_state(state: Json) -> Json:
-    """The same once the guest runs on its target and its memory follows."""
+    """The migrationState after the switch to post-copy."""
     return {**state, "mode": "PostCopy"}
 
 
 def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:
-    """The same when it is over."""
+    """The migrationState when the migration has ended."""
     done = {**state, "endTimestamp": format_time(now), "completed": True}
     if outcome.failure:
         done |= {"failed": True, "failureReason": outcome.failure}
@@ -186,12 +190,12 @@ def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:
 
 
 def state_patch(state: Json) -> Json:
-    """What is written for it: nothing stays of the migration before."""
-    return {**dict.fromkeys(STATE), **state}
+    """A merge patch that also removes what an earlier migration has left."""
+    return {**dict.fromkeys(STATE_FIELDS), **state}
 
 
 def post_copy_unavailable(why: str) -> Json:
-    """The condition of a migration whose policy allows post-copy where that cannot be done."""
+    """The condition of a migration whose policy allows post-copy on a machine that does not."""
     return condition("PostCopyPossible", False, "NotPossibleHere", why)
 
 
@@ -201,21 +205,21 @@ def migration_status(
     now: datetime,
     why: str = "",
     state: Json | None = None,
-    notes: Sequence[Json] = (),
+    conditions: Sequence[Json] = (),
 ) -> Json:
-    """The migration's own status: `state` is the VMI's migrationState of it, `notes` are conditions to add."""
-    stamps = list(migration.status.get("phaseTransitionTimestamps") or ())
+    """The migration's status, with the VMI's migrationState and additional conditions."""
+    transitions = list(migration.status.get("phaseTransitionTimestamps") or ())
     if phase != migration.phase:
-        stamps.append({"phase": phase, "phaseTransitionTimestamp": format_time(now)})
-    told = [condition("Progressing", phase == "Running", message=why)] if why or migration.status else []
+        transitions.append({"phase": phase, "phaseTransitionTimestamp": format_time(now)})
+    progressing = [condition("Progressing", phase == "Running", message=why)] if why or migration.status else []
     before = migration.status.get("conditions") or ()
-    conditions = merge_conditions(before, [*told, *notes], now)
-    said = {"phase": phase, "phaseTransitionTimestamps": stamps, "conditions": conditions}
-    return {**migration.status, **said, **({"migrationState": state} if state else {})}
+    merged = merge_conditions(before, [*progressing, *conditions], now)
+    fields = {"phase": phase, "phaseTransitionTimestamps": transitions, "conditions": merged}
+    return {**migration.status, **fields, **({"migrationState": state} if state else {})}
 
 
-def evacuation(vmi: VMI) -> Json:
-    """The migration that brings a VMI away from a node that is drained."""
+def new_evacuation(vmi: VMI) -> Json:
+    """The migration that evacuates a VMI from its node."""
     metadata = {
         "generateName": "kubevirt-evacuation-",
         "namespace": vmi.namespace,

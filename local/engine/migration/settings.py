@@ -1,4 +1,4 @@
-"""On what settings a VMI is migrated: the upstream policy that it matches, over KubeVirt's configuration."""
+"""The effective migration settings of a VMI: the matching upstream policy over KubeVirt's configuration."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class MigrationSettings:
     policy: str = ""
-    """the winner's name"""
+    """name of the policy that matches"""
     bandwidth: int = 0
-    """bytes a second, in whole MiB; 0 is no limit"""
+    """bytes per second, in whole MiB; 0 is no limit"""
     seconds_per_gib: int = 150
     auto_converge: bool = False
     post_copy: bool = False
-    said: Json | None = None
-    """the settings as KubeVirt writes them into the VMI's status"""
+    values: Json | None = None
+    """the settings as KubeVirt writes them into the VMI's migrationState"""
 
     def timeout_seconds(self, memory: int) -> float | None:
-        """When a migration of so much memory that has not come to an end is given up. As in KubeVirt, a GiB that has
-        begun counts as a whole one, and with 0 seconds a GiB it never is."""
+        """When a migration of that memory is aborted; None: never. The memory counts in whole GiB, as in KubeVirt."""
         if not self.seconds_per_gib:
             return None
         return float(self.seconds_per_gib * -(-memory // (1 << 30)))
 
 
 def timeout_message(seconds: float, progress: Mapping[str, int]) -> str:
-    """Why a migration was given up when its time was over, by libvirt's figures as far as there are any."""
-    said = f"Live migration is not completed after {seconds:g} seconds and has been aborted"
+    """Why a migration was aborted at its timeout, with libvirt's job statistics if there are any."""
+    message = f"Live migration is not completed after {seconds:g} seconds and has been aborted"
     if not progress.get("memory_total"):
-        return said
+        return message
     rounds, left, speed = (progress.get(f"memory_{name}", 0) for name in ("iteration", "remaining", "bps"))
     writes = progress.get("memory_dirty_rate", 0) * progress.get("memory_page_size", 4096)
     of = f"{_mib(left)} of {_mib(progress['memory_total'])} MiB were left in round {rounds}"
-    return f"{said}: {of}, copied at {_mib(speed)} MiB/s while the guest writes {_mib(writes)} MiB/s"
+    return f"{message}: {of}, copied at {_mib(speed)} MiB/s while the guest writes {_mib(writes)} MiB/s"
 
 
 def _mib(size: int) -> int:
@@ -50,30 +49,29 @@ def _mib(size: int) -> int:
 def effective_settings(
     labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json], kubevirts: Iterable[Json]
 ) -> MigrationSettings:
-    """For a VMI with these labels in a namespace with those."""
     winner = winning_policy(labels, namespace, policies)
     cluster = next((each for each in sorted(kubevirts, key=lambda each: str(each["metadata"]["name"]))), None)
     found = policy_settings.effective_settings(
         winner["spec"] if winner is not None else None, policy_settings.cluster_settings(cluster)
     )
-    said = {name: setting.value for name, setting in found.items()}
+    values = {name: setting.value for name, setting in found.items()}
     return MigrationSettings(
         policy=winner["metadata"]["name"] if winner is not None else "",
-        bandwidth=mebibytes(to_int(str(said["bandwidthPerMigration"])) or 0) << 20,
-        seconds_per_gib=int(said["completionTimeoutPerGiB"]),
-        auto_converge=bool(said["allowAutoConverge"]),
-        post_copy=bool(said["allowPostCopy"]),
-        said=said,
+        bandwidth=mebibytes(to_int(str(values["bandwidthPerMigration"])) or 0) << 20,
+        seconds_per_gib=int(values["completionTimeoutPerGiB"]),
+        auto_converge=bool(values["allowAutoConverge"]),
+        post_copy=bool(values["allowPostCopy"]),
+        values=values,
     )
 
 
 def mebibytes(size: int) -> int:
-    """As KubeVirt tells libvirt, which counts in whole MiB: the nearest, but not 0, which would be no limit."""
+    """Whole MiB for libvirt, rounded as KubeVirt does. Never 0, which would be no limit."""
     return max(1, (size + (1 << 19)) >> 20) if size else 0
 
 
 def winning_policy(labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json]) -> Json | None:
-    """KubeVirt's winner: most labels matched, then most of the VMI's, then by name."""
+    """The policy with the most matched labels, then the most of the VMI, then the first by name, as in KubeVirt."""
     best: tuple[tuple[int, int, str], Json] | None = None
     for policy in policies:
         selectors = (policy.get("spec") or {}).get("selectors")

@@ -1,4 +1,4 @@
-"""Nodes: registers them, says whether they are there, and writes only when that changes."""
+"""Registers the nodes and keeps their readiness, as the kubelet and KubeVirt's node labeller do."""
 
 from __future__ import annotations
 
@@ -21,26 +21,24 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-# Kubernetes' node lifecycle controller, which does not run here, would set and clear these.
+# Taints of Kubernetes' node lifecycle controller, which the embedded stack does not run.
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 @dataclass(frozen=True)
 class NodeHardware:
-    """What a node can do."""
-
-    machines: Sequence[str] = ("pc-q35-7.2", "q35")
+    machine_types: Sequence[str] = ("pc-q35-7.2", "q35")
     cpu_model: str = "qemu64"
     cpus: int = 2
     memory: int = 64 << 40
-    """bytes that VMs may take; simulated ones take none"""
+    """allocatable bytes; simulated VMs take none"""
     kvm: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def new_node(name: str, equipment: NodeHardware) -> Json:
-    """The Node as KubeVirt's node labeller would leave it."""
+def new_node(name: str, hardware: NodeHardware) -> Json:
+    """The Node with the labels of KubeVirt's node labeller."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
@@ -48,20 +46,20 @@ def new_node(name: str, equipment: NodeHardware) -> Json:
         "node-role.kubernetes.io/worker": "",
         "cpumanager": "false",
         SCHEDULABLE_LABEL: "true",
-        f"cpu-model.node.kubevirt.io/{equipment.cpu_model}": "true",
-        f"host-model-cpu.node.kubevirt.io/{equipment.cpu_model}": "true",
-        **{f"machine-type.node.kubevirt.io/{machine}": "true" for machine in equipment.machines},
+        f"cpu-model.node.kubevirt.io/{hardware.cpu_model}": "true",
+        f"host-model-cpu.node.kubevirt.io/{hardware.cpu_model}": "true",
+        **{f"machine-type.node.kubevirt.io/{machine}": "true" for machine in hardware.machine_types},
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
-def fixed_node_status(name: str, equipment: NodeHardware) -> Json:
-    """The parts of its status that do not change."""
-    room = {
-        "cpu": str(equipment.cpus),
-        "memory": f"{equipment.memory >> 10}Ki",
+def fixed_node_status(name: str, hardware: NodeHardware) -> Json:
+    """The fields of a node's status that do not change."""
+    resources = {
+        "cpu": str(hardware.cpus),
+        "memory": f"{hardware.memory >> 10}Ki",
         "pods": "1000",
-        "devices.kubevirt.io/kvm": "1k" if equipment.kvm else "0",
+        "devices.kubevirt.io/kvm": "1k" if hardware.kvm else "0",
     }
     info = {
         "architecture": "amd64",
@@ -74,32 +72,32 @@ def fixed_node_status(name: str, equipment: NodeHardware) -> Json:
         "machineID": "",
         "osImage": "",
         "systemUUID": "",
-        **equipment.versions,
+        **hardware.versions,
     }
     addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}]
-    return {"capacity": room, "allocatable": room, "nodeInfo": info, "addresses": addresses}
+    return {"capacity": resources, "allocatable": resources, "nodeInfo": info, "addresses": addresses}
 
 
-def desired_node(document: Json, ill: str | None, fixed: Json, moment: datetime) -> Json:
-    """The Node as it should be, `ill` being why it is not ready. Labels, taints and annotations of others stay."""
+def desired_node(document: Json, problem: str | None, fixed: Json, moment: datetime) -> Json:
+    """The Node as it should be. `problem` is why it is not ready. Labels, taints and annotations of others stay."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     if (metadata.get("annotations") or {}).get(NODE_LOST) == "true":
-        ill = "Kubelet stopped posting node status."
+        problem = "Kubelet stopped posting node status."
     ready = (
         condition("Ready", True, "KubeletReady", "the node's libvirt answers")
-        if ill is None
-        else condition("Ready", "Unknown", "NodeStatusUnknown", ill)
+        if problem is None
+        else condition("Ready", "Unknown", "NodeStatusUnknown", problem)
     )
     status = document.get("status") or {}
     before = status.get("conditions") or ()
     taints = [taint for taint in spec.get("taints") or () if taint.get("key") not in (NOT_READY, UNREACHABLE)]
-    if ill is not None:
+    if problem is not None:
         taints.append({"key": UNREACHABLE, "effect": "NoSchedule"})
     return {
         **document,
         "metadata": {
             **metadata,
-            "labels": {**(metadata.get("labels") or {}), SCHEDULABLE_LABEL: str(ill is None).lower()},
+            "labels": {**(metadata.get("labels") or {}), SCHEDULABLE_LABEL: str(problem is None).lower()},
         },
         "spec": {**spec, "taints": taints},
         "status": {**status, **fixed, "conditions": merge_conditions(before, [ready], moment)},
@@ -107,20 +105,20 @@ def desired_node(document: Json, ill: str | None, fixed: Json, moment: datetime)
 
 
 class NodeController:
-    """`health` tells why a node is not there now, or None."""
+    """`why_not_ready` returns why a node is not ready, or None."""
 
     def __init__(
         self,
         api: Api,
         informers: Informers,
         names: Sequence[str],
-        equipment: NodeHardware,
-        health: Callable[[str], str | None],
+        hardware: NodeHardware,
+        why_not_ready: Callable[[str], str | None],
     ) -> None:
         self._api = api
         self._names = names
-        self._equipment = equipment
-        self._health = health
+        self._hardware = hardware
+        self._why_not_ready = why_not_ready
         self.controller: Controller[str] = Controller("nodes", self.reconcile, workers=2, metrics=api.metrics)
         informers.nodes.subscribe(self._changed)
 
@@ -130,28 +128,27 @@ class NodeController:
         if node.name in self._names:
             self.controller.enqueue(node.name)
 
-    def look(self, name: str) -> None:
-        """Its health may have changed."""
+    def enqueue(self, name: str) -> None:
         self.controller.enqueue(name)
 
     async def register(self) -> None:
         for name in self._names:
             try:
-                await self._api.create(NODES, new_node(name, self._equipment))
+                await self._api.create(NODES, new_node(name, self._hardware))
             except AlreadyExists:
                 log.debug("node %s is registered", name)
-            self.look(name)
+            self.enqueue(name)
 
     async def reconcile(self, name: str) -> float | None:
         try:
             document = await self._api.get(NODES, None, name)
         except NotFound:
-            await self._api.create(NODES, new_node(name, self._equipment))
+            await self._api.create(NODES, new_node(name, self._hardware))
             return 0.1
-        wanted = desired_node(document, self._health(name), fixed_node_status(name, self._equipment), now())
-        outer = {part: merge_patch(document.get(part) or {}, wanted[part]) for part in ("metadata", "spec")}
-        if any(outer.values()):
-            await self._api.patch(NODES, None, name, outer)
-        if inner := merge_patch(document.get("status") or {}, wanted["status"]):
-            await self._api.patch(NODES, None, name, {"status": inner}, subresource="status")
+        wanted = desired_node(document, self._why_not_ready(name), fixed_node_status(name, self._hardware), now())
+        changed = {part: merge_patch(document.get(part) or {}, wanted[part]) for part in ("metadata", "spec")}
+        if any(changed.values()):
+            await self._api.patch(NODES, None, name, changed)
+        if status := merge_patch(document.get("status") or {}, wanted["status"]):
+            await self._api.patch(NODES, None, name, {"status": status}, subresource="status")
         return None

@@ -1,8 +1,7 @@
-"""The nodes' libvirt daemons: what their domains are, and what is done to them.
+"""Connections to the nodes' libvirt daemons: the domains of each node, and operations on them.
 
-All domains of a daemon are read, again and again, and whenever libvirt says that something has changed; an event says
-only that it is time to look. Calls run in threads and have deadlines: a daemon that hangs costs its node, never the
-engine.
+Each connection lists all domains every few seconds and after each libvirt event. An event only says that something has
+changed. Calls run in threads and have deadlines, so that a daemon that hangs affects its node and not the engine.
 """
 
 from __future__ import annotations
@@ -24,98 +23,110 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 5.0
+RELIST_SECONDS = 5.0
 CALL_SECONDS = 15.0
-# The first define of a daemon asks QEMU what it can do, which takes seconds.
+# For its first define a daemon queries QEMU's capabilities, which takes seconds.
 LAUNCH_SECONDS = 90.0
-RETRY_SECONDS = 0.5
+RECONNECT_SECONDS = 0.5
 THREADS = 8
+NOT_CONNECTED = "not connected yet"
 
 
 class NodeUnavailable(Exception):
-    """The node's libvirt did not do it; it may yet, or may have."""
+    """The node's libvirt did not answer; the operation may still have an effect."""
 
 
 class LibvirtRefused(Exception):
-    """libvirt or QEMU says that the domain cannot be."""
+    """libvirt or QEMU refused the operation."""
 
 
 class NodeConnection:
-    """One of them, which is one node."""
+    """The connection to the libvirt daemon of one node."""
 
-    def __init__(self, name: str, socket: Path, changed: Callable[[str], None], health: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, socket: Path, domain_changed: Callable[[str], None], health_changed: Callable[[str], None]
+    ) -> None:
         self.name = name
         self.domains: dict[str, Domain] = {}
-        """by UUID, which is the VMI's UID; as last seen"""
-        self.problem: str | None = "not connected yet"
+        """by UUID, which is the UID of the VMI"""
+        self.problem: str | None = NOT_CONNECTED
         self._socket = socket
-        self._changed = changed
-        self._health = health
+        self._domain_changed = domain_changed
+        self._health_changed = health_changed
         self._connection: Any = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
-        self._look = asyncio.Event()
+        self._relist = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> NoReturn:
-        """Sees what its domains are, for ever."""
         while True:
             try:
                 await self._connect()
                 while True:
-                    await self.look()
+                    await self.list_domains()
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
-                            await self._look.wait()
-                    self._look.clear()
-            except NodeUnavailable as broken:
-                self._ill(str(broken))
-            await asyncio.sleep(RETRY_SECONDS)
+                        async with asyncio.timeout(RELIST_SECONDS):
+                            await self._relist.wait()
+                    self._relist.clear()
+            except NodeUnavailable as error:
+                self._lost(str(error))
+            await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def look(self) -> None:
+    async def list_domains(self) -> None:
         found = await self.call(lambda connection: driver.domains(connection, self.name))
         before, self.domains = self.domains, found
         for uid in before.keys() | found.keys():
             if before.get(uid) != found.get(uid):
-                self._changed(uid)
+                self._domain_changed(uid)
         if self.problem is not None:
-            log.info("%s: libvirt answers", self.name)
+            log.info("%s: connected to libvirt", self.name)
             self.problem = None
-            self._health(self.name)
-            # A domain that could not be seen may have changed and changed back: everything is looked at once more.
+            self._health_changed(self.name)
+            # While the connection was lost, a domain may have changed and changed back.
             for uid in found:
-                self._changed(uid)
+                self._domain_changed(uid)
 
     @property
     def connection(self) -> Any:
-        """Raises Broken where there is none."""
+        """Raises NodeUnavailable without a connection."""
         if self._connection is None:
             raise NodeUnavailable(f"{self.name}: {self.problem}")
         return self._connection
 
     async def call(self, act: Callable[[Any], T], seconds: float | None = CALL_SECONDS) -> T:
-        """`act(connection)` in a thread. Raises Broken when there is no answer in time (None: it may take any time),
-        Rejected for a refusal."""
+        """Runs `act(connection)` in a thread. Raises NodeUnavailable without an answer in time, and LibvirtRefused."""
         connection = self.connection
-        return await self._thread(lambda: act(connection), seconds)
+        return await self._in_thread(lambda: act(connection), seconds)
 
-    async def do(self, act: Callable[[Any], object], seconds: float = CALL_SECONDS) -> None:
-        """The same, and look what became of it."""
+    async def launch(self, uid: str, xml: str, *, paused: bool = False) -> None:
+        await self._change(lambda connection: driver.launch(connection, uid, xml, paused), LAUNCH_SECONDS)
+
+    async def press_power(self, uid: str) -> None:
+        await self._change(lambda connection: driver.press_power(connection, uid))
+
+    async def pause(self, uid: str, paused: bool) -> None:
+        await self._change(lambda connection: driver.pause(connection, uid, paused))
+
+    async def clear(self, uid: str) -> None:
+        await self._change(lambda connection: driver.clear(connection, uid))
+
+    async def _change(self, act: Callable[[Any], object], seconds: float = CALL_SECONDS) -> None:
         await self.call(act, seconds)
-        self._look.set()
+        self._relist.set()
 
-    async def _thread(self, act: Callable[[], T], seconds: float | None) -> T:
+    async def _in_thread(self, act: Callable[[], T], seconds: float | None) -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, act)
         except TimeoutError:
-            # The threads that hang in it are left to their call; it gets no others.
+            # Threads that hang in a call are abandoned with it.
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=self.name)
-            self._ill(f"libvirt has not answered for {seconds:g} s")
+            self._lost(f"libvirt has not answered for {seconds:g} s")
             raise NodeUnavailable(f"{self.name}: libvirt has not answered for {seconds:g} s") from None
-        except driver.Failure as error:
+        except driver.LibvirtError as error:
             if self._connection is not None and not self._connection.isAlive():
-                self._ill(str(error))
-            if driver.lost(error) and self._connection is None:
+                self._lost(str(error))
+            if driver.is_connection_error(error) and self._connection is None:
                 raise NodeUnavailable(f"{self.name}: {error}") from error
             raise LibvirtRefused(str(error)) from error
 
@@ -123,45 +134,37 @@ class NodeConnection:
         if self._connection is not None:
             return
         try:
-            self._connection = await self._thread(lambda: driver.connect(self._socket, self._wake), CALL_SECONDS)
-        except LibvirtRefused as rejected:
-            raise NodeUnavailable(str(rejected)) from rejected
+            self._connection = await self._in_thread(lambda: driver.connect(self._socket, self._wake), CALL_SECONDS)
+        except LibvirtRefused as error:
+            raise NodeUnavailable(str(error)) from error
 
     def _wake(self) -> None:
-        """Called in libvirt's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._look.set)
+        """Runs in libvirt's thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._relist.set)
 
-    def _ill(self, why: str) -> None:
+    def _lost(self, why: str) -> None:
         self._connection = None
-        if self.problem is None or self.problem == "not connected yet":
+        if self.problem in (None, NOT_CONNECTED):
             log.warning("%s: %s", self.name, why)
-        was, self.problem = self.problem, why
-        if was is None:
-            self._health(self.name)
-
-    async def launch(self, uid: str, xml: str, *, paused: bool = False) -> None:
-        await self.do(lambda connection: driver.launch(connection, uid, xml, paused), LAUNCH_SECONDS)
-
-    async def press_power(self, uid: str) -> None:
-        await self.do(lambda connection: driver.press_power(connection, uid))
-
-    async def pause(self, uid: str, paused: bool) -> None:
-        await self.do(lambda connection: driver.pause(connection, uid, paused))
-
-    async def clear(self, uid: str) -> None:
-        """End it and forget it."""
-        await self.do(lambda connection: driver.clear(connection, uid))
+        was_ready, self.problem = self.problem is None, why
+        if was_ready:
+            self._health_changed(self.name)
 
 
 class NodeConnections:
-    """All nodes. There is one of it in a process, because libvirt has one event loop."""
+    """The connections of all nodes. A process has one instance, because libvirt has one event loop."""
 
     def __init__(
-        self, sockets: Mapping[str, Path], changed: Callable[[str], None], health: Callable[[str], None]
+        self,
+        sockets: Mapping[str, Path],
+        domain_changed: Callable[[str], None],
+        health_changed: Callable[[str], None],
     ) -> None:
         driver.start_events()
-        self.nodes = {name: NodeConnection(name, socket, changed, health) for name, socket in sockets.items()}
+        self.nodes = {
+            name: NodeConnection(name, socket, domain_changed, health_changed) for name, socket in sockets.items()
+        }
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -184,27 +187,27 @@ class NodeConnections:
         After NodeUnavailable or LibvirtRefused the domain is where it was, or is observed where it is.
         """
         here, there = self.nodes[source], self.nodes[target].connection
-        move = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, settings), None))
+        migration = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, settings), None))
         try:
-            await await_migration(move, _Leaving(here, uid), seconds, switched if settings.post_copy else None)
+            await await_migration(migration, _LibvirtJob(here, uid), seconds, switched if settings.post_copy else None)
         finally:
             for node in (here, self.nodes[target]):
                 with contextlib.suppress(NodeUnavailable, LibvirtRefused):
-                    await node.look()
+                    await node.list_domains()
 
 
-class _Leaving:
-    """One guest's migration on the node that it leaves."""
+class _LibvirtJob:
+    """The migration job of a domain on its source node."""
 
     def __init__(self, node: NodeConnection, uid: str) -> None:
         self._node = node
         self._uid = uid
 
-    async def switch(self) -> bool:
+    async def start_post_copy(self) -> bool:
         try:
             await self._node.call(lambda connection: driver.start_post_copy(connection, self._uid))
         except (NodeUnavailable, LibvirtRefused) as error:
-            log.info("%s: %s does not go on by post-copy yet: %s", self._node.name, self._uid, error)
+            log.info("%s: %s cannot switch to post-copy yet: %s", self._node.name, self._uid, error)
             return False
         return True
 

@@ -1,6 +1,4 @@
-"""A VMI as a libvirt domain: what its spec decides is passed on, and nothing is decided here that a guest could see and
-the spec names.
-"""
+"""The libvirt domain XML of a VMI. Hardware that the spec names is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ Json = dict[str, Any]
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 KUBEVIRT = "http://kubevirt.io"
 PCI = re.compile(r"^([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
-UNEVEN = "guest.ram"
+MEMORY_BACKEND = "guest.ram"
 BUSES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
 
 
 @dataclass(frozen=True)
 class VolumeFile:
-    """The file that a volume is."""
+    """The file of a volume."""
 
     path: Path
     format: str = "qcow2"
@@ -36,29 +34,29 @@ class VolumeFile:
 
 @dataclass(frozen=True)
 class DomainContext:
-    """What the domain is given that the VMI does not speak of."""
+    """What a domain gets beside the VMI's spec."""
 
     marker: str
-    """DIR: by it `down` knows whose QEMU it is"""
+    """the stack's directory, by which `down` finds the stack's QEMU processes"""
     console: Path
     kvm: bool = False
     guest: GuestImage | None = None
-    """the built-in Linux, where no disk of the VM can be booted"""
+    """the built-in Linux; None if a disk of the VM can be booted"""
     dirty: int = 0
-    """bytes that the built-in Linux writes over and over"""
+    """bytes of memory that the built-in Linux dirties without end"""
 
 
 class InvalidDomain(Exception):
-    """The spec asks for something that has no XML."""
+    """The spec has a value that the domain XML cannot express."""
 
 
-def domain_xml(vmi: Json, sources: Mapping[str, VolumeFile], host: DomainContext) -> str:
-    """`sources` has the files of the VMI's volumes, by volume name."""
+def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> str:
+    """`files` are the files of the VMI's volumes, by volume name."""
     metadata, spec = vmi["metadata"], vmi["spec"]
     domain = spec.get("domain") or {}
     root = etree.Element("domain", type="kvm" if host.kvm else "qemu", nsmap={"qemu": QEMU})
     _add(root, "name", text=domain_name(metadata))
-    # The domain's UUID is the VMI's: by it a domain is found again. The guest is shown its own by `_identity`.
+    # The domain has the VMI's UID, by which it is found again. The guest reads its own UUID: see `_smbios`.
     _add(root, "uuid", text=metadata["uid"])
     _add(root, "memory", text=str(memory_of(domain)), unit="b")
     _cpu(root, domain.get("cpu") or {}, host)
@@ -70,14 +68,14 @@ def domain_xml(vmi: Json, sources: Mapping[str, VolumeFile], host: DomainContext
     _add(root, "clock", offset="utc")
     for event, answer in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(root, event, text=answer)
-    _devices(root, domain.get("devices") or {}, sources, host)
-    _commandline(root, domain, host)
+    _devices(root, domain.get("devices") or {}, files, host)
+    _qemu_commandline(root, domain, host)
     return str(etree.tostring(root, encoding="unicode", pretty_print=True))
 
 
 def with_recorded_hardware(vmi: Json, domain: str) -> str:
-    """The domain with the hardware that was recorded when its VM was created, if it was: what KubeVirt's sidecar does
-    before each define. Raises Malformed for a record that is damaged."""
+    """The domain XML with the hardware that was recorded when the VM was created, as the sidecar hook writes it on a
+    cluster. Raises InvalidDomain for an invalid record."""
     record = (vmi["metadata"].get("annotations") or {}).get(HARDWARE_ANNOTATION)
     if record is None:
         return domain
@@ -85,19 +83,19 @@ def with_recorded_hardware(vmi: Json, domain: str) -> str:
         return restore_hardware(str(record), domain)
     except InvalidHardwareRecord as damaged:
         raise InvalidDomain(
-            f"annotation {HARDWARE_ANNOTATION}: {damaged}; it must stay as it was written, or go"
+            f"annotation {HARDWARE_ANNOTATION}: {damaged}; restore the annotation or remove it"
         ) from damaged
 
 
 def domain_name(metadata: Json) -> str:
-    """KubeVirt's name of it, and the UID, since an old incarnation may still be going."""
+    """KubeVirt's name of the domain, with the UID, because an earlier VMI of the name may still run."""
     return f"{metadata['namespace']}_{metadata['name']}_{metadata['uid'][:8]}"
 
 
 def memory_of(domain: Json) -> int:
     named = (domain.get("memory") or {}).get("guest")
     if named is not None and not to_int(str(named)):
-        raise InvalidDomain(f"memory.guest: {named!r} is no quantity of at least one byte")
+        raise InvalidDomain(f"memory.guest: {named!r} must be a quantity of at least 1 byte")
     return guest_memory(domain)
 
 
@@ -111,7 +109,7 @@ def _cpu(root: Any, cpu: Json, host: DomainContext) -> None:
         if mode == "custom":
             _add(element, "model", text=model)
     else:
-        # What the host's CPU is means nothing to an emulated one, and few named models can be emulated in full.
+        # QEMU cannot emulate the host's CPU, and few named models completely.
         element = _add(root, "cpu")
     _add(element, "topology", **{part: str(count) for part, count in counts.items()})
 
@@ -126,15 +124,15 @@ def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
         _add(os, "cmdline", text=command_line(vmi["metadata"]["name"], dirty=host.dirty))
 
 
-def _devices(root: Any, devices: Json, sources: Mapping[str, VolumeFile], host: DomainContext) -> None:
+def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:
     element = _add(root, "devices")
     disks = devices.get("disks") or ()
     if any(_bus(disk)[1] == "scsi" for disk in disks):
         _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
     names: dict[str, int] = {}
     for disk in disks:
-        if disk["name"] in sources:
-            _disk(element, disk, sources[disk["name"]], names)
+        if disk["name"] in files:
+            _disk(element, disk, files[disk["name"]], names)
     for nic in devices.get("interfaces") or ():
         if "sriov" not in nic:
             _interface(element, nic)
@@ -150,7 +148,7 @@ def _devices(root: Any, devices: Json, sources: Mapping[str, VolumeFile], host: 
 
 
 def _bus(disk: Json) -> tuple[str, str]:
-    """The disk's kind and bus."""
+    """The device type and the bus of a disk."""
     kind = next((kind for kind in ("disk", "cdrom", "lun") if kind in disk), "disk")
     return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
 
@@ -158,7 +156,9 @@ def _bus(disk: Json) -> tuple[str, str]:
 def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -> None:
     kind, bus = _bus(disk)
     if bus not in BUSES:
-        raise InvalidDomain(f"disk {disk['name']!r}: bus {bus!r} is none of {', '.join(BUSES)}")
+        raise InvalidDomain(
+            f"disk {disk['name']!r}: bus: Unsupported value: {bus!r}: supported values: {', '.join(BUSES)}"
+        )
     element = _add(devices, "disk", type="file", device="cdrom" if kind == "cdrom" else "disk")
     if bus == "virtio":
         element.set("model", "virtio-non-transitional")
@@ -166,7 +166,7 @@ def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -
     _add(element, "source", file=str(source.path))
     prefix = BUSES[bus]
     names[prefix] = names.get(prefix, 0) + 1
-    _add(element, "target", dev=prefix + _letters(names[prefix] - 1), bus=bus)
+    _add(element, "target", dev=prefix + _drive_letters(names[prefix] - 1), bus=bus)
     if disk.get("serial"):
         _add(element, "serial", text=str(disk["serial"]))
     if kind == "cdrom" or (disk.get(kind) or {}).get("readonly"):
@@ -177,13 +177,13 @@ def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -
     _address(element, (disk.get(kind) or {}).get("pciAddress"))
 
 
-def _letters(index: int) -> str:
+def _drive_letters(index: int) -> str:
     """a, b, ..., z, aa, ab, ..."""
-    return (_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
+    return (_drive_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
 def _interface(devices: Any, nic: Json) -> None:
-    """User-mode networking, whatever the binding: an unprivileged libvirt has no other."""
+    """User-mode networking for every binding, because an unprivileged libvirt has no other."""
     element = _add(devices, "interface", type="user")
     if nic.get("macAddress"):
         _add(element, "mac", address=nic["macAddress"].replace("-", ":"))
@@ -196,7 +196,7 @@ def _interface(devices: Any, nic: Json) -> None:
 
 
 def _alias(device: Any, name: Any) -> None:
-    """As KubeVirt's: by it a record of the hardware knows the device, wherever it stands in the spec."""
+    """KubeVirt's alias, by which the recorded hardware finds the device."""
     if name:
         _add(device, "alias", name=f"ua-{name}")
 
@@ -206,37 +206,37 @@ def _address(device: Any, address: str | None) -> None:
         return
     found = PCI.match(address)
     if found is None:
-        raise InvalidDomain(f"{address!r} is no PCI address such as 0000:07:00.0")
+        raise InvalidDomain(f"pciAddress: Invalid value: {address!r}: must be a PCI address such as 0000:07:00.0")
     parts = zip(("domain", "bus", "slot", "function"), found.groups(), strict=True)
     _add(device, "address", type="pci", **{part: f"0x{value}" for part, value in parts})
 
 
-def _commandline(root: Any, domain: Json, host: DomainContext) -> None:
+def _qemu_commandline(root: Any, domain: Json, host: DomainContext) -> None:
     line = etree.SubElement(root, f"{{{QEMU}}}commandline")
-    memory = () if host.kvm else _uneven(memory_of(domain))
-    for argument in (*_identity(domain.get("firmware") or {}), *memory):
+    memory = () if host.kvm else _uneven_memory(memory_of(domain))
+    for argument in (*_smbios(domain.get("firmware") or {}), *memory):
         etree.SubElement(line, f"{{{QEMU}}}arg", value=argument)
     etree.SubElement(line, f"{{{QEMU}}}env", name="POOLHOUSE_DIR", value=host.marker)
 
 
-def _identity(firmware: Json) -> Sequence[str]:
-    """What the guest reads as its own UUID and serial. libvirt's <sysinfo> would want the domain's UUID there."""
+def _smbios(firmware: Json) -> Sequence[str]:
+    """The UUID and serial that the guest reads. libvirt's <sysinfo> allows no UUID but the domain's."""
     shown = [("uuid", firmware.get("uuid")), ("serial", firmware.get("serial"))]
-    # In QEMU's options a comma inside a value is doubled.
+    # QEMU's options need a comma in a value doubled.
     given = [f"{name}={str(value).replace(',', ',,')}" for name, value in shown if value]
     return ("-smbios", ",".join(["type=1", "manufacturer=KubeVirt", *given]))
 
 
-def _uneven(memory: int) -> Sequence[str]:
-    """Memory of a guest without KVM whose size is no multiple of 256 KiB, as it always is from libvirt.
+def _uneven_memory(memory: int) -> Sequence[str]:
+    """QEMU options that make the memory of an emulated guest no multiple of 256 KiB.
 
-    Of such a multiple QEMU 7.2 reads the dirty bits of 64 pages at once and does not tell the emulated CPU, which goes
-    on to write without a note into pages that it wrote before. A live migration leaves that behind, and the guest hangs
-    or starts anew. What is uneven is read page by page, and told: `cpu_physical_memory_sync_dirty_bitmap`.
+    For such multiples `cpu_physical_memory_sync_dirty_bitmap` of QEMU 7.2 reads the dirty bits of 64 pages at once. It
+    does not notify the emulated CPU, whose later writes to these pages are not tracked. A live migration loses those
+    writes, and the guest hangs or reboots. For other sizes QEMU reads page by page and notifies the CPU.
     """
     kib = -(-memory // (1 << 20)) * 1024 + 8  # libvirt rounds to MiB, QEMU to 8 KiB
-    backend = f"memory-backend-ram,id={UNEVEN},size={kib << 10}"
-    return ("-object", backend, "-machine", f"memory-backend={UNEVEN}", "-m", f"size={kib}k")
+    backend = f"memory-backend-ram,id={MEMORY_BACKEND},size={kib << 10}"
+    return ("-object", backend, "-machine", f"memory-backend={MEMORY_BACKEND}", "-m", f"size={kib}k")
 
 
 def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str) -> Any:

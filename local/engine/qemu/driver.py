@@ -1,7 +1,6 @@
-"""libvirt: the only file of this room that imports it.
+"""The calls of libvirt: the only module of the embedded stack that imports it.
 
-What is asked of one daemon, in calls that wait for their answer: `daemons` runs them in threads. What is done to a
-domain finds what is already done.
+The calls block; `connections` runs them in threads. Operations on a domain are idempotent.
 """
 
 from __future__ import annotations
@@ -17,33 +16,32 @@ import libvirt
 from local.engine.hypervisor import Domain, DomainState
 from local.engine.migration.settings import MigrationSettings
 
-Failure = libvirt.libvirtError
-"""what every call here raises"""
+LibvirtError = libvirt.libvirtError
 
-CONNECTION_LOST = {
+CONNECTION_ERRORS = {
     libvirt.VIR_ERR_NO_CONNECT,
     libvirt.VIR_ERR_INVALID_CONN,
     libvirt.VIR_ERR_SYSTEM_ERROR,
     libvirt.VIR_ERR_RPC,
     libvirt.VIR_ERR_INTERNAL_ERROR,
 }
-CLEAR_AWAY = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+UNDEFINE_FLAGS = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 
 
 def start_events() -> None:
-    """Once in a process, before the first connection: libvirt has one event loop."""
+    """Must be called once in a process, before the first connection: libvirt has one event loop."""
     libvirt.registerErrorHandler(lambda context, error: None, None)
     libvirt.virEventRegisterDefaultImpl()
-    threading.Thread(target=_events, name="libvirt-events", daemon=True).start()
+    threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True).start()
 
 
-def _events() -> NoReturn:
+def _run_event_loop() -> NoReturn:
     while True:
         libvirt.virEventRunDefaultImpl()
 
 
 def connect(socket: Path, wake: Callable[[], None]) -> Any:
-    """`wake` is called in libvirt's thread whenever something has happened to a domain or the connection is lost."""
+    """libvirt's thread calls `wake` after each lifecycle event of a domain, and when the connection is lost."""
     connection = libvirt.open(f"qemu+unix:///session?socket={socket}")
     connection.setKeepAlive(5, 3)
     connection.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *event: wake(), None)
@@ -51,13 +49,13 @@ def connect(socket: Path, wake: Callable[[], None]) -> Any:
     return connection
 
 
-def lost(error: Any) -> bool:
-    """Whether it may be the connection that failed, and not what was asked."""
-    return error.get_error_code() in CONNECTION_LOST
+def is_connection_error(error: Any) -> bool:
+    """Whether the connection may have failed, rather than the operation."""
+    return error.get_error_code() in CONNECTION_ERRORS
 
 
 def domains(connection: Any, node: str) -> dict[str, Domain]:
-    """All of them, by UUID."""
+    """All domains, by UUID."""
     found = {}
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE):
         state, why = state_of(stats["state.state"], stats.get("state.reason", 0))
@@ -66,7 +64,7 @@ def domains(connection: Any, node: str) -> dict[str, Domain]:
 
 
 def state_of(state: int, reason: int) -> tuple[DomainState, str]:
-    """libvirt's state and its reason in our words."""
+    """The engine's state and reason for those of libvirt."""
     match state:
         case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:
             return "running", ""
@@ -76,19 +74,19 @@ def state_of(state: int, reason: int) -> tuple[DomainState, str]:
         ):
             return "starting", ""
         case libvirt.VIR_DOMAIN_PAUSED if reason == libvirt.VIR_DOMAIN_PAUSED_POSTCOPY:
-            return "absent", "it runs on another node already, which still fetches memory from here"
+            return "absent", "the domain runs on another node, which still fetches memory from here"
         case libvirt.VIR_DOMAIN_PAUSED if reason == libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED:
-            return "crashed", "post-copy broke off, and its memory is in pieces on two nodes"
+            return "crashed", "post-copy failed, and parts of the memory are on two nodes"
         case libvirt.VIR_DOMAIN_PAUSED | libvirt.VIR_DOMAIN_PMSUSPENDED:
             return "paused", ""
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN:
             return "off", "the guest has shut down"
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED:
-            return "absent", "it has moved to another node"
+            return "absent", "the domain has migrated to another node"
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED:
-            return "crashed", "its domain was destroyed"
+            return "crashed", "the domain was destroyed"
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN:
-            # Defined and not started, or found so by a libvirtd that started after the guest had gone.
+            # The domain was not started, or QEMU ended while libvirtd was down.
             return "absent", ""
         case _:
             return "crashed", "QEMU has ended"
@@ -101,9 +99,9 @@ def launch(connection: Any, uid: str, xml: str, paused: bool) -> None:
     domain = connection.defineXML(xml)
     try:
         domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
-    except Failure:
-        with contextlib.suppress(Failure):
-            domain.undefineFlags(CLEAR_AWAY)
+    except LibvirtError:
+        with contextlib.suppress(LibvirtError):
+            domain.undefineFlags(UNDEFINE_FLAGS)
         raise
 
 
@@ -116,53 +114,53 @@ def pause(connection: Any, uid: str, paused: bool) -> None:
 
 
 def clear(connection: Any, uid: str) -> None:
-    """End it and forget it."""
+    """Destroys and undefines the domain."""
     _on(connection, uid, _clear)
 
 
 def _clear(domain: Any) -> None:
     if domain.isActive():
         domain.destroy()
-    domain.undefineFlags(CLEAR_AWAY)
+    domain.undefineFlags(UNDEFINE_FLAGS)
 
 
 def migrate(here: Any, there: Any, uid: str, socket: Path, settings: MigrationSettings) -> None:
-    """Returns when it has moved; raises when it has not, and is where it was."""
+    """Returns when the domain has migrated; raises when it has not, and then it runs where it was."""
     domain = _find(here, uid)
     if domain is None:
-        raise Failure("the domain is not on its node any more")
+        raise LibvirtError("the domain is no longer on its source node")
     flags = (
         libvirt.VIR_MIGRATE_LIVE
         | libvirt.VIR_MIGRATE_PERSIST_DEST
         | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
-        # Both nodes have the same files in the same page cache, which libvirt cannot know.
+        # libvirt cannot know that both nodes share the page cache of the disks.
         | libvirt.VIR_MIGRATE_UNSAFE
     )
     if settings.auto_converge:
         flags |= libvirt.VIR_MIGRATE_AUTO_CONVERGE
     if settings.post_copy:
         flags |= libvirt.VIR_MIGRATE_POSTCOPY
-    wanted: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{socket}"}
+    parameters: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{socket}"}
     if settings.bandwidth:
-        wanted[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = settings.bandwidth >> 20  # in MiB/s
-    domain.migrate3(there, wanted, flags)
+        parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = settings.bandwidth >> 20  # in MiB/s
+    domain.migrate3(there, parameters, flags)
 
 
 def start_post_copy(connection: Any, uid: str) -> None:
-    """From now on the guest runs on the other node, and its memory follows it."""
+    """The domain runs on its target from now on, and its memory follows."""
     domain = _find(connection, uid)
     if domain is None:
-        raise Failure("the domain is not on its node any more")
+        raise LibvirtError("the domain is no longer on its source node")
     domain.migrateStartPostCopy()
 
 
 def abort(connection: Any, uid: str) -> None:
-    """Give up what is being done to it, such as a migration."""
+    """Aborts the domain's job, such as a migration."""
     _on(connection, uid, lambda domain: domain.abortJob())
 
 
 def progress(connection: Any, uid: str) -> dict[str, int]:
-    """How far its migration is: `memory_remaining`, `memory_bps`, `memory_dirty_rate`, ...; empty if there is none."""
+    """Statistics of the domain's migration, such as `memory_remaining`; empty without a migration."""
     domain = _find(connection, uid)
     if domain is None:
         return {}
@@ -172,7 +170,7 @@ def progress(connection: Any, uid: str) -> dict[str, int]:
 def _find(connection: Any, uid: str) -> Any:
     try:
         return connection.lookupByUUIDString(uid)
-    except Failure as error:
+    except LibvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return None
         raise
@@ -184,7 +182,7 @@ def _on(connection: Any, uid: str, act: Callable[[Any], object]) -> None:
         return
     try:
         act(domain)
-    except Failure as error:
-        # It ended in the meantime.
+    except LibvirtError as error:
+        # The domain has ended meanwhile.
         if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
             raise

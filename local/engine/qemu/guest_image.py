@@ -1,29 +1,27 @@
-"""The built-in tiny Linux: a kernel and one program, up in two seconds without KVM and in 128 MiB.
+"""The built-in Linux of the VMs: a kernel and one initramfs, which boot in two seconds without KVM and in 128 MiB.
 
-It stands in for an image that cannot be reached, and shows on its serial console what it was given: its name, its
-identity, its PCI devices and MAC addresses. Then it counts seconds. A live migration is one that loses no second.
-
-It can be told to write over a piece of its memory again and again, which is the load that live migration finds hard.
+It replaces an image that cannot be reached. On its serial console it prints its name, firmware identity, PCI devices
+and MAC addresses. Then it counts seconds, so that a test sees whether a live migration loses any. On request it dirties
+memory without end, which makes a live migration hard.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.engine.archive import character, cpio, directory, program
+READY_LINE = "poolhouse guest is up"
+"""the console line that shows that the guest has booted"""
 
-READY = "poolhouse guest is up"
-"""The line that says that it runs; what probes of the console wait for."""
+MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
+"""Kernel modules for the devices of a domain and for the power button. Built-in modules have no file."""
 
-WANTED = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
-"""Modules for what libvirt puts into a VM, and for its power button; built-in ones have no file."""
-
-STROKE = 4
-"""MiB that it writes at a time, where it is told to write over its memory: 150 MiB a second or so without KVM"""
+DIRTY_BLOCK_MIB = 4
+"""MiB that the guest dirties at a time: about 150 MiB a second without KVM"""
 
 INIT = r"""#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -63,13 +61,13 @@ if grep -q poolhouse.probe /proc/cmdline; then poweroff -f; fi
 dirty=$(sed -n 's/.*poolhouse\.dirty=\([0-9]*\).*/\1/p' /proc/cmdline)
 if [ -n "$dirty" ]; then
   mount -t tmpfs tmpfs /tmp
-  # Not zeros: a page of those is moved by its name alone.
-  dd if=/dev/urandom of=/tmp/ink bs=1M count=__STROKE__ 2>/dev/null
-  echo "writing over $dirty MiB of memory without end"
-  strokes=
-  for stroke in $(seq $((dirty / __STROKE__))); do strokes="$strokes /tmp/ink"; done
+  # Not zeros: a migration does not copy zero pages.
+  dd if=/dev/urandom of=/tmp/block bs=1M count=__BLOCK__ 2>/dev/null
+  echo "dirtying $dirty MiB of memory without end"
+  blocks=
+  for block in $(seq $((dirty / __BLOCK__))); do blocks="$blocks /tmp/block"; done
   while :; do
-    cat $strokes 1<> /tmp/paper
+    cat $blocks 1<> /tmp/memory
   done &
 fi
 second=0
@@ -83,30 +81,28 @@ done
 
 @dataclass(frozen=True)
 class GuestImage:
-    """The files that QEMU boots it from."""
-
     kernel: Path
     initrd: Path
 
 
 def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
-    """What the kernel is told. A panic ends the guest rather than leaving it to stand there as if it ran; a probe ends
-    as soon as it is up. `dirty` is how many bytes it writes over and over, rounded up to what it writes at a time.
+    """The kernel command line. A `probe` powers off as soon as it has booted. `dirty` is how many bytes of memory the
+    guest dirties without end, rounded up to whole blocks.
 
-    On a busy machine an emulated timer misses the moment in which the kernel tests it, and the kernel panics: it is
-    told to trust it. What it frees it fills with zeros, which a live migration need not copy.
+    panic=-1: a panic ends QEMU. no_timer_check: on a busy machine the kernel would find the emulated timer broken and
+    panic. init_on_free=1: a live migration need not copy freed memory, which is then zero.
     """
     words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", "init_on_free=1"]
     words.append(f"poolhouse.name={name}")
     if probe:
         words.append("poolhouse.probe")
     if dirty:
-        words.append(f"poolhouse.dirty={-(-dirty // (STROKE << 20)) * STROKE}")
+        words.append(f"poolhouse.dirty={-(-dirty // (DIRTY_BLOCK_MIB << 20)) * DIRTY_BLOCK_MIB}")
     return " ".join(words)
 
 
-def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = WANTED) -> tuple[str, ...]:
-    """The wanted modules and what they need, each after what it needs. Modules say so themselves, in `depends=`."""
+def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = MODULES) -> tuple[str, ...]:
+    """The modules and their dependencies, each after those that it depends on. A module lists them in `depends=`."""
     order: list[str] = []
 
     def visit(name: str) -> None:
@@ -123,16 +119,56 @@ def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = WANTED) -> 
 
 
 def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
-    """Its whole file system, from a static busybox and the kernel's modules by name."""
+    """The initramfs, from a static busybox and the kernel's modules by name."""
     order = load_order(modules)
-    script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY)
-    script = script.replace("__STROKE__", str(STROKE))
+    script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY_LINE)
+    script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB))
     entries = [
         *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp")),
-        # The kernel opens it for /init before anything is mounted.
+        # The kernel opens the console for /init before any file system is mounted.
         character("dev/console", 5, 1),
         program("init", script.encode()),
         program("bin/busybox", busybox),
         *(program(f"modules/{name}.ko", modules[name]) for name in order),
     ]
     return gzip.compress(cpio(entries), compresslevel=6, mtime=0)
+
+
+@dataclass(frozen=True)
+class CpioEntry:
+    path: str
+    mode: int
+    """type and permissions, as in `stat`"""
+    content: bytes = b""
+    device: tuple[int, int] = (0, 0)
+    """major and minor number of a device node"""
+
+
+def directory(path: str) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFDIR | 0o755)
+
+
+def program(path: str, content: bytes) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFREG | 0o755, content)
+
+
+def character(path: str, major: int, minor: int) -> CpioEntry:
+    return CpioEntry(path, stat.S_IFCHR | 0o600, device=(major, minor))
+
+
+def cpio(entries: Iterable[CpioEntry]) -> bytes:
+    """An archive in the "newc" format. The same entries give the same bytes."""
+    listed = [*entries, CpioEntry("TRAILER!!!", 0)]
+    return b"".join(_record(number, entry) for number, entry in enumerate(listed, 1))
+
+
+def _record(number: int, entry: CpioEntry) -> bytes:
+    name = entry.path.encode() + b"\0"
+    links = 2 if stat.S_ISDIR(entry.mode) else 1
+    fields = [number, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, *entry.device, len(name), 0]
+    head = b"070701" + b"".join(b"%08X" % field for field in fields)
+    return _padded(head + name) + _padded(entry.content)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)

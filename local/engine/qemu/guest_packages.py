@@ -1,4 +1,7 @@
-"""Where the tiny Linux comes from: Debian's packages, unpacked and not installed, kept in the user's cache."""
+"""Fetches the kernel and busybox of the built-in Linux from Debian's packages, and keeps them in the user's cache.
+
+The packages are unpacked and not installed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.engine.qemu.guest_image import WANTED, GuestImage, initrd, load_order
+from local.engine.qemu.guest_image import MODULES, GuestImage, initrd, load_order
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +24,7 @@ COMMAND_SECONDS = 300.0
 
 
 class GuestImageUnavailable(Exception):
-    """No guest can be made here; the text says what is missing."""
+    """The built-in Linux cannot be made here; the text says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def provide_guest_image(target: Path, cache: Path) -> GuestImage:
-    """The guest's files in `target`, where QEMU's user can read them. Takes its time; raises Unavailable."""
+    """Writes kernel and initramfs into `target`, where QEMU's user can read them. Raises GuestImageUnavailable."""
     if not (cache / "complete").exists():
         _fill(cache)
     found = _read(cache)
@@ -45,7 +48,7 @@ def provide_guest_image(target: Path, cache: Path) -> GuestImage:
     target.chmod(0o755)
     for path, content in ((guest.kernel, found.kernel), (guest.initrd, initrd(found.busybox, found.modules))):
         if path.exists() and path.read_bytes() == content:
-            continue  # a running QEMU may be about to read it again, at its guest's reboot
+            continue  # A running QEMU reads the file again when its guest reboots.
         fresh = path.with_suffix(".new")
         fresh.write_bytes(content)
         fresh.chmod(0o644)
@@ -72,21 +75,21 @@ def _fill(cache: Path) -> None:
 
 
 def _unpack(work: Path) -> None:
-    """Downloads the packages and lays their files under `work/root`."""
-    log.info("fetching the tiny guest's packages: %s, %s", KERNEL, BUSYBOX)
+    """Downloads the packages and extracts them into `work/root`."""
+    log.info("fetching the packages of the built-in Linux: %s, %s", KERNEL, BUSYBOX)
     try:
         _run(work, "apt-get", "download", KERNEL, BUSYBOX)
     except GuestImageUnavailable:
         if os.geteuid() != 0:
             raise
-        # On a fresh machine apt has no lists yet.
+        # A new machine has no package lists yet.
         _run(work, "apt-get", "update")
         _run(work, "apt-get", "download", KERNEL, BUSYBOX)
     meta = next(work.glob(f"{KERNEL}_*.deb"))
     depends = _run(work, "dpkg-deb", "-f", str(meta), "Depends")
     image = next((part.split()[0] for part in depends.split(",") if part.split()[0].startswith("linux-image-")), None)
     if image is None:
-        raise GuestImageUnavailable(f"{KERNEL} names no kernel package: {depends.strip()!r}")
+        raise GuestImageUnavailable(f"{KERNEL} depends on no kernel package: {depends.strip()!r}")
     _run(work, "apt-get", "download", image)
     for package in work.glob("*.deb"):
         _run(work, "dpkg-deb", "-x", str(package), "root")
@@ -96,17 +99,17 @@ def _gather(root: Path, made: Path) -> None:
     kernel = next(iter((root / "boot").glob("vmlinuz-*")), None)
     busybox = next((path for path in (root / "bin/busybox", root / "usr/bin/busybox") if path.exists()), None)
     if kernel is None or busybox is None:
-        raise GuestImageUnavailable("the packages hold no kernel or no busybox where they were expected")
+        raise GuestImageUnavailable("the packages do not contain the expected kernel or busybox")
     shutil.copy(kernel, made / "vmlinuz")
     shutil.copy(busybox, made / "busybox")
     (made / "modules").mkdir()
     present = {path.stem.replace("-", "_"): path for path in root.rglob("*.ko")}
-    for name in load_order({name: path.read_bytes() for name, path in _near(present).items()}, WANTED):
+    for name in load_order({name: path.read_bytes() for name, path in _near(present).items()}, MODULES):
         shutil.copy(present[name], made / "modules" / f"{name}.ko")
 
 
 def _near(present: Mapping[str, Path]) -> dict[str, Path]:
-    """What the wanted modules can depend on: looking into each of thousands would take seconds."""
+    """Modules that the wanted ones can depend on. To read thousands of modules would take seconds."""
     parts = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
     return {name: path for name, path in present.items() if any(part in str(path) for part in parts)}
 
@@ -125,7 +128,7 @@ def _run(cwd: Path, *command: str) -> str:
     except OSError as error:
         raise GuestImageUnavailable(f"{command[0]} cannot be run: {error}") from error
     except subprocess.TimeoutExpired:
-        raise GuestImageUnavailable(f"{' '.join(command)} has not ended in {COMMAND_SECONDS:g} s") from None
+        raise GuestImageUnavailable(f"{' '.join(command)} has not ended after {COMMAND_SECONDS:g} s") from None
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
         raise GuestImageUnavailable(f"{' '.join(command)}: {last[0]}")
@@ -133,13 +136,13 @@ def _run(cwd: Path, *command: str) -> str:
 
 
 def main() -> int:
-    """Fetches it beforehand, so that the first `up` does not have to."""
+    """`make setup` fetches the packages, so that the first `poolhouse up` does not."""
     cache = cache_dir()
     try:
         if not (cache / "complete").exists():
             _fill(cache)
     except GuestImageUnavailable as missing:
-        print(f"the tiny guest cannot be fetched now: {missing}", file=sys.stderr)
+        print(f"the built-in Linux cannot be fetched now: {missing}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Guests that QEMU runs, on nodes that are libvirt daemons."""
+"""The hypervisor of `--engine qemu`: QEMU under one libvirt daemon per node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from local.engine.fault_injection import Faults
 from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
-from local.engine.qemu import postcopy
+from local.engine.qemu.capabilities import why_no_post_copy
 from local.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeUnavailable
-from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
+from local.engine.qemu.domain_xml import (
+    DomainContext,
+    InvalidDomain,
+    VolumeFile,
+    domain_xml,
+    with_recorded_hardware,
+)
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.simulated import injected_failure
@@ -28,20 +34,18 @@ Json = dict[str, Any]
 
 UNKNOWN = Domain("unknown")
 SMALL_DISK = 1 << 20
-LARGE_DISK = 64 << 20
+CONTAINER_DISK = 64 << 20
 
 
 @dataclass(frozen=True)
 class QemuSettings:
-    """What all guests have in common."""
-
     marker: str
-    """DIR"""
+    """the stack's directory"""
     runtime: Path
-    """below it each node has its own"""
+    """has a directory for each node"""
     consoles: Path
     scratch: Path
-    """for disks that live as long as their VMI"""
+    """disks that are deleted with their VMI"""
     guest: GuestImage
     kvm: bool
     uid: int | None
@@ -50,83 +54,79 @@ class QemuSettings:
 class QemuHypervisor:
     def __init__(
         self,
-        setting: QemuSettings,
-        images: QemuImgImporter,
-        pvc: Callable[[Key], PVC | None],
+        settings: QemuSettings,
+        importer: QemuImgImporter,
+        get_pvc: Callable[[Key], PVC | None],
         sockets: Mapping[str, Path],
     ) -> None:
-        self._setting = setting
-        self._images = images
-        self._pvc = pvc
-        self._changed: Callable[[str], None] = lambda uid: None
-        self._moving: set[str] = set()
+        self._settings = settings
+        self._importer = importer
+        self._get_pvc = get_pvc
+        self._migrating: set[str] = set()
+        self._domain_changed: Callable[[str], None] = lambda uid: None
         self._health_changed: Callable[[str], None] = lambda node: None
-        self.daemons = NodeConnections(sockets, self._changed_domain, self._changed_health)
-        for directory in (setting.consoles, setting.scratch):
+        self.connections = NodeConnections(sockets, self._notify_domain_changed, self._notify_health_changed)
+        for directory in (settings.consoles, settings.scratch):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o711)
-            if setting.uid is not None:
-                os.chown(directory, setting.uid, -1)
+            if settings.uid is not None:
+                os.chown(directory, settings.uid, -1)
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        self._changed = changed
-
-    def _changed_domain(self, uid: str) -> None:
-        self._changed(uid)
+        self._domain_changed = changed
 
     def subscribe_health(self, changed: Callable[[str], None]) -> None:
-        """Calls `changed` with the name of each node that has come or gone."""
+        """Calls `changed` with the name of each node whose connection is lost or back."""
         self._health_changed = changed
 
-    def _changed_health(self, node: str) -> None:
+    def _notify_domain_changed(self, uid: str) -> None:
+        self._domain_changed(uid)
+
+    def _notify_health_changed(self, node: str) -> None:
         self._health_changed(node)
 
-    def health(self, node: str) -> str | None:
-        found = self.daemons.nodes.get(node)
-        return found.problem if found is not None else "there is no such node here"
+    def why_not_ready(self, node: str) -> str | None:
+        connection = self.connections.nodes.get(node)
+        return connection.problem if connection is not None else "this stack has no such node"
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         if not vmi.node:
             return injected_failure(vmi, faults, identity, failures, now)
-        node = self.daemons.nodes.get(vmi.node)
-        # What cannot be seen now is not taken for gone: a guest outlives its libvirtd.
-        if node is None or node.problem is not None or vmi.uid in self._moving:
+        node = self.connections.nodes.get(vmi.node)
+        # A domain that cannot be observed is not taken for absent: it outlives its libvirtd.
+        if node is None or node.problem is not None or vmi.uid in self._migrating:
             return UNKNOWN
-        found = node.domains.get(vmi.uid, ABSENT)
-        # A guest that has moved is where it is, whoever has not yet heard of it.
-        elsewhere = [other.domains[vmi.uid] for other in self.daemons.nodes.values() if vmi.uid in other.domains]
-        seen = next((domain for domain in elsewhere if domain.alive), found) if not found.alive else found
-        return injected_failure(vmi, faults, identity, failures, now) if seen == ABSENT else seen
-
-    def orphans(self, known: Callable[[str], bool]) -> list[str]:
-        """UIDs of domains whose VMI is no more."""
-        return [uid for node in self.daemons.nodes.values() for uid in node.domains if not known(uid)]
+        domain = node.domains.get(vmi.uid, ABSENT)
+        if not domain.alive:
+            # A migrated domain runs on another node before the VMI's status shows it.
+            domains = (each.domains.get(vmi.uid) for each in self.connections.nodes.values())
+            domain = next((each for each in domains if each is not None and each.alive), domain)
+        return injected_failure(vmi, faults, identity, failures, now) if domain == ABSENT else domain
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         uid = document["metadata"]["uid"]
         try:
-            sources = await self._sources(document)
-            xml = with_recorded_hardware(document, domain_xml(document, sources, self._host(document, faults)))
+            files = await self._volume_files(document)
+            xml = with_recorded_hardware(document, domain_xml(document, files, self._context(document, faults)))
             paused = document["spec"].get("startStrategy") == "Paused"
-            await self.daemons.nodes[node].launch(uid, xml, paused=paused)
+            await self.connections.nodes[node].launch(uid, xml, paused=paused)
         except (InvalidDomain, ImportFailed, LibvirtRefused) as error:
             raise HypervisorRefused(str(error)) from error
 
     async def press_power(self, vmi: VMI) -> None:
-        await self.daemons.nodes[vmi.node].press_power(vmi.uid)
+        await self.connections.nodes[vmi.node].press_power(vmi.uid)
 
     async def destroy(self, vmi: VMI) -> None:
         await self.clear(vmi.uid)
 
     async def clear(self, uid: str) -> None:
-        """End its domain, wherever it is."""
-        for node in self.daemons.nodes.values():
+        for node in self.connections.nodes.values():
             if uid in node.domains:
                 await node.clear(uid)
-        await asyncio.to_thread(self._forget, uid)
+        await asyncio.to_thread(self._delete_scratch_disks, uid)
 
     async def why_no_post_copy(self) -> str | None:
-        return await asyncio.to_thread(postcopy.why_no_post_copy, self._setting.uid)
+        return await asyncio.to_thread(why_no_post_copy, self._settings.uid)
 
     async def migrate(
         self,
@@ -136,61 +136,58 @@ class QemuHypervisor:
         faults: Faults,
         switched: Callable[[], Awaitable[None]],
     ) -> None:
-        # Below the target's runtime directory: its QEMU makes the socket, and a socket's path must be short.
-        socket = self._setting.runtime / target / f"m-{vmi.uid[:8]}"
-        seconds = settings.timeout_seconds(vmi.memory)
-        self._moving.add(vmi.uid)
+        # In the runtime directory of the target, whose QEMU creates the socket. The path of a socket must be short.
+        socket = self._settings.runtime / target / f"m-{vmi.uid[:8]}"
+        timeout = settings.timeout_seconds(vmi.memory)
+        self._migrating.add(vmi.uid)
         try:
-            await self.daemons.migrate(vmi.uid, vmi.node, target, socket, settings, seconds, switched)
-        except MigrationTimeout as slow:
-            raise MigrationAborted(timeout_message(seconds or 0, slow.progress)) from slow
+            await self.connections.migrate(vmi.uid, vmi.node, target, socket, settings, timeout, switched)
+        except MigrationTimeout as error:
+            raise MigrationAborted(timeout_message(timeout or 0, error.progress)) from error
         except (LibvirtRefused, NodeUnavailable) as error:
             raise HypervisorRefused(str(error)) from error
         finally:
-            self._moving.discard(vmi.uid)
+            self._migrating.discard(vmi.uid)
             await asyncio.to_thread(socket.unlink, missing_ok=True)
-            self._changed(vmi.uid)
+            self._domain_changed(vmi.uid)
 
     async def pause(self, vmi: VMI, paused: bool) -> None:
-        await self.daemons.nodes[vmi.node].pause(vmi.uid, paused)
+        await self.connections.nodes[vmi.node].pause(vmi.uid, paused)
 
-    def _host(self, document: Json, faults: Faults) -> DomainContext:
-        metadata, setting = document["metadata"], self._setting
-        console = setting.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
-        images = any(pvc.content == "image" for pvc in self._pvcs(document).values())
-        return DomainContext(
-            setting.marker, console, setting.kvm, None if images else setting.guest, faults.dirty_memory
-        )
+    def _context(self, document: Json, faults: Faults) -> DomainContext:
+        metadata, settings = document["metadata"], self._settings
+        console = settings.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
+        has_image = any(pvc.content == "image" for pvc in self._pvcs(document).values())
+        guest = None if has_image else settings.guest
+        return DomainContext(settings.marker, console, settings.kvm, guest, faults.dirty_memory)
 
     def _pvcs(self, document: Json) -> dict[str, PVC]:
-        """Claims of the VMI's volumes, by volume name."""
-        found = {}
+        """The PVCs of the VMI's volumes, by volume name."""
+        pvcs = {}
         for volume in document["spec"].get("volumes") or ():
-            named = (volume.get("dataVolume") or {}).get("name")
-            named = named or (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            pvc = self._pvc((document["metadata"]["namespace"], named)) if named else None
+            name = (volume.get("dataVolume") or {}).get("name")
+            name = name or (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            pvc = self._get_pvc((document["metadata"]["namespace"], name)) if name else None
             if pvc is not None:
-                found[volume["name"]] = pvc
-        return found
+                pvcs[volume["name"]] = pvc
+        return pvcs
 
-    async def _sources(self, document: Json) -> dict[str, VolumeFile]:
-        pvcs = self._pvcs(document)
-        sources = {name: VolumeFile(self._images.path(pvc)) for name, pvc in pvcs.items()}
+    async def _volume_files(self, document: Json) -> dict[str, VolumeFile]:
+        files = {name: VolumeFile(self._importer.path(pvc)) for name, pvc in self._pvcs(document).items()}
         for volume in document["spec"].get("volumes") or ():
-            if volume["name"] in sources:
-                continue
-            path = self._setting.scratch / f"{document['metadata']['uid']}_{volume['name']}.qcow2"
-            await self._images.blank(path, _size(volume))
-            sources[volume["name"]] = VolumeFile(path)
-        return sources
+            if volume["name"] not in files:
+                path = self._settings.scratch / f"{document['metadata']['uid']}_{volume['name']}.qcow2"
+                await self._importer.blank(path, _scratch_size(volume))
+                files[volume["name"]] = VolumeFile(path)
+        return files
 
-    def _forget(self, uid: str) -> None:
-        for path in self._setting.scratch.glob(f"{uid}_*"):
+    def _delete_scratch_disks(self, uid: str) -> None:
+        for path in self._settings.scratch.glob(f"{uid}_*"):
             path.unlink(missing_ok=True)
 
 
-def _size(volume: Json) -> int:
-    """Of a disk that stands in for a volume that only a cluster can fill (container images, cloud-init, ...)."""
+def _scratch_size(volume: Json) -> int:
+    """Bytes of the blank disk that replaces a volume without a PVC (containerDisk, cloudInit, ...)."""
     if capacity := (volume.get("emptyDisk") or {}).get("capacity"):
         return to_int(str(capacity)) or SMALL_DISK
-    return LARGE_DISK if "containerDisk" in volume else SMALL_DISK
+    return CONTAINER_DISK if "containerDisk" in volume else SMALL_DISK

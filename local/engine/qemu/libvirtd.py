@@ -1,4 +1,4 @@
-"""The nodes' processes: for each a libvirt daemon of its own, in session mode, as an unprivileged user."""
+"""The process of each node: a libvirt daemon in session mode that an unprivileged user runs."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from local.paths import DIR_VARIABLE, StackPaths
 NODE_NAMES = ("node-1", "node-2")
 
 DAEMONS = ("libvirtd", "virtqemud")
-"""whichever this machine has: one for everything, or QEMU's alone"""
+"""the monolithic or the modular daemon, whichever this machine has"""
 
 
 def libvirtd_components(paths: StackPaths, uid: int | None) -> tuple[Component, ...]:
-    """Prepares the directories of each node and returns its process; `uid` where that is not the supervisor's own."""
+    """Creates the directories of each node and returns its component. `uid` is the user of the nodes; None for the user
+    of the supervisor."""
     if uid is None and os.geteuid() == 0:
-        raise StackError("a libvirtd that root runs is always the system's one: nodes need an unprivileged uid")
+        raise StackError("nodes need an unprivileged user: a libvirtd that root runs is always the system's one")
     daemon = next((found for name in DAEMONS if (found := shutil.which(name, path=_path()))), None)
     if daemon is None:
-        raise StackError("no libvirtd here: install libvirt-daemon, libvirt-daemon-driver-qemu and qemu-system-x86")
+        raise StackError(
+            "libvirtd is missing: apt-get install libvirt-daemon libvirt-daemon-driver-qemu qemu-system-x86"
+        )
     return tuple(_component(paths, name, daemon, uid) for name in NODE_NAMES)
 
 
 def socket_of(runtime: Path, daemon: str = "libvirtd") -> Path:
-    """Where the node answers."""
     return runtime / "run/libvirt" / ("virtqemud-sock" if "virtqemud" in daemon else "libvirt-sock")
 
 
 def find_socket(runtime: Path) -> Path:
-    """The socket of a node that may not have started yet."""
+    """The socket of a node, which may not have started yet."""
     return next((path for each in DAEMONS if (path := socket_of(runtime, each)).exists()), socket_of(runtime))
 
 
 def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Component:
     runtime, kept = paths.node_runtime(name), paths.node(name)
-    # QEMU's monitor sockets lie below the configuration, and a socket's path ends at 107 bytes: only what is a cache
-    # may be where DIR is. A stack's next `up` defines its domains anew.
+    # QEMU's monitor sockets are below the configuration, and the path of a socket has at most 107 bytes. Only the cache
+    # may therefore be below DIR. The next `up` defines the domains again.
     homes = {"RUNTIME": runtime / "run", "CONFIG": runtime / "config", "DATA": runtime / "data", "CACHE": kept}
     settings = runtime / "config/libvirt"
     for directory in (runtime, kept, *homes.values(), settings):
@@ -48,10 +50,10 @@ def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Co
         if uid is not None:
             os.chown(directory, uid, -1)
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"file://{paths.dir}#{name}")
-    # Two daemons on one machine must not think they are one host: libvirt refuses to migrate to itself.
+    # libvirt refuses to migrate within one host, so each daemon gets a host UUID of its own.
     for file in (settings / "libvirtd.conf", settings / "virtqemud.conf"):
         file.write_text(f'host_uuid = "{identity}"\n')
-    # Consoles are logged by QEMU itself: virtlogd would be one more process that has to be there.
+    # QEMU writes console logs itself, so that no virtlogd is needed.
     (settings / "qemu.conf").write_text('stdio_handler = "file"\nsecurity_driver = "none"\n')
     env = {f"XDG_{kind}_{'DIR' if kind == 'RUNTIME' else 'HOME'}": str(path) for kind, path in homes.items()}
     return Component(
@@ -65,5 +67,5 @@ def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Co
 
 
 def _path() -> str:
-    """Daemons are in sbin, which is on root's path and nobody else's."""
+    """Daemons are in sbin, which is only on the path of root."""
     return os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin:/usr/local/sbin"

@@ -1,4 +1,4 @@
-"""A guest that is being moved, live: seen through to its end, whatever happens meanwhile."""
+"""Waits for a live migration: switches it to post-copy or aborts it at its timeout, and aborts it when cancelled."""
 
 from __future__ import annotations
 
@@ -6,84 +6,86 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-ABORTS = 15
-PAUSE_SECONDS = 1.0
-"""between two tries of what QEMU refuses"""
+MAX_ABORTS = 15
+RETRY_SECONDS = 1.0
+"""pause between tries of an operation that QEMU refuses"""
 
 
 class MigrationTimeout(Exception):
-    """A migration was given up when its time was over; `progress` is what libvirt said of it then."""
+    """The migration was aborted at its timeout. `progress` is libvirt's last job statistics."""
 
     def __init__(self, progress: Mapping[str, int]) -> None:
         self.progress = progress
 
 
 class MigrationJob(Protocol):
-    """The node that the guest leaves. None of these raises: what could not be done is tried again."""
+    """The migration job on the source node. No method raises; the caller retries what failed."""
 
-    async def switch(self) -> bool:
-        """Have the guest run on its target from now on, and its memory follow it. Whether that is so."""
+    async def start_post_copy(self) -> bool:
+        """Whether the domain runs on its target from now on, while its memory follows."""
 
     async def abort(self) -> None: ...
 
     async def progress(self) -> Mapping[str, int]:
-        """Empty where nothing is known of it."""
+        """Job statistics; empty if they are unknown."""
 
 
 async def await_migration(
-    move: asyncio.Task[None],
-    source: MigrationJob,
+    migration: asyncio.Task[None],
+    job: MigrationJob,
     seconds: float | None,
     switched: Callable[[], Awaitable[None]] | None,
-    pause_seconds: float = PAUSE_SECONDS,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> None:
-    """Returns when the guest has moved, and raises when it has not, by then being where it was: TooSlow when its time
-    was over, or what `move` raises. With `switched` it goes on by post-copy at that time instead, and that is called.
-    Cancelled, it gives up; a guest that has moved for all that has moved."""
+    """Returns when the domain has migrated. Raises when it has not, and then it runs where it was: MigrationTimeout, or
+    the error of `migration`.
+
+    With `switched`, the migration switches to post-copy at the timeout and calls it. A cancelled call aborts the
+    migration, and returns normally if the domain has migrated all the same.
+    """
     try:
-        await _conduct(move, source, seconds, switched, pause_seconds)
+        await _conduct(migration, job, seconds, switched, retry_seconds)
     except BaseException:
-        # Whatever it was that ended this: nothing goes on behind its back.
-        if await _gave_up(move, source, pause_seconds):
+        # No migration may go on after this call has ended.
+        if await _aborted(migration, job, retry_seconds):
             raise
 
 
 async def _conduct(
-    move: asyncio.Task[None],
-    source: MigrationJob,
+    migration: asyncio.Task[None],
+    job: MigrationJob,
     seconds: float | None,
     switched: Callable[[], Awaitable[None]] | None,
-    pause_seconds: float,
+    retry_seconds: float,
 ) -> None:
-    done, _ = await asyncio.wait({move}, timeout=seconds)
+    done, _ = await asyncio.wait({migration}, timeout=seconds)
     if not done and switched is not None:
-        if await _switched(move, source, pause_seconds):
+        if await _switched_to_post_copy(migration, job, retry_seconds):
             await switched()
     elif not done:
-        progress = await source.progress()
-        if await _gave_up(move, source, pause_seconds):
+        progress = await job.progress()
+        if await _aborted(migration, job, retry_seconds):
             raise MigrationTimeout(progress)
-    await asyncio.shield(move)
+    await asyncio.shield(migration)
 
 
-async def _switched(move: asyncio.Task[None], source: MigrationJob, pause_seconds: float) -> bool:
-    """Not if it came to its end first."""
-    while not move.done():
-        # More than once: before its first byte and after its last one QEMU refuses.
-        if await source.switch():
+async def _switched_to_post_copy(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
+    """False if the migration ended first."""
+    while not migration.done():
+        # QEMU refuses before the first byte and after the last one, so one try is not enough.
+        if await job.start_post_copy():
             return True
-        await asyncio.wait({move}, timeout=pause_seconds)
+        await asyncio.wait({migration}, timeout=retry_seconds)
     return False
 
 
-async def _gave_up(move: asyncio.Task[None], source: MigrationJob, pause_seconds: float) -> bool:
-    """Whether it has come to its end by that, for it may also have moved."""
-    for _ in range(ABORTS):
-        if move.done():
+async def _aborted(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
+    """False if the domain has migrated all the same."""
+    for _ in range(MAX_ABORTS):
+        if migration.done():
             break
-        # More than once, for the same reason.
-        await source.abort()
-        await asyncio.wait({move}, timeout=pause_seconds)
-    # What cannot be aborted any more is on its way to its target.
-    await asyncio.wait({move})
-    return move.exception() is not None
+        await job.abort()
+        await asyncio.wait({migration}, timeout=retry_seconds)
+    # A migration that cannot be aborted any more completes.
+    await asyncio.wait({migration})
+    return migration.exception() is not None

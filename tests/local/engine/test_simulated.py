@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from local.engine.fault_injection import FAULTS, KEYS, Faults, parse_faults
+from local.engine.fault_injection import FAULTS, SETTINGS, Faults, parse_faults
 from local.engine.hypervisor import ABSENT
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
@@ -78,7 +78,7 @@ def test_nearer_settings_win() -> None:
     assert (faults.fail, faults.start_seconds, problems) == ("ErrImagePull", 3.0, ())
 
 
-@pytest.mark.parametrize("key", sorted(set(KEYS) - {"seed"}))
+@pytest.mark.parametrize("key", sorted(set(SETTINGS) - {"seed"}))
 def test_a_bad_value_is_named_and_changes_nothing(key: str) -> None:
     faults, problems = parse_faults([[(key, "certainly not")]])
     assert faults == Faults()
@@ -87,7 +87,7 @@ def test_a_bad_value_is_named_and_changes_nothing(key: str) -> None:
 
 
 def test_unknown_settings_are_named() -> None:
-    assert "no such setting" in parse_faults([[("fail-often", "1")]])[1][0]
+    assert "unknown setting" in parse_faults([[("fail-often", "1")]])[1][0]
 
 
 @pytest.mark.parametrize("kind", FAULTS)

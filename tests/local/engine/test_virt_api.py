@@ -23,7 +23,7 @@ async def ask(path: str, method: str = "GET", body: bytes = b"", peer: str | Non
         sent.append(message)
 
     subject = {"subject": ((("commonName", peer),),)} if peer else {}
-    extensions = {"poolhouse.peer": subject}
+    extensions = {"poolhouse.client-certificate": subject}
     await app({"type": "http", "path": path, "method": method, "extensions": extensions}, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"] or b"null")
 

@@ -47,9 +47,9 @@ async def test_a_move_that_nobody_makes_any_more_is_ended(
     informers.vmis.sees(VM, vmi(status=status))
     engine = an_engine(informers, Server(informers, 1, False))
     try:
-        await engine.unfinished.reconcile(VM)
+        await engine.abandoned.reconcile(VM)
     except Unreachable:
-        await engine.unfinished.reconcile(VM)
+        await engine.abandoned.reconcile(VM)
     assert (state(informers).get("completed", False), state(informers).get("failed", False)) == told
 
 
@@ -59,10 +59,10 @@ async def test_one_whose_beginning_was_lost_is_ended_when_it_is_taken_back() -> 
     with pytest.raises(Unreachable):
         await engine.reconcile(M)
     informers.migrations.sees(M, None)
-    await engine.unfinished.reconcile(VM)
+    await engine.abandoned.reconcile(VM)
     assert not state(informers).get("completed"), "it is to be tried again"
     await engine.reconcile(M)
-    await engine.unfinished.controller.process_next()
+    await engine.abandoned.controller.turn()
     assert (mover.moved, state(informers)["completed"], state(informers)["failed"]) == ([], True, True)
 
 
@@ -74,17 +74,17 @@ async def test_one_that_is_taken_back_as_it_moves_is_ended_by_who_moves_it(lost:
         async def migrate(self, *args: Any) -> None:
             informers.migrations.sees(M, migration("Running", deleted=NOW))
             informers.migrations.sees(M, None)
-            await engine.unfinished.reconcile(VM)
+            await engine.abandoned.reconcile(VM)
             assert not state(informers).get("completed")
 
     engine = an_engine(informers, Server(informers, 3 if lost else 0, False), Deleted())
     if lost:
         with pytest.raises(Unreachable):
             await engine.reconcile(M)
-        await engine.unfinished.reconcile(VM)
+        await engine.abandoned.reconcile(VM)
         assert not state(informers).get("completed")
     await engine.reconcile(M)
-    await engine.unfinished.controller.process_next()
+    await engine.abandoned.controller.turn()
     assert (state(informers)["completed"], state(informers)["abortStatus"]) == (True, "Succeeded")
 
 
@@ -102,6 +102,6 @@ async def test_what_is_seen_late_is_not_written_over() -> None:
 
     server.patch = later  # type: ignore[method-assign]
     with pytest.raises(Conflict):
-        await engine.unfinished.reconcile(VM)
-    await engine.unfinished.reconcile(VM)
+        await engine.abandoned.reconcile(VM)
+    await engine.abandoned.reconcile(VM)
     assert "failed" not in state(informers)

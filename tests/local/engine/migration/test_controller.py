@@ -247,7 +247,7 @@ async def test_one_that_is_taken_back_says_where_the_guest_is(taken: str, moves:
     assert (state["completed"], state["abortRequested"]) == (True, True)
     assert (state["abortStatus"], state.get("failed", False)) == (("Failed", False) if moves else ("Succeeded", True))
     assert seen.node == ("node-2" if moves else "node-1")
-    assert ("too late" in told[-1], "It stays" in told[-1]) == (moves, not moves)
+    assert ("too late" in told[-1], "The VMI stays" in told[-1]) == (moves, not moves)
 
 
 async def test_one_that_is_taken_back_as_it_begins_does_not_begin() -> None:

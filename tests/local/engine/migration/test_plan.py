@@ -7,7 +7,7 @@ import pytest
 
 from apimachinery.timestamps import format_time
 from local.engine.migration.plan import (
-    STATE,
+    STATE_FIELDS,
     Action,
     FinishMigration,
     Outcome,
@@ -43,9 +43,9 @@ MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migra
     [
         pytest.param(migration(), vmi(), [], "node-2", StartMigration("node-2"), id="it moves"),
         pytest.param(migration(), vmi(), [], None, Wait("full"), id="it waits for a place"),
-        pytest.param(migration(), vmi("Scheduled"), [], "node-2", Wait("the VMI does not run yet"), id="or it"),
+        pytest.param(migration(), vmi("Scheduled"), [], "node-2", Wait("the VMI is not running"), id="or it"),
         pytest.param(
-            migration(), None, [], None, FinishMigration("Failed", "the VMI is not there to be moved"), id="or fails"
+            migration(), None, [], None, FinishMigration("Failed", "the VMI does not exist or has ended"), id="or fails"
         ),
         pytest.param(migration("Succeeded"), vmi(), [], "node-2", None, id="what is over is over"),
         pytest.param(migration(deleted=NOW), vmi(), [], "node-2", None, id="what was taken back too"),
@@ -54,7 +54,7 @@ MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migra
             vmi(),
             [],
             "node-2",
-            FinishMigration("Failed", "the engine was ended in the middle of it"),
+            FinishMigration("Failed", "the engine was restarted during the migration"),
             id="nobody moves it any more",
         ),
         pytest.param(
@@ -112,7 +112,7 @@ def test_the_last_five_that_are_over_stay() -> None:
 
 def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
     state = started_state(
-        vmi(), migration(), "node-2", MigrationSettings(policy="p", said={"allowPostCopy": False}), NOW
+        vmi(), migration(), "node-2", MigrationSettings(policy="p", values={"allowPostCopy": False}), NOW
     )
     assert (state["sourceNode"], state["targetNode"], state["mode"]) == ("node-1", "node-2", "PreCopy")
     assert (state["migrationPolicyName"], state["migrationConfiguration"]) == ("p", {"allowPostCopy": False})
@@ -133,7 +133,7 @@ def test_nothing_stays_of_the_migration_before() -> None:
         NOW,
         Outcome("why", "Succeeded"),
     )
-    assert set(before) | {"abortRequested"} == set(STATE)
+    assert set(before) | {"abortRequested"} == set(STATE_FIELDS)
     patch = state_patch(started_state(vmi(), migration(), "node-2", MigrationSettings(), NOW))
     gone = {name for name, value in patch.items() if value is None}
     assert {"failed", "failureReason", "abortStatus", "endTimestamp", "migrationPolicyName"} <= gone
@@ -146,7 +146,7 @@ def test_phases_are_dated_once() -> None:
 
 
 def test_what_cannot_be_done_is_a_condition() -> None:
-    told = migration_status(migration(), "Running", NOW, notes=[post_copy_unavailable("the kernel says no")])
+    told = migration_status(migration(), "Running", NOW, conditions=[post_copy_unavailable("the kernel says no")])
     assert [each["type"] for each in told["conditions"]] == ["PostCopyPossible"]
     assert told["conditions"][0]["message"] == "the kernel says no"
 

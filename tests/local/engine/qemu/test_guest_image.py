@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import gzip
 
-from local.engine.archive import cpio, program
-from local.engine.qemu.guest_image import command_line, initrd, load_order
+from local.engine.qemu.guest_image import command_line, cpio, initrd, load_order, program
 
 
 def module(*needs: str) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from local.engine.qemu.migration_job import ABORTS, MigrationTimeout, await_migration
+from local.engine.qemu.migration_job import MAX_ABORTS, MigrationTimeout, await_migration
 
 
 class Lost(Exception):
@@ -38,7 +38,7 @@ class Guest:
         else:
             self._over.set_exception(Lost())
 
-    async def switch(self) -> bool:
+    async def start_post_copy(self) -> bool:
         if self._refusals == 0:
             self.ends(True)
             return True
@@ -73,7 +73,7 @@ async def test_one_that_comes_to_its_end_while_post_copy_is_refused_has_moved() 
     assert guest.switched == 0
 
 
-@pytest.mark.parametrize("aborts", [1, 3, ABORTS])
+@pytest.mark.parametrize("aborts", [1, 3, MAX_ABORTS])
 async def test_one_that_is_too_slow_is_given_up(aborts: int) -> None:
     guest = Guest(aborts=aborts)
     with pytest.raises(MigrationTimeout) as slow:
@@ -104,13 +104,13 @@ async def test_one_that_is_taken_back_is_given_up() -> None:
     assert guest.move.done()
 
 
-@pytest.mark.parametrize("aborts", [1, ABORTS + 1], ids=["it moves at that moment", "it cannot be given up"])
+@pytest.mark.parametrize("aborts", [1, MAX_ABORTS + 1], ids=["it moves at that moment", "it cannot be given up"])
 async def test_one_that_is_taken_back_too_late_has_moved(aborts: int) -> None:
     guest = Guest(aborts=aborts, moved=True)
     seen = asyncio.create_task(await_migration(guest.move, guest, None, None, 0))
     await guest.began.wait()
     seen.cancel()
-    for _ in range(10 * ABORTS):
+    for _ in range(10 * MAX_ABORTS):
         await asyncio.sleep(0)
     guest.ends(moved=True)
     await seen
@@ -120,13 +120,13 @@ async def test_one_that_is_taken_back_too_late_has_moved(aborts: int) -> None:
 async def test_a_mistake_of_whoever_is_told_leaves_nothing_going_on() -> None:
     guest = Guest(aborts=1)
 
-    async def switch() -> bool:
+    async def start_post_copy() -> bool:
         return True
 
     async def told() -> None:
         raise RuntimeError
 
-    guest.switch = switch  # type: ignore[method-assign]
+    guest.start_post_copy = start_post_copy  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         await await_migration(guest.move, guest, 0, told, 0)
     assert guest.move.done()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.engine.qemu.postcopy import REMEDY, parse_answer
+from local.engine.qemu.capabilities import REMEDY, parse_answer
 
 GREETING = '{"QMP": {"version": {}}}\n{"return": {}}\n'
 NO = '{"id": "asked", "error": {"class": "GenericError", "desc": "Postcopy is not supported"}}\n'

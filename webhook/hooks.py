@@ -1,8 +1,7 @@
-"""What the chart's hooks run: proof that the webhook answers, and its end before an uninstall.
+"""Commands for the hooks of the Helm chart.
 
-`probe` asks the API server what it thinks of an object that only the webhook can refuse in these words: then the whole
-way is good, Service, certificate and rules. `retire` takes the webhook configurations away first, so that nobody is
-asked while nobody answers any more.
+`probe` succeeds once the API server calls the webhook for each kind, which proves Service, certificate and rules.
+`retire` deletes the webhook configurations before an uninstall, so that no request fails for want of a webhook.
 """
 
 from __future__ import annotations
@@ -21,79 +20,87 @@ from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
-from service import logs, settings
+from service import logs
+from service.settings import DEFAULT_NAMESPACE, EnvironmentSettings, setting
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 1.0
-PATIENCE_SECONDS = "POOLHOUSE_PATIENCE_SECONDS"
+RETRY_SECONDS = 1.0
 CALL_SECONDS = 15
+
+
+class HookSettings(EnvironmentSettings):
+    patience_seconds: float = setting(
+        "POOLHOUSE_PATIENCE_SECONDS", 290, "Time after which a hook of the chart fails.", unit="seconds", gt=0
+    )
+    namespace: str = setting("POOLHOUSE_NAMESPACE", DEFAULT_NAMESPACE, "Namespace in which a hook tries admission.")
 
 
 @click.group()
 def hooks() -> None:
-    """What the Helm chart runs at an installation, an upgrade and an uninstall."""
+    """Commands that the Helm chart runs at an installation, an upgrade and an uninstall."""
 
 
 @hooks.command()
 def probe() -> None:
-    """Wait until the API server asks the webhook about each kind of ours."""
-    raise SystemExit(asyncio.run(_within(_probe(settings.namespace(os.environ, meta.NAMESPACE), _probed(os.environ)))))
+    """Wait until the API server calls the webhook for each kind of Poolhouse."""
+    settings = HookSettings.read(os.environ)
+    _run(_probe(settings.namespace, probed_kinds(os.environ)), settings)
 
 
 @hooks.command()
 def retire() -> None:
-    """Take the webhook configurations away."""
-    raise SystemExit(asyncio.run(_within(_retire())))
+    """Delete the webhook configurations."""
+    _run(_retire(), HookSettings.read(os.environ))
 
 
-def _probed(environment: Mapping[str, str]) -> tuple[Kind, ...]:
-    off = disabled_kinds(environment)
-    return tuple(kind for kind in KINDS if kind.namespaced and kind.plural not in off)
+def probed_kinds(environment: Mapping[str, str]) -> tuple[Kind, ...]:
+    disabled = disabled_kinds(environment)
+    return tuple(kind for kind in KINDS if kind.namespaced and kind.plural not in disabled)
 
 
-async def _within(work: Coroutine[Any, Any, None]) -> int:
-    logs.configure("hooks")
-    seconds = float(os.environ.get(PATIENCE_SECONDS, "290"))
-    try:
-        async with asyncio.timeout(seconds):
+def _run(work: Coroutine[Any, Any, None], settings: HookSettings) -> None:
+    """Exits with 0, or with 1 after an error or too long a wait."""
+
+    async def within_patience() -> None:
+        async with asyncio.timeout(settings.patience_seconds):
             await work
+
+    logs.configure("hooks")
+    try:
+        asyncio.run(within_patience())
     except TimeoutError:
-        log.critical("gave up after %.0f s", seconds)
-        return 1
+        log.critical("gave up after %.0f s", settings.patience_seconds)
+        raise SystemExit(1) from None
     except ApiError as error:
         log.critical("%s", error)
-        return 1
-    return 0
+        raise SystemExit(1) from None
+    raise SystemExit(0)
 
 
 async def _probe(namespace: str, kinds: tuple[Kind, ...]) -> None:
     async with await Api.connect(user_agent="poolhouse-probe", timeout_seconds=CALL_SECONDS) as api:
         for kind in kinds:
-            said = ""
-            while missing := await _unasked(api, namespace, kind):
-                if missing != said:
-                    log.info("%s: not yet: %s", kind.kind, missing)
-                    said = missing
-                await asyncio.sleep(ASK_SECONDS)
+            logged = ""
+            while problem := await _probe_problem(api, namespace, kind):
+                if problem != logged:
+                    log.info("%s: not ready: %s", kind.kind, problem)
+                    logged = problem
+                await asyncio.sleep(RETRY_SECONDS)
             log.info("%s: the webhook answers", kind.kind)
 
 
-async def _unasked(api: Api, namespace: str, kind: Kind) -> str:
-    """Why it is not known yet that the webhook is asked about this kind; empty when it is."""
-    resource = Resource(kind.group, kind.versions[0], kind.plural, kind.kind)
+async def _probe_problem(api: Api, namespace: str, kind: Kind) -> str:
+    """Sends an object that the webhook denies. Empty if it did."""
     metadata = {"name": "poolhouse-probe", "namespace": namespace}
-    wrong = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": "none"}
+    invalid = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": "none"}
     try:
-        await api.create(resource, wrong, dry_run=True)
+        await api.create(Resource.of(kind), invalid, dry_run=True)
     except ApiError as error:
-        return "" if _ours(error) else error.message
-    return "the API server took an object that is none: it does not ask the webhook"
-
-
-def _ours(error: ApiError) -> bool:
-    """The API server says who refused; RBAC and the schema name no webhook."""
-    return f".{meta.DOMAIN}" in error.message and "denied the request" in error.message
+        # Only a webhook's denial names a webhook; those of RBAC and of the schema do not.
+        denied = f".{meta.DOMAIN}" in error.message and "denied the request" in error.message
+        return "" if denied else error.message
+    return "the API server accepted an invalid object, so it does not call the webhook"
 
 
 async def _retire() -> None:
@@ -102,6 +109,6 @@ async def _retire() -> None:
             resource = Resource("admissionregistration.k8s.io", "v1", plural, "", namespaced=False)
             try:
                 await api.delete(resource, None, name)
-                log.info("%s %s: gone", plural, name)
+                log.info("%s %s: deleted", plural, name)
             except NotFound:
-                log.info("%s %s: was not there", plural, name)
+                log.info("%s %s: not found", plural, name)

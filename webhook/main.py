@@ -1,14 +1,12 @@
-"""The webhook, as its container starts it: settings from the environment, then the parts."""
+"""Starts the webhook with settings from the environment."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 
 import aiohttp
@@ -20,19 +18,19 @@ from defaulter.contract import (
     MachineTypeIndex,
     MACPolicy,
     Node,
-    parse_mac_policy,
     read_node,
 )
-from kinds import KINDS, meta
+from kinds import KINDS
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.resource import Resource
 from runtime.secret_files import SecretFiles
-from service import lifecycle, logs, settings
+from service import lifecycle, logs
 from service.certwatcher import CABundle
 from service.server import serve
+from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
@@ -49,54 +47,39 @@ log = logging.getLogger(__name__)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 LINGER_SECONDS = 3.0
-"""on a cluster, for API servers that keep connections: their next request is answered, and ends its connection"""
+"""On a cluster. API servers keep connections open; their next request is answered and closes its connection."""
 DRAIN_SECONDS = 15.0
-"""longer than any webhook's timeout: no API server still waits for an answer after that"""
+"""Longer than any webhook's timeout: no API server waits for an answer after that."""
+DEFAULTER_CONNECTIONS = 64
+
+
+class Settings(ServiceSettings):
+    listen: ListenAddress = listen_setting("127.0.0.1:8443")
+    defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
+    controllers_url: str = setting(
+        "POOLHOUSE_CONTROLLERS_URL", "", "The controllers, which answer plans. Empty: dry runs have no plan."
+    )
+    identity_seed: str = setting(
+        "POOLHOUSE_IDENTITY_SEED",
+        "",
+        "Seed of the cluster's MAC addresses, UUIDs and serials: with another seed, equal names get other ones.",
+    )
+    macs: MACPolicy = setting(
+        "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
+    )
 
 
 @dataclass(frozen=True)
-class Settings:
-    host: str
-    port: int
-    tls: Path | None
-    defaulter_url: str
-    """empty: VMs are stored as they come"""
-    identity_seed: str
-    macs: MACPolicy = "deterministic"
-    """as the defaulter has it"""
-    controllers_url: str = ""
-    """where plans are asked for; empty: nowhere, and dry runs have none"""
+class Budgets:
+    """Seconds for calls to other services during one admission request."""
+
     defaulter_seconds: float = 2.0
-    """for one VM; the API server waits 3"""
-    template_review_seconds: float = 6.0
-    """for a template, which a VM's whole admission is a part of; the API server waits 10"""
-    defaulter_connections: int = 64
-    tls_secret: str = ""
-    """where the files of `tls` come from; empty: somebody else puts them there"""
-    namespace: str = meta.NAMESPACE
-    log_format: logs.Format = "text"
-    log_level: str = "INFO"
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises ValueError with a sentence that names the variable."""
-        host, port = settings.address(environment, "127.0.0.1:8443")
-        return cls(
-            host=host,
-            port=port,
-            tls=settings.tls(environment),
-            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
-            identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
-            macs=parse_mac_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
-            controllers_url=environment.get("POOLHOUSE_CONTROLLERS_URL", ""),
-            tls_secret=settings.tls_secret(environment),
-            namespace=settings.namespace(environment, meta.NAMESPACE),
-            log_format=settings.log_format(environment),
-            log_level=settings.log_level(environment),
-        )
+    """The API server waits 3 s for the admission of a VM."""
+    checks_seconds: float = 6.0
+    """The API server waits 10 s for the admission of a pool, which includes the admission of a VM."""
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
@@ -105,7 +88,7 @@ async def run(settings: Settings) -> None:
         trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
-        app = create_app(_parts(settings, api, session, nodes, registry))
+        app = create_app(_parts(settings, budgets, api, session, nodes, registry))
         async with asyncio.TaskGroup() as group:
             # The nodes' machine types improve defaults. No request waits until they are listed.
             background = [group.create_task(nodes.run(), name="nodes")]
@@ -131,6 +114,7 @@ async def run(settings: Settings) -> None:
 
 def _parts(
     settings: Settings,
+    budgets: Budgets,
     api: Api,
     session: aiohttp.ClientSession,
     nodes: Informer[Node],
@@ -144,12 +128,12 @@ def _parts(
     drift: HardwareDrift | None = None
     if settings.defaulter_url:
         defaulter = Defaulter(
-            settings.defaulter_url, settings.defaulter_seconds, session, machine_types=machine_types.current
+            settings.defaulter_url, budgets.defaulter_seconds, session, machine_types=machine_types.current
         )
         defaulting = handler = DefaultingHandler(
             defaulter,
             seed=settings.identity_seed,
-            budget_seconds=settings.defaulter_seconds,
+            budget_seconds=budgets.defaulter_seconds,
             now=monotonic,
             breaker=CircuitBreaker(),
             macs=settings.macs,
@@ -157,7 +141,7 @@ def _parts(
         metrics.breaker(lambda: handler.breaker.state)
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     checks = tuple(
-        check(api, budget_seconds=settings.template_review_seconds)
+        check(api, budget_seconds=budgets.checks_seconds)
         for check in (DefaultPoolConflicts, TemplateReview, PolicyConflicts, DiskConflicts)
     )
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
@@ -171,9 +155,9 @@ def _parts(
 
 
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:
-    """One pool of connections that stay open. It trusts what our own serving certificate was signed by."""
+    """Trusts the authority of the webhook's own serving certificate."""
     ssl = trust.context if trust is not None else True
-    connector = aiohttp.TCPConnector(limit=settings.defaulter_connections, keepalive_timeout=60, ssl=ssl)
+    connector = aiohttp.TCPConnector(limit=DEFAULTER_CONNECTIONS, keepalive_timeout=60, ssl=ssl)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 

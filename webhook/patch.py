@@ -1,8 +1,8 @@
-"""The JSON patch (RFC 6902) that turns one document into another: small, and guarded by `test`.
+"""The JSON patch (RFC 6902) that turns one document into another, guarded by `test` operations.
 
-A list index means another device as soon as somebody inserts one before it. So no operation goes through a list
-element unseen: the element's name (or the whole of it, where it has none) is tested first, and so is every value that
-is replaced or removed. A patch that no longer fits then fails as a whole instead of giving a disk another's address.
+A list index names another device once a webhook inserts one before it. So each patch of a list element first tests the
+element's name, or the whole element if it has none. Replaced and removed values are tested too. A patch that does not
+fit then fails as a whole, instead of giving one disk the address of another.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Operation = dict[str, Any]
 
 
 def diff(before: Any, after: Any) -> list[Operation]:
-    """Operations such that `apply(before, diff(before, after))` is `after`; none for equal documents."""
+    """The operations that turn `before` into `after`; none for equal documents."""
     return list(_changes(before, after, ""))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: unlike `==`, 1 is neither true nor 1.0."""
+    """Equality of JSON values. Unlike with `==`, 1 equals neither true nor 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -46,10 +46,10 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
             yield {"op": "remove", "path": path + _step(key)}
     for key, value in after.items():
         given = before.get(key)
-        # Most of a document is text that stays as it is.
+        # The fast path: most values of a document are strings that do not change.
         if type(given) is str and type(value) is str and given == value:
             continue
-        # `add` also writes over a null, which patch libraries disagree about calling present.
+        # `add` also replaces a null. Patch libraries disagree whether a null is present.
         if given is None:
             if value is not None or key not in before:
                 yield {"op": "add", "path": path + _step(key), "value": value}
@@ -81,7 +81,7 @@ def _guard(value: Any, path: str) -> Iterator[Operation]:
 
 
 def _comparable(value: Any) -> bool:
-    """Whether every JSON patch library agrees on this value being itself: the API server's compares floats as text."""
+    """Whether all JSON patch libraries find the value equal to itself. The API server's compares floats as text."""
     if isinstance(value, dict):
         return all(map(_comparable, value.values()))
     if isinstance(value, list):
@@ -92,45 +92,3 @@ def _comparable(value: Any) -> bool:
 def _step(key: str) -> str:
     """One key of a JSON pointer (RFC 6901)."""
     return "/" + (key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key)
-
-
-class Mismatch(Exception):
-    """A patch does not fit the document: a test failed, or a path leads nowhere."""
-
-
-def apply(document: Any, operations: list[Operation]) -> Any:
-    """The patched document; the one given stays as it was. Raises `Mismatch`.
-
-    For those who read patches (tests, dry runs) of the operations that `diff` writes.
-    """
-    for operation in operations:
-        document = _applied(document, _parts(operation["path"]), operation)
-    return document
-
-
-def _parts(text: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
-
-
-def _applied(node: Any, parts: list[str], operation: Operation) -> Any:
-    op = operation["op"]
-    if not parts:
-        if op == "test" and not same(node, operation["value"]):
-            raise Mismatch(f"test of {operation['path']} failed")
-        return node if op == "test" else operation["value"]
-    first, rest = parts[0], parts[1:]
-    copy: Any = node.copy() if isinstance(node, dict | list) else None
-    if isinstance(copy, list):
-        if not rest and op == "add" and first == "-":
-            return [*copy, operation["value"]]
-        if not first.isdigit() or int(first) >= len(copy):
-            raise Mismatch(f"{operation['path']} leads nowhere")
-        copy[int(first)] = _applied(copy[int(first)], rest, operation)
-        return copy
-    if not isinstance(copy, dict) or (first not in copy and (rest or op != "add")):
-        raise Mismatch(f"{operation['path']} leads nowhere")
-    if not rest and op == "remove":
-        del copy[first]
-    else:
-        copy[first] = _applied(copy.get(first), rest, operation)
-    return copy

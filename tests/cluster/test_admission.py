@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -40,13 +40,14 @@ from runtime.events import EVENTS, EventRecorder
 from runtime.resource import Resource
 from service import certificates
 from service.server import serve
+from service.settings import Address
 from tests.cluster.heard import heard
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
 from tests.ports import free_port
 from tests.waiting import eventually
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
-from webhook.main import Settings, run
+from webhook.main import Budgets, Settings, run
 from webhook.reasons import FailOpenReason
 
 Json = dict[str, Any]
@@ -207,10 +208,15 @@ async def admission(
 ) -> AsyncIterator[Admission]:
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     found = Admission(api, FakeDefaulter(), free_port(), free_port(), certified(tmp_path))
-    settings = Settings("127.0.0.1", found.port, tmp_path, f"http://127.0.0.1:{found.defaulter_port}", "seed")
-    settings = replace(settings, defaulter_seconds=BUDGET_SECONDS, template_review_seconds=BUDGET_SECONDS)
+    settings = Settings(
+        listen=Address("127.0.0.1", found.port),
+        tls=tmp_path,
+        defaulter_url=f"http://127.0.0.1:{found.defaulter_port}",
+        identity_seed="seed",
+    )
+    budgets = Budgets(defaulter_seconds=BUDGET_SECONDS, checks_seconds=BUDGET_SECONDS)
     await found.defaulter_starts()
-    found.serving = asyncio.create_task(run(settings))
+    found.serving = asyncio.create_task(run(settings, budgets))
     try:
         await eventually(found.webhook_serves)
         async with configured(api, namespace, tmp_path, found.port):

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from tests.runtime.misbehaving import Request, Script
-from webhook.patch import apply
+from tests.webhook.json_patch import apply
 from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Settings from the environment, and the service as its container starts it."""
+"""Settings of the webhook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.main import Settings
+from webhook.main import Budgets, Settings
 
 
 def test_settings_of_a_container() -> None:
@@ -37,7 +37,6 @@ def test_a_bad_setting_is_named(name: str, value: str) -> None:
         Settings.read({name: value})
 
 
-def test_the_defaulter_answers_well_before_the_webhook_times_out() -> None:
-    settings = Settings.read({})
-    assert settings.defaulter_seconds < 3
-    assert settings.template_review_seconds < 10
+def test_budgets_are_below_the_timeouts_of_the_webhook_configurations() -> None:
+    assert Budgets().defaulter_seconds < 3
+    assert Budgets().checks_seconds < 10

@@ -11,7 +11,7 @@ import pytest
 from apimachinery.problem import Problem
 from service.request_body import RequestRefused
 from tests.webhook.builders import disk, request, review, vm
-from webhook.patch import apply
+from tests.webhook.json_patch import apply
 from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review
 
 VM = vm(disk())

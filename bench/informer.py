@@ -26,7 +26,7 @@ from aiohttp import web
 
 from runtime.api import Api
 from runtime.informer import Informer, shared_reflectors
-from runtime.reflector import PAGE, Reflector
+from runtime.reflector import PAGE_SIZE, Reflector
 from runtime.resource import Resource
 
 Json = dict[str, Any]
@@ -85,8 +85,8 @@ def machine(number: int) -> Json:
 def pages(machines: int) -> dict[int, bytes]:
     """Each page of the list, by its first."""
     made = {}
-    for start in range(0, machines, PAGE):
-        end = min(start + PAGE, machines)
+    for start in range(0, machines, PAGE_SIZE):
+        end = min(start + PAGE_SIZE, machines)
         metadata = {"resourceVersion": "100000", "continue": str(end) if end < machines else ""}
         items = [machine(number) for number in range(start, end)]
         made[start] = json.dumps({"metadata": metadata, "items": items}).encode()

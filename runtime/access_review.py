@@ -1,4 +1,4 @@
-"""Questions to the API server about who may do what, as the documents it wants and their answers."""
+"""Builds access reviews of authorization.k8s.io: may a user do this?"""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessre
 
 
 def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str) -> Json:
-    """May this user (an admission request's userInfo) do it? For `SUBJECT_PATH`, asked with our own rights."""
-    who = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
-    spec = {"user": user.get("username", ""), **who, "resourceAttributes": _attributes(verb, resource, namespace)}
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    """About the userInfo of an admission request, sent with our own credentials."""
+    extra = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
+    return _review("SubjectAccessReview", {"user": user.get("username", ""), **extra}, verb, resource, namespace)
 
 
 def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
-    """May whoever asks do it? For `SELF_PATH`, asked with their token."""
-    spec = {"resourceAttributes": _attributes(verb, resource, namespace)}
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+    """About a caller, sent with the token of the caller."""
+    return _review("SelfSubjectAccessReview", {}, verb, resource, namespace)
 
 
 def is_allowed(review: Json) -> bool:
@@ -30,7 +28,9 @@ def is_allowed(review: Json) -> bool:
     return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
 
 
-def _attributes(verb: str, resource: Resource, namespace: str) -> Json:
-    where = {"namespace": namespace} if namespace else {}
-    what = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-    return {**where, "verb": verb, **what}
+def _review(kind: str, user: Json, verb: str, resource: Resource, namespace: str) -> Json:
+    attributes = {"verb": verb, "group": resource.group, "version": resource.version, "resource": resource.plural}
+    if namespace:
+        attributes["namespace"] = namespace
+    spec = {**user, "resourceAttributes": attributes}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}

@@ -1,6 +1,6 @@
-"""What the API server has, kept near: a small frozen view of every object, with indexes, and those who want to hear.
+"""Keeps a small frozen view of every object of a resource, with indexes, and tells handlers about changes.
 
-An informer alone has a feed of its own. Who connects several lets those of one resource share one: see `shared`.
+An informer has a reflector of its own; `shared_reflectors` lets the informers of one resource share one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from apimachinery.label_selectors import from_string, matches
 from runtime.api import Api
-from runtime.reflector import PAGE, Document, Reflector, log_unreadable
+from runtime.reflector import PAGE_SIZE, Document, Reflector, log_unreadable
 from runtime.resource import Key, Resource
 from runtime.store import Store
 
@@ -32,10 +32,10 @@ class Informer(Generic[V]):
         label_selector: str | None = None,
         name: str | None = None,
         indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
-        page: int = PAGE,
+        page: int = PAGE_SIZE,
     ) -> None:
-        """`view` makes the small frozen value that is kept of a document; the document itself is let go. With `name`
-        it follows that object alone, for who may see no other."""
+        """`view` makes the value that is kept of a document. With `name` the informer follows that object alone, which
+        needs no right to list all of them."""
         self.store: Store[V] = Store(indexes)
         self.resource = resource
         self.namespace = namespace
@@ -47,18 +47,18 @@ class Informer(Generic[V]):
         self.api = api
         self._view = view
         self._selector = from_string(label_selector) if label_selector else {}
-        self._subscribers: list[Callable[[V | None, V | None], None]] = []
+        self._handlers: list[Callable[[V | None, V | None], None]] = []
         self._synced = asyncio.Event()
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
-        """Calls `changed(old, new)` for every view that there is and for every change; old is None for a new object,
-        new is None for one that is gone. It must be quick, and whatever it raises is logged and forgotten."""
-        self._subscribers.append(changed)
+        """Calls `changed(old, new)` for each view in the store now, and for each change: `old` is None for a new
+        object, `new` for a deleted one. The handler must return quickly; its exceptions are only logged."""
+        self._handlers.append(changed)
         for view in self.store.all():
             self._call(changed, None, view)
 
     async def synced(self) -> None:
-        """Returns when the store has held everything once."""
+        """Waits until the store has held all objects once."""
         await self._synced.wait()
 
     @property
@@ -67,13 +67,13 @@ class Informer(Generic[V]):
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot see the server now, for whoever asks whether the service is ready."""
+        """Why the informer cannot follow the API server now, for /readyz."""
         return self.reflector.problem
 
     async def run(self) -> NoReturn:
         await self.reflector.run()
 
-    # What its feed has
+    # The methods of a `ReflectorConsumer`
 
     def gather(self, key: Key, document: Document, gathered: dict[Key, V], *, known: bool) -> None:
         kept = self.store.get(key)
@@ -84,7 +84,7 @@ class Informer(Generic[V]):
                 gathered[key] = self._view(document)
             except Exception:
                 log_unreadable(self.resource, document)
-                # It exists, so the last view that could be made of it stays: gone would be worse than old.
+                # The object exists, so its last readable view stays.
                 if kept is not None:
                     gathered[key] = kept
 
@@ -93,7 +93,7 @@ class Informer(Generic[V]):
             if key not in gathered:
                 self.forget(key)
         for key, view in gathered.items():
-            self._keep(key, view)
+            self._put(key, view)
         self._synced.set()
 
     def change(self, key: Key, document: Document) -> None:
@@ -105,52 +105,56 @@ class Informer(Generic[V]):
         except Exception:
             log_unreadable(self.resource, document)
         else:
-            self._keep(key, view)
+            self._put(key, view)
 
     def forget(self, key: Key) -> None:
         old = self.store.drop(key)
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _selects(self, document: Document) -> bool:
-        # The server has left out what only others want, unless the feed is theirs too.
+        # The API server selects too, unless the reflector is shared with an informer that wants other objects.
         return not self._selector or matches(self._selector, document["metadata"].get("labels"))
 
-    def _keep(self, key: Key, view: V) -> None:
+    def _put(self, key: Key, view: V) -> None:
         old = self.store.put(key, view)
         if old is None or old != view:
-            self._tell(old, view)
+            self._notify(old, view)
 
-    def _tell(self, old: V | None, new: V | None) -> None:
-        for changed in self._subscribers:
+    def _notify(self, old: V | None, new: V | None) -> None:
+        for changed in self._handlers:
             self._call(changed, old, new)
 
     def _call(self, changed: Callable[[V | None, V | None], None], old: V | None, new: V | None) -> None:
         try:
             changed(old, new)
         except Exception:
-            log.exception("%s: a subscriber failed", self.resource.plural)
+            log.exception("%s: an event handler failed", self.resource.plural)
 
 
 def shared_reflectors(informers: Iterable[Informer[Any]]) -> list[Reflector]:
-    """What is to run instead of the informers: one feed for all of a resource. Those that want a part of it by labels
-    take that part themselves then; where nobody wants the whole, it is still the server that leaves the rest out. Who
-    follows one object shares with nobody."""
-    found = list(informers)
-    alone, every = [i.reflector for i in found if i.name], [i for i in found if not i.name]
-    whole = {(i.resource, i.namespace) for i in every if not i.label_selector}
-    together: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
-    for i in every:
-        selector = None if (i.resource, i.namespace) in whole else i.label_selector
-        together.setdefault((i.resource, i.namespace, selector), []).append(i)
-    return [*alone, *(_joined(some, selector) for (_, _, selector), some in together.items())]
+    """The reflectors to run for these informers: one for each resource and namespace.
+
+    If one of the informers wants all objects, the others select by label themselves; else the API server selects. An
+    informer of one object keeps its own reflector.
+    """
+    all_informers = list(informers)
+    named, others = [i.reflector for i in all_informers if i.name], [i for i in all_informers if not i.name]
+    unselected = {(i.resource, i.namespace) for i in others if not i.label_selector}
+    groups: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
+    for i in others:
+        selector = None if (i.resource, i.namespace) in unselected else i.label_selector
+        groups.setdefault((i.resource, i.namespace, selector), []).append(i)
+    return [*named, *(_shared(group, selector) for (_, _, selector), group in groups.items())]
 
 
-def _joined(informers: list[Informer[Any]], label_selector: str | None) -> Reflector:
+def _shared(informers: list[Informer[Any]], label_selector: str | None) -> Reflector:
     first = informers[0]
     if len(informers) == 1:
         return first.reflector
-    feed = Reflector(first.api, first.resource, informers, namespace=first.namespace, label_selector=label_selector)
+    reflector = Reflector(
+        first.api, first.resource, informers, namespace=first.namespace, label_selector=label_selector
+    )
     for informer in informers:
-        informer.reflector = feed
-    return feed
+        informer.reflector = reflector
+    return reflector

@@ -1,4 +1,4 @@
-"""Names of resources, and where the API server serves them."""
+"""Identifies resources of the Kubernetes API and their URL paths."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol, Self
 from urllib.parse import quote
 
 Key = tuple[str, str]
-"""Namespace ("" for cluster-scoped objects) and name: who, never what happened."""
+"""Namespace ("" for a cluster-scoped object) and name."""
 
 
 class ServedKind(Protocol):
-    """A kind, as far as it says where its objects are."""
+    """The part of a kind's declaration that says where the API server serves it."""
 
     @property
     def group(self) -> str: ...
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The first is the one that is stored."""
+        """The first is the storage version."""
 
     @property
     def plural(self) -> str: ...
@@ -47,17 +47,17 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of one object, or of all in a namespace, or (no namespace) of all there are."""
+        """The URL path of one object, of all objects in a namespace or, without a namespace, of all objects."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
         elif self.namespaced and name is not None:
-            raise ValueError(f"{self.kind} {name!r} is namespaced and no namespace was given")
+            raise ValueError(f"{self.kind} {name!r} is namespaced, but no namespace is given")
         parts.append(self.plural)
         parts += [part for part in (name, subresource) if part is not None]
-        # A name comes from users' objects: an empty one or one with a slash must not become the path of something else.
+        # Names come from users. An empty name, or a name with a slash, must not become the path of another object.
         if not all(parts):
-            raise ValueError(f"an empty name in the path of {self.kind}: {parts}")
+            raise ValueError(f"the path of {self.kind} has an empty part: {parts}")
         return "/" + "/".join(quote(part, safe=":") for part in parts)
 
 
@@ -72,7 +72,7 @@ def object_key(document: dict[str, object]) -> Key:
 
 
 def resource_of_path(path: str) -> str:
-    """Which resource a path is about, for counting: never a name, of which there is no end."""
+    """The plural in a URL path, as a metric label. It is never a name of an object, of which there are too many."""
     parts = path.strip("/").split("/")
     rest = parts[3:] if parts[0] == "apis" else parts[2:] if parts[0] == "api" else parts[:1]
     if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):

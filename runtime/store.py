@@ -1,4 +1,4 @@
-"""The views that an informer keeps, with indexes."""
+"""The views that an informer keeps, with indexes, like client-go's `Indexer`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ V = TypeVar("V")
 
 
 class Store(Generic[V]):
-    """Read by everyone, written by its informer alone."""
+    """Only its informer writes to it."""
 
     def __init__(self, indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None) -> None:
         self._views: dict[Key, V] = {}
         self._indexes = dict(indexes or {})
-        # Keys are kept as a dict for its order: the same events give the same lists, and so the same plans.
-        self._found: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexes}
+        # The keys are in a dict because it is ordered: the same events give the same lists, and so the same plans.
+        self._keys: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexes}
 
     def get(self, key: Key) -> V | None:
         return self._views.get(key)
 
     def by(self, index: str, value: Hashable) -> list[V]:
-        return [self._views[key] for key in self._found[index].get(value, ())]
+        return [self._views[key] for key in self._keys[index].get(value, ())]
 
     def all(self) -> list[V]:
         return list(self._views.values())
@@ -38,22 +38,21 @@ class Store(Generic[V]):
         return iter(self.all())
 
     def put(self, key: Key, view: V) -> V | None:
-        """Returns what was there."""
-        old = self.drop(key) if key in self._views else None
+        """Returns the view that it replaces."""
+        old = self.drop(key)
         self._views[key] = view
         for name, index in self._indexes.items():
             for value in index(view):
-                self._found[name].setdefault(value, {})[key] = None
+                self._keys[name].setdefault(value, {})[key] = None
         return old
 
     def drop(self, key: Key) -> V | None:
         view = self._views.pop(key, None)
-        if view is None:
-            return None
-        for name, index in self._indexes.items():
-            for value in index(view):
-                keys = self._found[name][value]
-                keys.pop(key, None)
-                if not keys:
-                    del self._found[name][value]
+        if view is not None:
+            for name, index in self._indexes.items():
+                for value in index(view):
+                    keys = self._keys[name][value]
+                    keys.pop(key, None)
+                    if not keys:
+                        del self._keys[name][value]
         return view

@@ -10,7 +10,7 @@ from kinds import meta
 from kinds.checks import claim
 from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions
-from kinds.model import Count, Int64, Model, Rule, Time, expected
+from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
 from kinds.warmpool import OnEmpty, PlacementName, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
@@ -153,7 +153,7 @@ class ClaimStatus(Model):
     claim."""
     launch_reason: str = ""
     """Why so."""
-    addresses: tuple[str, ...] = ()
+    addresses: Tuple[str] = ()
     """Addresses of the machine, the first one first."""
     queue_position: Count | None = None
     """How many claims will have been served when this one is."""

@@ -209,7 +209,7 @@ class Kind:
                 yield Problem(child_path("", key), f"is not a field here; there are {', '.join(_ROOT)}")
         yield from metadata_problems(document)
         if "spec" in document:
-            yield from schema_errors(self.spec_schema, document["spec"], "spec")
+            yield from schema_errors(self.spec, document["spec"], "spec")
         elif self.spec_required:
             yield Problem("spec", "is missing; give an object")
         for rule in self.rules:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Time, list_map
+from kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Time, Tuple, list_map
 
 
 class Condition(Model):
@@ -41,7 +41,7 @@ def with_transition_times(
         yield c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
-Conditions = Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))]
+Conditions = Annotated[Tuple[Condition], Field(json_schema_extra=list_map("type"))]
 
 
 class LabelSelectorRequirement(Model):
@@ -51,7 +51,7 @@ class LabelSelectorRequirement(Model):
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """In and NotIn compare the label's value with `values`; Exists and DoesNotExist look at the key alone."""
-    values: Annotated[tuple[str, ...], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
+    values: Annotated[Tuple[str], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
     """What In and NotIn compare with; left out for the other two."""
 
 
@@ -61,6 +61,6 @@ class LabelSelector(AtomicModel):
     match_labels: Annotated[dict[str, str], Field(max_length=256, default_factory=dict)]
     """Labels that must be there with exactly these values."""
     match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
+        Tuple[LabelSelectorRequirement], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """Further requirements, each of which must hold."""

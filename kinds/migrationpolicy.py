@@ -10,7 +10,7 @@ from apimachinery.quantity import DECIMAL
 from kinds.checks import migrationpolicy
 from kinds.kind import AGE, Column, Kind
 from kinds.metav1 import Conditions
-from kinds.model import AtomicModel, Count, Int64, Model, expected
+from kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
 from kinds.validation import quoted
 
 # YAML reads `hpc-workloads: true` as a boolean, and the document writes it so. A structural schema has no word for
@@ -29,17 +29,11 @@ LabelText = Annotated[
 
 Bandwidth = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": 0,
-            "maxLength": 32,
-            "pattern": rf"^\+?{DECIMAL}(([KMGTPE]i)|[kMGTPE]|([eE]\+?{DECIMAL}))?$",
-            **expected(
-                'a quantity of bytes a second that is not negative, such as "64Mi" or 50000000, or 0 for no limit'
-            ),
-        }
+    IntOrString(
+        rf"^\+?{DECIMAL}(([KMGTPE]i)|[kMGTPE]|([eE]\+?{DECIMAL}))?$",
+        'a quantity of bytes a second that is not negative, such as "64Mi" or 50000000, or 0 for no limit',
+        minimum=0,
+        max_length=32,
     ),
 ]
 

@@ -7,15 +7,29 @@ Python, for the webhook that answers with every problem at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from apimachinery.quantity import DECIMAL
 from apimachinery.unstructured import Json
+
+VALIDATE_TEMPLATES = {"validate": "templates"}
+"""context of a validation that includes the templates of VMs"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,7 @@ class Model(BaseModel):
         validate_by_alias=True,
         serialize_by_alias=True,
         frozen=True,
+        strict=True,
         extra="ignore",
         use_attribute_docstrings=True,
     )
@@ -86,44 +101,75 @@ def at_most_one_of(*fields: str, noun: str) -> Rule:
 
 def expected(words: str) -> Json:
     """What a right value looks like, in words; said when a value fails its pattern or type."""
-    return {"x-form": words}
+    return {"x-expected": words}
 
 
 FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 """An object whose fields are somebody else's."""
 
-_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+
+@dataclass(frozen=True)
+class IntOrString:
+    """Kubernetes' IntOrString: a number within bounds, or text that matches the pattern."""
+
+    pattern: str
+    expected: str
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def _validate(self, value: Any) -> int | str:
+        if isinstance(value, str):
+            # `$` would match before a line break at the end.
+            valid = re.fullmatch(self.pattern[1:-1], value) and len(value) <= (self.max_length or len(value))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            valid = (-_INT64 if self.minimum is None else self.minimum) <= value <= (self.maximum or _INT64 - 1)
+        else:
+            valid = False
+        if not valid:
+            raise PydanticCustomError("int_or_string", "must be {expected}", {"expected": self.expected})
+        return cast("int | str", value)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        bounds = {"minimum": self.minimum, "maximum": self.maximum, "maxLength": self.max_length}
+        return {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            **{name: bound for name, bound in bounds.items() if bound is not None},
+            "pattern": self.pattern,
+            **expected(self.expected),
+        }
+
+
+_INT64 = 2**63
 Quantity = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
-            **expected('a quantity, such as "2Gi", "500M" or 128974848'),
-        }
+    IntOrString(
+        rf"^(\+|-)?{DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{DECIMAL}))?$",
+        'a quantity, such as "2Gi", "500M" or 128974848',
     ),
 ]
-
 IntOrPercent = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": 1,
-            "maximum": 2147483647,
-            "pattern": "^(100|[1-9][0-9]?)%$",
-            **expected('a whole number of at least 1, or a percentage from "1%" to "100%"'),
-        }
+    IntOrString(
+        "^(100|[1-9][0-9]?)%$",
+        'a whole number of at least 1, or a percentage from "1%" to "100%"',
+        minimum=1,
+        maximum=2**31 - 1,
     ),
 ]
-"""A number of things, or a share of them."""
 
+
+_T = TypeVar("_T")
+Tuple = Annotated[tuple[_T, ...], Strict(False)]
+"""a list of the document, as a tuple"""
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
-Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
-Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
-Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
+Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
+Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64 - 1, json_schema_extra={"format": "int64"})]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
 
 
 def list_map(*keys: str) -> Json:
@@ -136,9 +182,17 @@ ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 
 @dataclass(frozen=True)
 class SchemaOf:
-    """Gives a plain dict the schema of a model: the value is checked as the model and kept as it is written."""
+    """Gives a plain dict the schema of a model. Admission validates it with the model, controllers keep the dict."""
 
     model: type[Model]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._validate, handler(source))
+
+    def _validate(self, value: Json, info: ValidationInfo) -> Json:
+        if info.context is VALIDATE_TEMPLATES:
+            self.model.model_validate(value, extra="forbid", context=VALIDATE_TEMPLATES)
+        return value
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         return {"x-model": self.model}

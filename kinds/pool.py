@@ -10,7 +10,7 @@ from apimachinery.unstructured import Json
 from kinds.checks import pool
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions
-from kinds.model import Count, Int64, IntOrPercent, Model, Rule, SchemaOf, Time, has, list_map
+from kinds.model import Count, Int64, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
 
@@ -146,7 +146,7 @@ class Healing(Model):
     """VMs that fail to start now."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
     """VMs that were replaced in all."""
-    machines: Annotated[tuple[HealedVM, ...], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
+    machines: Annotated[Tuple[HealedVM], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
     """VMs that were replaced and have not run for long enough since."""
     breaker: Breaker | None = None
     """Whether healing is stopped because too many VMs fail at once."""
@@ -180,7 +180,7 @@ class PoolStatus(Model):
     """VMs that are being deleted."""
     kept_disks: Count = 0
     """Disks that scale-in has kept for VMs that come back."""
-    kept: Annotated[tuple[RetainedDiskStatus, ...], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
+    kept: Annotated[Tuple[RetainedDiskStatus], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
     """The first hundred of them by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
     """Revision of the template that all VMs had last."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from kinds.metav1 import LabelSelector
-from kinds.model import Model, Rule, at_most_one_of, expected
+from kinds.model import Model, Rule, Tuple, at_most_one_of, expected
 
 BasePolicy = Literal["Oldest", "Newest", "Random"]
 StatePreservation = Literal["Disabled", "Offline", "Online"]
@@ -52,7 +52,7 @@ class SelectionPolicy(Model):
     )
 
     ordered_policies: Annotated[
-        tuple[OrderedPolicy, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+        Tuple[OrderedPolicy], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
     """Selectors in the order of their priority: VMs that the first one selects come first. VMs that none selects come
     last, so the list never keeps a VM from being chosen."""

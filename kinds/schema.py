@@ -1,8 +1,8 @@
-"""From a model to the structural OpenAPI v3 schema that a CRD wants, and that `shape` checks documents against.
+"""Makes the structural OpenAPI v3 schema of a CRD from a model.
 
-Both read the same schema, so what the webhook says and what the API server says cannot differ. Until `rendered`, it
-carries things that only we understand: `x-rules` (a model's rules), `x-hints` (fields people may mean), `x-form` (what
-a right value looks like) and `x-model` (the shape of a value that stays a plain dict in Python).
+Until `rendered`, the schema carries keys of our own: `x-rules` (CEL rules of a model), `x-hints` (fields that an
+unknown field may stand for), `x-expected` (a right value, in words) and `x-model` (the model of a value that stays a
+dict).
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
                 found[key] = value
         elif key in _KEPT or key.startswith("x-"):
             found[key] = value
-    if found.get("format") == "int32":
-        # The API server reads the format of an integer and checks nothing.
-        found.setdefault("minimum", -(2**31))
-        found.setdefault("maximum", 2**31 - 1)
+    if found.get("format") == "int64":
+        # The API server checks these bounds itself, and as numbers of JSON they would not be exact.
+        found = {key: value for key, value in found.items() if value not in (-(2**63), 2**63 - 1)}
     return found
 
 
@@ -88,7 +87,7 @@ def rendered(schema: Any) -> Any:
 
 
 def _private(key: Any) -> bool:
-    return key in ("x-rules", "x-hints", "x-form")
+    return key in ("x-rules", "x-hints", "x-expected")
 
 
 def _validation(rule: Rule) -> Json:

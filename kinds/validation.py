@@ -1,20 +1,23 @@
-"""Whether a document has the shape its schema asks for: every misfit at once, each with its path.
+"""Validates a spec with its pydantic model and translates the errors: a problem names a path and what is allowed there.
 
-Walks the schema, not the document, so however deep or wide a document is, nothing is followed that the schema does not
-know. Says what the API server would refuse, in words for the person who wrote it.
+Pydantic decides types, bounds and unknown fields. Two constraints are checked by the schema instead, so that they are
+reported beside other errors of the same object: CEL rules, and the keys of lists that are maps.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
+from pydantic import ValidationError
+
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
+from kinds.model import VALIDATE_TEMPLATES, Model
+from kinds.schema import structural
 
-_INT64 = 2**63
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -23,162 +26,155 @@ _WORDS = {
     "number": "a number",
     "boolean": "true or false",
 }
-_LONGEST_SHOWN = 60
+_MAX_SHOWN = 60
+_MAX_ERRORS = 500
+"""Enough for the list that a user gets. Looking for similar names takes 20 µs an error."""
+
+_Location = tuple[str | int, ...]
 
 
-def schema_errors(schema: Json, value: Any, path: str) -> Iterator[Problem]:
-    """Problems of one value. A value of the wrong type has one problem; nothing is said of what is inside it."""
+def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem]:
+    """All errors of the value, each with its path. Of a value of the wrong type nothing inside is reported."""
+    schema = structural(model)
     if value is None:
-        if not schema.get("nullable"):
-            yield Problem(path, f"is null; give {_wanted(schema)}")
+        yield Problem(path, f"is null; give {_wanted(schema)}")
         return
-    if not _typed(schema, value):
-        yield Problem(path, f"must be {_wanted(schema)}, not {quoted(value)}{_quoted(schema, value)}")
+    value = normalize(schema, value)
+    try:
+        model.model_validate(value, extra="forbid", context=VALIDATE_TEMPLATES)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False)[:_MAX_ERRORS]
+        # An unknown field that stands for a missing one is one mistake, not two.
+        meant = {
+            (each["loc"][:-1], _meant(each["loc"][-1], _locate(schema, each["loc"])[1]))
+            for each in errors
+            if each["type"] == "extra_forbidden"
+        }
+        for each in errors:
+            if each["type"] != "missing" or (each["loc"][:-1], each["loc"][-1]) not in meant:
+                yield from _problem(schema, each["loc"], each["type"], each["input"], path)
+    yield from _rule_errors(schema, value, path)
+
+
+def _locate(schema: Json, location: _Location, path: str = "") -> tuple[Json, Json, str]:
+    """The schema of the value at this location, that of the object or list around it, and the path."""
+    node, around = schema, schema
+    for part in location:
+        around = node
+        if isinstance(part, int) and "items" in around:
+            node, path = around["items"], f"{path}[{part}]"
+        else:
+            node = around.get("properties", {}).get(part) or around.get("additionalProperties") or {}
+            path = child_path(path, part)
+    return node, around, path
+
+
+def _problem(schema: Json, location: _Location, error: str, found: Any, root: str) -> Iterator[Problem]:
+    if location[-1:] == ("[key]",):
+        yield Problem(_locate(schema, location[:-1], root)[2], "the key must be text; write it in quotes")
         return
-    if "enum" in schema and value not in schema["enum"]:
-        yield Problem(path, f"must be {_one_of(schema['enum'])}, not {quoted(value)}{_like(value, schema['enum'])}")
-        return
-    yield from _bounds(schema, value, path)
+    node, around, path = _locate(schema, location, root)
+    if error == "extra_forbidden":
+        if not around.get("x-kubernetes-preserve-unknown-fields"):
+            yield Problem(path, _unknown(location[-1], around))
+    elif error == "missing" or (found is None and location[-1] in around.get("properties", {})):
+        yield Problem(path, f"is missing; give {_wanted(node)}")
+    elif found is None:
+        yield Problem(path, f"is null; give {_wanted(node)}")
+    else:
+        yield Problem(path, _refusal(node, error, found))
+
+
+def _refusal(node: Json, error: str, found: Any) -> str:
+    match error:
+        case "too_long" | "too_short" | "string_too_long" | "string_too_short":
+            return f"must have {_size(node, found)}, not {len(found)}"
+        case "string_pattern_mismatch":
+            wanted = f"text like {node.get('pattern')}"
+        case "greater_than_equal":
+            wanted = f"at least {node.get('minimum', -(2**63))}"
+        case "less_than_equal":
+            wanted = f"at most {node.get('maximum', 2**63 - 1)}"
+        case _:
+            wanted = _wanted(node)
+    hint = _like(found, node["enum"]) if "enum" in node else _quotes_hint(node, found)
+    return f"must be {node.get('x-expected', wanted)}, not {quoted(found)}{hint}"
+
+
+def _size(node: Json, found: Any) -> str:
+    what, noun = ("Length", "characters") if isinstance(found, str) else ("Items", "entries")
+    if isinstance(found, dict):
+        what = "Properties"
+    least, most = node.get(f"min{what}"), node.get(f"max{what}")
+    if least is None:
+        return f"at most {most} {noun}"
+    return f"at least {least} {noun}" if most is None else f"between {least} and {most} {noun}"
+
+
+def _rule_errors(schema: Json, value: Any, path: str) -> Iterator[Problem]:
     if isinstance(value, dict):
-        yield from _object(schema, value, path)
+        for name, inner in schema.get("properties", {}).items():
+            if name in value:
+                yield from _rule_errors(inner, value[name], child_path(path, name))
+        for rule in schema.get("x-rules", ()):
+            if not rule.holds(value):
+                yield Problem(path + rule.field, rule.message)
     elif isinstance(value, list):
-        yield from _list(schema, value, path)
-    for rule in schema.get("x-rules", ()):
-        if not rule.holds(value):
-            yield Problem(path + rule.field, rule.message)
+        yield from _duplicates(schema.get("x-kubernetes-list-map-keys"), value, path)
+        for index, item in enumerate(value):
+            yield from _rule_errors(schema.get("items", {}), item, f"{path}[{index}]")
 
 
-def _object(schema: Json, value: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-    known: Json = schema.get("properties", {})
-    missing = [name for name in schema.get("required", ()) if value.get(name) is None]
-    open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
-    for key in value:
-        if key in known or (open_ended and isinstance(key, str)):
+def _duplicates(keys: list[str] | None, value: list[Any], path: str) -> Iterator[Problem]:
+    """Entries of a list that is a map, whose keys are those of an earlier entry."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for index, item in enumerate(value if keys else ()):
+        identity = tuple(item.get(key) for key in keys or ()) if isinstance(item, dict) else ()
+        if not identity or not all(isinstance(part, str | int) for part in identity):
             continue
-        meant = _meant(key, known, schema.get("x-hints", {}))
-        if meant in missing:
-            missing.remove(meant)
-        yield Problem(child_path(path, key), _unknown(meant, schema.get("x-hints", {}).get(key), known))
-    for name in missing:
-        yield Problem(child_path(path, name), f"is missing; give {_wanted(known[name])}")
-    for name, inner in known.items():
-        if value.get(name) is not None:
-            yield from schema_errors(inner, value[name], child_path(path, name))
-    others = schema.get("additionalProperties")
-    if others is not None:
-        for key, inner in value.items():
-            if key not in known and isinstance(key, str):
-                yield from schema_errors(others, inner, child_path(path, key))
+        first = seen.setdefault(identity, index)
+        if first != index:
+            told = ", ".join(f"{key} {quoted(part)}" for key, part in zip(keys or (), identity, strict=True))
+            here = child_path(f"{path}[{index}]", (keys or [""])[0])
+            yield Problem(here, f"{told} is taken by {path}[{first}]; each must be different")
 
 
-def _meant(key: Any, known: Json, hints: Mapping[str, str]) -> str | None:
+def _meant(key: Any, around: Json) -> str | None:
+    """The known field that an unknown one stands for."""
+    known: Json = around.get("properties", {})
     if not isinstance(key, str):
         return None
-    hint = hints.get(key, "")
+    hint = around.get("x-hints", {}).get(key, "")
     if hint in known:
-        return hint
-    return next(iter(get_close_matches(key[:_LONGEST_SHOWN], known, 1, 0.8)), None)
+        return str(hint)
+    return next(iter(get_close_matches(key[:_MAX_SHOWN], known, 1, 0.8)), None)
 
 
-def _unknown(meant: str | None, hint: str | None, known: Json) -> str:
+def _unknown(key: Any, around: Json) -> str:
+    known, hint = around.get("properties", {}), around.get("x-hints", {}).get(key)
     if hint is not None and hint not in known:
         return f"is not a field here; {hint}"
-    if meant is not None:
+    if meant := _meant(key, around):
         return f'is not a field here; use "{meant}"'
     if not known:
         return "is not a field here, this object has none"
     return f"is not a field here; there are {', '.join(sorted(known))}"
 
 
-def _list(schema: Json, value: list[Any], path: str) -> Iterator[Problem]:
-    inner = schema.get("items")
-    if inner is None:
-        return
-    keys = schema.get("x-kubernetes-list-map-keys")
-    seen: dict[tuple[Any, ...], int] = {}
-    for index, item in enumerate(value):
-        here = f"{path}[{index}]"
-        yield from schema_errors(inner, item, here)
-        if keys and isinstance(item, dict):
-            identity = tuple(item.get(key) for key in keys)
-            if not all(isinstance(part, str | int) for part in identity):
-                continue
-            first = seen.setdefault(identity, index)
-            if first != index:
-                told = ", ".join(f"{key} {quoted(part)}" for key, part in zip(keys, identity, strict=True))
-                yield Problem(child_path(here, keys[0]), f"{told} is taken by {path}[{first}]; each must be different")
+def _wanted(node: Json) -> str:
+    if "x-expected" in node:
+        return str(node["x-expected"])
+    if "enum" in node:
+        return _one_of(node["enum"])
+    return _WORDS.get(node.get("type", ""), "a value")
 
 
-def _bounds(schema: Json, value: Any, path: str) -> Iterator[Problem]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int | float):
-        least, most = schema.get("minimum", -_INT64), schema.get("maximum", _INT64 - 1)
-        if not least <= value <= most:
-            bound = f"at least {least}" if value < least else f"at most {most}"
-            yield Problem(path, f"must be {schema.get('x-form', bound)}, not {quoted(value)}")
-    elif isinstance(value, str):
-        pattern = schema.get("pattern")
-        if pattern is not None and not re.search(pattern.removesuffix("$") + r"\Z" * pattern.endswith("$"), value):
-            yield Problem(path, f"must be {schema.get('x-form', f'text like {pattern}')}, not {quoted(value)}")
-        yield from _size(schema, "Length", len(value), "characters", path)
-    elif isinstance(value, list):
-        yield from _size(schema, "Items", len(value), "entries", path)
-    elif isinstance(value, dict):
-        yield from _size(schema, "Properties", len(value), "entries", path)
-
-
-def _size(schema: Json, what: str, size: int, noun: str, path: str) -> Iterator[Problem]:
-    least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
-    if (least is not None and size < least) or (most is not None and size > most):
-        yield Problem(path, f"must have {_between(least, most)} {noun}, not {size}")
-
-
-def _between(least: Any, most: Any) -> str:
-    if least is None:
-        return f"at most {most}"
-    if most is None:
-        return f"at least {least}"
-    return f"between {least} and {most}"
-
-
-def _typed(schema: Json, value: Any) -> bool:
-    if schema.get("x-kubernetes-int-or-string"):
-        return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-    match schema.get("type"):
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "integer":
-            # JSON knows no integers: the API server takes 3.0 for 3.
-            return not isinstance(value, bool) and (
-                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            )
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case _:
-            return True
-
-
-def _wanted(schema: Json) -> str:
-    if "x-form" in schema:
-        return str(schema["x-form"])
-    if "enum" in schema:
-        return _one_of(schema["enum"])
-    return _WORDS.get(schema.get("type", ""), "a value")
-
-
-def _quoted(schema: Json, value: Any) -> str:
-    """Helps over YAML's two classic slips: a quoted number, and an unquoted true, 1 or 1.0."""
-    if schema.get("type") in ("integer", "boolean", "number") and isinstance(value, str):
-        return "; remove the quotes" if re.fullmatch(r"-?\d{1,19}|true|false", value) else ""
-    if schema.get("type") == "string" and isinstance(value, bool | int | float):
-        return f'; write it in quotes, "{quoted(value)}"'
+def _quotes_hint(node: Json, found: Any) -> str:
+    """YAML's two frequent mistakes: a quoted number, and an unquoted true, 1 or 1.0."""
+    if node.get("type") in ("integer", "boolean", "number") and isinstance(found, str):
+        return "; remove the quotes" if re.fullmatch(r"-?\d{1,19}|true|false", found) else ""
+    if node.get("type") == "string" and isinstance(found, bool | int | float):
+        return f'; write it in quotes, "{quoted(found)}"'
     return ""
 
 
@@ -187,9 +183,9 @@ def _one_of(values: list[Any]) -> str:
     return told[0] if len(told) == 1 else ", ".join(told[:-1]) + " or " + told[-1]
 
 
-def _like(value: Any, known: list[Any]) -> str:
+def _like(found: Any, known: list[Any]) -> str:
     by_lower = {str(name).lower(): name for name in known}
-    meant = get_close_matches(str(value)[:_LONGEST_SHOWN].lower(), by_lower, 1, 0.8)
+    meant = get_close_matches(str(found)[:_MAX_SHOWN].lower(), by_lower, 1, 0.8)
     return f'; did you mean "{by_lower[meant[0]]}"?' if meant else ""
 
 
@@ -211,11 +207,11 @@ def quoted(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        text = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
+        text = value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "..."
         return '"' + "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text) + '"'
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of more than 60 digits"
-    return str(value)[:_LONGEST_SHOWN]
+    return str(value)[:_MAX_SHOWN]
 
 
 def _escaped(character: str) -> str:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
 from kinds.kind import AGE, VMS, Column, Kind, ResourceType, Scale, Template
 from kinds.metav1 import Conditions
-from kinds.model import ATOMIC_LIST, Count, Int64, Model, Rule, SchemaOf, Time, expected, has, list_map
+from kinds.model import (
+    ATOMIC_LIST,
+    Count,
+    Int64,
+    IntOrString,
+    Model,
+    Rule,
+    SchemaOf,
+    Time,
+    Tuple,
+    expected,
+    has,
+    list_map,
+)
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
 Standby = Literal["Running", "Paused", "Stopped"]
@@ -29,20 +42,15 @@ PlacementName = Annotated[
     ),
 ]
 
-Share = Annotated[
+IntOrPercentFromZero = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": 0,
-            "maximum": 2147483647,
-            "pattern": "^(100|[1-9]?[0-9])%$",
-            **expected('a whole number of at least 0, or a percentage from "0%" to "100%"'),
-        }
+    IntOrString(
+        "^(100|[1-9]?[0-9])%$",
+        'a whole number of at least 0, or a percentage from "0%" to "100%"',
+        minimum=0,
+        maximum=2**31 - 1,
     ),
 ]
-"""A number of machines, or a share of them; none of them as well."""
 
 
 class WarmVMSpec(VMSpec):
@@ -90,12 +98,12 @@ class EC2(Model):
     """Type of the instances."""
     key_pair: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """Key pair whose owner may log in."""
-    subnets: Annotated[tuple[PlacementName, ...], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
+    subnets: Annotated[Tuple[PlacementName], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
     """Subnets of the VPC. One is drawn at random for each instance. The controllers' own subnet when left out."""
     iam_instance_profile: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
     """Instance profile, by its name or ARN."""
     security_groups: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=255)], ...],
+        Tuple[Annotated[str, Field(min_length=1, max_length=255)]],
         Field(max_length=16, json_schema_extra=ATOMIC_LIST),
     ] = ()
     """Security groups, by their IDs. They must let the controllers reach `port`. The VPC's default one when left
@@ -120,7 +128,7 @@ class Placement(Model):
     node_selector: Annotated[dict[str, str], Field(max_length=64)] | None = None
     """Labels that a node must have, added to those of the template."""
     networks: Annotated[
-        tuple[Annotated[Json, SchemaOf(Network)], ...], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
+        Tuple[Annotated[Json, SchemaOf(Network)]], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """Networks, each in the place of the template's network of the same name."""
     storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
@@ -163,7 +171,7 @@ class Readiness(Model):
     guest_agent: bool = False
     """Whether the guest's agent must be connected."""
     conditions: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=316)], ...],
+        Tuple[Annotated[str, Field(min_length=1, max_length=316)]],
         Field(max_length=32, json_schema_extra=ATOMIC_LIST),
     ] = ()
     """Conditions of the VirtualMachineInstance that must be True besides Ready."""
@@ -209,10 +217,10 @@ class Refill(Model):
 class RollingUpdate(Model):
     """How far a rollout may go below and above `replicas`."""
 
-    max_unavailable: Share = "25%"
+    max_unavailable: IntOrPercentFromZero = "25%"
     """How many VMs may be missing while old ones are replaced: a number, or a percentage of `replicas`, rounded
     down."""
-    max_surge: Share = 0
+    max_surge: IntOrPercentFromZero = 0
     """How many VMs may be there besides, for that time: a number, or a percentage of `replicas`, rounded up."""
 
 
@@ -253,7 +261,7 @@ class ClaimPolicy(Model):
     """VMs of the pool that claims may have at a time, all together."""
     max_per_user: Count | None = None
     """VMs of the pool that one user's claims may have at a time."""
-    allowed_overrides: Annotated[tuple[Override, ...], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None = None
+    allowed_overrides: Annotated[Tuple[Override], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None = None
     """What claims may want otherwise than the template has it. Left out: everything. `[]`: nothing."""
 
 
@@ -295,7 +303,7 @@ class WarmPoolSpec(Model):
     """What each VM is made from. Either this or `ec2`."""
     ec2: EC2 | None = None
     """What each instance of EC2 is made from. Either this or `template`."""
-    placements: Annotated[tuple[Placement, ...], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
+    placements: Annotated[Tuple[Placement], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
     """Where VMs can be. One is drawn at random for each VM. Left out: as the template says."""
     standby: StandbySpec = StandbySpec()
     """How VMs wait."""
@@ -387,7 +395,7 @@ class WarmPoolStatus(Model):
     """Selector of the pool's VMs, in the form that autoscalers read."""
     last_progress_time: Time | None = None
     """When a rollout last came nearer to its end. `progressDeadlineSeconds` counts from here."""
-    placements: Annotated[tuple[PlacementStatus, ...], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
+    placements: Annotated[Tuple[PlacementStatus], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
     """What is where."""
     failures: PoolFailures | None = None
     """Why there are fewer machines than there should be."""

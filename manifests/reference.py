@@ -102,8 +102,8 @@ def _told(schema: Json) -> str:
     parts = [str(schema.get("description", ""))]
     if "enum" in schema:
         parts.append("One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + ".")
-    if "x-form" in schema:
-        parts.append(f"Form: {schema['x-form']}.")
+    if "x-expected" in schema:
+        parts.append(f"Form: {schema['x-expected']}.")
     elif schema.get("minimum", 0) > 0:
         parts.append(f"At least {schema['minimum']}.")
     if "maxItems" in schema:

@@ -137,7 +137,7 @@ def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:
         pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
         pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
         pytest.param({"template": None}, "spec.template", id="no template"),
-        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: 'ten' is neither", id="neither 10 nor 10%"),
+        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="neither 10 nor 10%"),
         pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
         pytest.param(
             {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "?"}}}}, "basePolicy", id="?"

@@ -24,7 +24,8 @@ from controllers.migrationpolicy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component
-from controllers.warmpool.ec2 import build as ec2
+from controllers.warmpool.ec2.settings import EC2Settings
+from controllers.warmpool.ec2.settings import read_settings as read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import (
     SCHEDULABLE_LABEL,
@@ -80,7 +81,7 @@ class Settings:
     namespace: str
     certificates: Terms | None
     """of the authority that we keep; None when somebody else does"""
-    ec2: ec2.EC2Settings | None
+    ec2: EC2Settings | None
     """where instances of EC2 are; None where there are none"""
     log_format: logs.Format
     log_level: str
@@ -108,7 +109,7 @@ class Settings:
             tls_secret=settings.tls_secret(environment),
             namespace=settings.namespace(environment, meta.NAMESPACE),
             certificates=terms(environment),
-            ec2=ec2.read_settings(environment),
+            ec2=read_ec2_settings(environment),
             log_format=settings.log_format(environment),
             log_level=settings.log_level(environment),
         )

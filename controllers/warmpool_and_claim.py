@@ -17,7 +17,9 @@ from controllers.warmpool.backends import Backend
 from controllers.warmpool.build import WarmPools
 from controllers.warmpool.combined_backend import RoutingBackend, merge_caches
 from controllers.warmpool.demand import Demand
-from controllers.warmpool.ec2 import build as ec2
+from controllers.warmpool.ec2.build import build_ec2
+from controllers.warmpool.ec2.settings import EC2Settings
+from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.observe import virtual
 from controllers.warmpool.vm_backend import NODES, VMIS, VMS, VMBackend
@@ -35,7 +37,7 @@ def build(
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
     seed: str,
-    ec2_settings: ec2.EC2Settings | None = None,
+    ec2_settings: EC2Settings | None = None,
 ) -> Component:
     pool_informer: Informer[WarmPool | InvalidWarmPool] = Informer(
         api,
@@ -50,15 +52,15 @@ def build(
     node_informer = Informer(api, NODES, node.parse_node)
     informers = (pool_informer, machine_informer, guest_informer, node_informer)
     of_vms = cache.WarmVMCache(machine_informer.store, guest_informer.store, node_informer.store)
-    instances = ec2.build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pool_informer.store))
-    of_instances = instances.shown.queues
+    ec2 = build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pool_informer.store))
+    of_instances = ec2.cache.warm_vms
     everything, demand = merge_caches(of_vms, of_instances), Demand()
 
     def by(api: Api) -> VMBackend:
         return VMBackend(api, DefaultingCreator(api, VMS, defaulter, seed, monotonic), api.now)
 
     fleet = virtual(of_vms, by(api), informers)
-    instance_fleet = virtual(of_instances, instances.machines, (pool_informer, *instances.sights))
+    instance_fleet = virtual(of_instances, ec2.backend, (pool_informer, *ec2.sources))
     filling = WarmPools(
         api,
         events,
@@ -71,12 +73,12 @@ def build(
     )
     # Pools that fill make hundreds of calls at once: those of a claim wait for none of them.
     promptly = by(api.urgent)
-    whichever = RoutingBackend(promptly, instances.machines, ec2.is_instance)
+    whichever = RoutingBackend(promptly, ec2.backend, is_instance)
 
     def holder(pool: WarmPool | None) -> Backend:
         if pool is None:
             return whichever
-        return promptly if pool.spec.ec2 is None else instances.machines
+        return promptly if pool.spec.ec2 is None else ec2.backend
 
     claims = ClaimControllers(
         api.urgent,
@@ -87,7 +89,7 @@ def build(
         backend=holder,
         demand=demand,
         pool_creations=filling.expectations,
-        vms_unknown=lambda pool: None if pool.spec.ec2 is None else instances.problem,
+        vms_unknown=lambda pool: None if pool.spec.ec2 is None else ec2.problem,
     )
     parts: tuple[WarmPools, ClaimControllers] = (filling, claims)
     for each in parts:
@@ -95,12 +97,12 @@ def build(
         machine_informer.subscribe(each.vm_changed)
         guest_informer.subscribe(each.vmi_changed)
         node_informer.subscribe(each.node_changed)
-        instances.shown.subscribe(each.vm_changed, each.vmi_changed)
+        ec2.cache.subscribe(each.vm_changed, each.vmi_changed)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(filling.run(), name="filling")
             group.create_task(claims.run(), name="claims")
-            group.create_task(instances.run(filling.look_at_all), name="ec2")
+            group.create_task(ec2.run(filling.look_at_all), name="ec2")
 
     return Component("warm", (*informers, claims.informer), work)

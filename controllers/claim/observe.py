@@ -43,7 +43,7 @@ class ClaimObserver:
         if isinstance(pool, Failure):
             return replace(snapshot, no_pool=pool)
         if why := self.vms_unknown(pool):
-            return replace(snapshot, no_pool=Failure(ClaimReason.VMS_UNKNOWN, why))
+            return replace(snapshot, no_pool=Failure(ClaimReason.BACKEND_UNAVAILABLE, why))
         queue = self.allocator.queue(pool.uid)
         return replace(
             snapshot,

@@ -202,7 +202,7 @@ def _wait(s: ClaimSnapshot, now: datetime) -> Step:
 def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
     assert s.pool is not None
     if (obstacle := _pool_paused(s)) is None and s.pool_full:
-        obstacle = Failure(ClaimReason.POOL_FULL, f"the pool has its maxTotal of {s.pool.spec.max_total} VMs")
+        obstacle = Failure(ClaimReason.MAX_TOTAL_REACHED, f"the pool has its maxTotal of {s.pool.spec.max_total} VMs")
     if obstacle is not None:
         obstacle = Failure(obstacle.reason, f"{why.message}, and {obstacle.message}")
         return _fail(s, obstacle, now) if s.on_empty == "Fail" else _pend(s, obstacle, now)

@@ -12,9 +12,12 @@ class ClaimReason(Reason):
     POOL_NOT_FOUND = "PoolNotFound", "The namespace has no pool of this name, or the pool is being deleted."
     POOL_INVALID = "PoolInvalid", "The pool's spec cannot be read."
     POOL_EMPTY = "PoolEmpty", "No VM of the pool is ready; a VM is created for the claim."
-    POOL_FULL = "PoolFull", "The pool has `maxTotal` VMs."
+    MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs."
     POOL_PAUSED = "PoolPaused", "No VM of the pool fits the claim, and the pool is paused: no VM is created."
-    VMS_UNKNOWN = "VMsUnknown", "The pool's VMs cannot be listed now: no VM is given away or created until they can."
+    BACKEND_UNAVAILABLE = (
+        "BackendUnavailable",
+        "The pool's VMs cannot be listed now: no VM is given away or created until they can.",
+    )
     QUOTA_EXCEEDED = "QuotaExceeded", "The namespace or the user has as many claims as the pool allows."
     OVERRIDE_MISMATCH = "OverrideMismatch", "No ready VM has what the claim overrides; a VM is created for the claim."
     OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."

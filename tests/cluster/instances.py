@@ -17,9 +17,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
+from controllers.warmpool.ec2.agent import METHODS, SERVICE, message_classes
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import NAMESPACE
-from controllers.warmpool.ec2.wire import METHODS, SERVICE, message_classes
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ class Ec2:
 
     @property
     def terms(self) -> EC2Settings:
-        return EC2Settings(REGION, self.endpoint, period_seconds=PERIOD_SECONDS)
+        return EC2Settings(region=REGION, endpoint=self.endpoint, period_seconds=PERIOD_SECONDS)
 
     def instances(self, *states: str, **tags: str) -> list[Json]:
         """With their tags as a dict, in `Tags`."""

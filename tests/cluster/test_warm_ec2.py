@@ -282,7 +282,7 @@ async def test_while_ec2_is_away_nothing_is_ended_and_the_pool_says_so(
         await until(lambda: desk.available("mac"), 2)
         there = cloud.ids()
     monkeypatch.setattr(pooling, "BLIND_SECONDS", 1.0)
-    nowhere = EC2Settings(cloud.terms.region, "http://127.0.0.1:9", period_seconds=0.3)
+    nowhere = EC2Settings(region=cloud.terms.region, endpoint="http://127.0.0.1:9", period_seconds=0.3)
     async with controllers(control_plane.kubeconfig, nowhere) as running:
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "BackendUnavailable"))
         assert await desk.available("mac") == 2, "what was seen last stays"

@@ -1,21 +1,19 @@
-"""Warm machines that are instances of AWS EC2.
+"""Warm VMs that are AWS EC2 instances.
 
-Begin with `tags`: what labels and annotations are for a VM, tags are for an instance. `instances` holds them behind the
-interface that VMs are held behind; `scan` shows what EC2 has, on time and after a restart, and `shown` keeps it;
-`cloud` is the only file that knows boto3, `agent` the only one that knows gRPC. `off` stands in where no region is set.
+`tags` stores on an instance what labels and annotations store on a VM. `backend` implements the interface that VMs are
+managed through. `poller` lists the instances of this cluster; `instance_cache` keeps them. Only `client` imports boto3
+and only `agent` imports gRPC.
 
-EC2 has no compare-and-swap: whoever tags last wins. What keeps an instance from being given to two is this, and all of
-it is needed:
+EC2 has no compare-and-swap: the last write of a tag wins. Four rules together keep an instance from two claims:
 
-- One process leads, by a Lease, and in it one lock for each instance: between reading its revision and writing the next
-  one nobody else writes.
-- Each write carries a revision, a number that grows, and one that finds another revision than it was decided on is not
-  sent. So a leader that has been replaced, and wakes up, stumbles over what its successor has written.
-- What decides is on the Kubernetes side: `claim.status.instanceRef` is written with the claim's resourceVersion, and
-  nothing is launched on an instance before that. A claim that finds two instances with its UID keeps the one that is
-  written there and ends the other, which nobody has seen.
-
-What is left is two leaders at once that give one instance to two claims in the same second, both of which then write it
-into their own claims. The tags of the later one stand. Before anything is launched, and again before it is handed over,
-the tags are read anew: the earlier claim finds that its instance is another's, and tries another one.
+- One process leads, by a Lease, and it has a lock for each instance: nothing else in it writes between the read of an
+  instance's revision and the write of the next one.
+- Each write carries the next revision, and is not sent if the instance has another revision than the decision was
+  based on. A former leader that wakes up finds what its successor has written.
+- The decision is made in Kubernetes: `status.instanceRef` of a claim is written with the claim's resourceVersion, and
+  no application is launched before. A claim that finds two instances with its UID keeps the one in its status and
+  terminates the other, which no user has seen.
+- Two leaders may still give one instance to two claims in the same second, each of which has it in its status. Then the
+  tags of the later write stay. The tags are read again before an application is launched and before the hand-over:
+  the earlier claim finds that its instance has another claim, and tries another instance.
 """

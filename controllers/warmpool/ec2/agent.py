@@ -1,36 +1,60 @@
-"""The agent in an instance: whether it is well, and the application of a claim. The only file that imports grpc."""
+"""Calls the agent in an EC2 instance: its health, and the application of a claim. The only file that imports grpc."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.ec2.wire import METHODS, SERVICE, message_classes
+from controllers.warmpool.ec2.reasons import EC2Reason
 
-WELL = ("Running", "Succeeded")
+HEALTHY_PHASES = ("Running", "Succeeded")
+"""of the application's Pod status"""
+
+PACKAGE = "vkvmagent.v0"
+SERVICE = f"{PACKAGE}.ApplicationLifecycle"
+
+# The messages of the Virtual Kubelet's agent that are used here. The field numbers are those of the agent, and of a Pod
+# in Kubernetes, so that existing agents understand them.
+FIELDS: dict[str, dict[str, tuple[int, str]]] = {
+    "ObjectMeta": {"name": (1, ""), "namespace": (3, ""), "uid": (5, "")},
+    "PodStatus": {"phase": (1, ""), "message": (3, ""), "reason": (4, "")},
+    "Pod": {"metadata": (1, "ObjectMeta"), "status": (3, "PodStatus")},
+    "LaunchApplicationRequest": {"pod": (1, "Pod")},
+    "LaunchApplicationResponse": {},
+    "TerminateApplicationRequest": {},
+    "TerminateApplicationResponse": {},
+    "ApplicationHealthRequest": {},
+    "ApplicationHealthResponse": {"podStatus": (1, "PodStatus")},
+}
+"""field number and message type, by field; a field without message type is a string"""
+
+METHODS = {
+    "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
+    "TerminateApplication": ("TerminateApplicationRequest", "TerminateApplicationResponse"),
+    "CheckApplicationHealth": ("ApplicationHealthRequest", "ApplicationHealthResponse"),
+}
 
 
 @dataclass(frozen=True)
 class AgentEndpoint:
-    """Where an agent answers, as the instance's tag has it: `GRPC:8200`, with `:tls` if it speaks TLS."""
-
     address: str
     port: int
     grpc: bool = False
-    secure: bool = False
+    tls: bool = False
 
     @classmethod
-    def read(cls, tag: str, address: str) -> AgentEndpoint | None:
+    def parse(cls, tag: str, address: str) -> AgentEndpoint | None:
+        """The instance's tag is `GRPC:8200`, or `GRPC:8200:tls` for TLS, or `TCP:8200`."""
         protocol, _, rest = tag.partition(":")
-        port, _, secure = rest.partition(":")
+        port, _, security = rest.partition(":")
         if protocol not in ("TCP", "GRPC") or not port.isdecimal():
             return None
-        return cls(address, int(port), protocol == "GRPC", secure == "tls")
+        return cls(address, int(port), protocol == "GRPC", security == "tls")
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
@@ -38,7 +62,7 @@ class AgentEndpoint:
 
 @dataclass(frozen=True)
 class Application:
-    """What is launched for a claim: who it is. What is to run is the agent's to know."""
+    """The claim that an application is launched for. The agent decides what to run."""
 
     namespace: str
     name: str
@@ -46,73 +70,68 @@ class Application:
 
 
 class AgentClient(Protocol):
-    """The document's LaunchApplication and TerminateApplication, and its health check."""
+    async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
+    async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
+        """Launches the application and returns its health. A repeated launch does no harm."""
 
-    async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health: ...
-    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
-        """Launches it, which again is no harm, and says how it is."""
-
-    async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None: ...
+    async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None: ...
 
 
 class NetworkAgentClient:
-    """Agents over TCP and gRPC."""
+    """Calls agents over gRPC, and checks agents without gRPC by a TCP connection."""
 
-    async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
-        if not place.grpc:
-            return await self._accepts(place, timeout_seconds)
+    async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        if not endpoint.grpc:
+            return await self._connect(endpoint, timeout_seconds)
         from grpc.aio import AioRpcError
         from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
         from grpc_health.v1.health_pb2_grpc import HealthStub
 
-        async with self._channel(place) as channel:
+        async with self._channel(endpoint) as channel:
             try:
                 answer = await HealthStub(channel).Check(HealthCheckRequest(), timeout=timeout_seconds)
             except AioRpcError as error:
-                return _failed(place, error)
+                return _no_answer(endpoint, error)
         if answer.status == HealthCheckResponse.SERVING:
             return HEALTHY
-        word = HealthCheckResponse.ServingStatus.Name(answer.status)
-        return Health("Failed", "NotServing", f"the agent at {place} says {word}")
+        status = HealthCheckResponse.ServingStatus.Name(answer.status)
+        return Health("Failed", EC2Reason.NOT_SERVING, f"the agent at {endpoint} answers {status}")
 
-    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
+    async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
         from grpc.aio import AioRpcError
 
         metadata = {"namespace": application.namespace, "name": application.name, "uid": application.uid}
-        async with self._channel(place) as channel:
+        async with self._channel(endpoint) as channel:
             try:
-                await self._ask(channel, "LaunchApplication", timeout_seconds, pod={"metadata": metadata})
-                answer = await self._ask(channel, "CheckApplicationHealth", timeout_seconds)
+                await self._call(channel, "LaunchApplication", timeout_seconds, pod={"metadata": metadata})
+                answer = await self._call(channel, "CheckApplicationHealth", timeout_seconds)
             except AioRpcError as error:
-                return _failed(place, error)
+                return _no_answer(endpoint, error)
         status = answer.podStatus
-        if status.phase in WELL:
+        if status.phase in HEALTHY_PHASES:
             return HEALTHY
-        said = f"the application of claim {application.name} is {status.phase or 'not started yet'}"
-        said += f": {status.message or status.reason}" if status.message or status.reason else ""
-        # Failed is a verdict; whatever else it is, it is on its way.
+        message = f"the application of claim {application.name} is {status.phase or 'not started yet'}"
+        message += f": {status.message or status.reason}" if status.message or status.reason else ""
         if status.phase == "Failed":
-            return Health("Failed", "ApplicationFailed", said)
-        return Health("Unable", "ApplicationStarting", said)
+            return Health("Failed", EC2Reason.APPLICATION_FAILED, message)
+        return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
 
-    async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None:
-        """As far as the agent can: the instance goes anyway."""
-        from contextlib import suppress
-
+    async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None:
+        """Ignores errors: the instance is terminated in any case."""
         from grpc.aio import AioRpcError
 
-        async with self._channel(place) as channel:
+        async with self._channel(endpoint) as channel:
             with suppress(AioRpcError):
-                await self._ask(channel, "TerminateApplication", timeout_seconds)
+                await self._call(channel, "TerminateApplication", timeout_seconds)
 
-    async def _accepts(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
+    async def _connect(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
         try:
             async with asyncio.timeout(timeout_seconds):
-                _, writer = await asyncio.open_connection(place.address, place.port)
+                _, writer = await asyncio.open_connection(endpoint.address, endpoint.port)
         except TimeoutError:
-            return Health("Failed", "NoAnswer", f"{place}: no answer in {timeout_seconds:g} s")
+            return Health("Failed", EC2Reason.NO_ANSWER, f"{endpoint}: no answer in {timeout_seconds:g} s")
         except OSError as error:
-            return Health("Failed", "NoAnswer", f"{place}: {error}")
+            return Health("Failed", EC2Reason.NO_ANSWER, f"{endpoint}: {error}")
         writer.close()
         return HEALTHY
 
@@ -120,28 +139,48 @@ class NetworkAgentClient:
     def _messages(self) -> dict[str, Any]:
         return message_classes()
 
-    async def _ask(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
-        asked, answered = (self._messages[name] for name in METHODS[method])
+    async def _call(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
+        request, response = (self._messages[name] for name in METHODS[method])
         call = channel.unary_unary(
             f"/{SERVICE}/{method}",
-            request_serializer=asked.SerializeToString,
-            response_deserializer=answered.FromString,
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
         )
-        return await call(asked(**content), timeout=timeout_seconds)
+        return await call(request(**content), timeout=timeout_seconds)
 
     @asynccontextmanager
-    async def _channel(self, place: AgentEndpoint) -> AsyncIterator[Any]:
-        """A new one for each question: a connection kept to a thousand instances is a thousand connections."""
+    async def _channel(self, endpoint: AgentEndpoint) -> AsyncIterator[Any]:
+        """A new channel for each call: kept channels to a thousand instances are a thousand connections."""
         from grpc import ssl_channel_credentials
         from grpc.aio import insecure_channel, secure_channel
 
-        if place.secure:
-            channel = secure_channel(str(place), ssl_channel_credentials())
+        if endpoint.tls:
+            channel = secure_channel(str(endpoint), ssl_channel_credentials())
         else:
-            channel = insecure_channel(str(place))
+            channel = insecure_channel(str(endpoint))
         async with channel:
             yield channel
 
 
-def _failed(place: AgentEndpoint, error: Any) -> Health:
-    return Health("Failed", "NoAnswer", f"the agent at {place}: {error.code().name}: {error.details()}")
+def _no_answer(endpoint: AgentEndpoint, error: Any) -> Health:
+    return Health("Failed", EC2Reason.NO_ANSWER, f"the agent at {endpoint}: {error.code().name}: {error.details()}")
+
+
+def message_classes() -> dict[str, Any]:
+    """A protobuf class for each message of FIELDS."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    file = FileDescriptorProto(name="vkvmagent.proto", package=PACKAGE, syntax="proto3")
+    for name, fields in FIELDS.items():
+        message = file.message_type.add(name=name)
+        for field, (number, message_type) in fields.items():
+            kind = FieldDescriptorProto.TYPE_MESSAGE if message_type else FieldDescriptorProto.TYPE_STRING
+            label = FieldDescriptorProto.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, type=kind, label=label)
+            if message_type:
+                added.type_name = f".{PACKAGE}.{message_type}"
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in FIELDS}

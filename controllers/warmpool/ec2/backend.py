@@ -1,4 +1,4 @@
-"""Machines that are instances of EC2."""
+"""Manages the EC2 instances of warm pools."""
 
 from __future__ import annotations
 
@@ -23,189 +23,218 @@ from controllers.warmpool.ec2 import tags
 from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
-from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
+from controllers.warmpool.ec2.reasons import EC2Reason
+from controllers.warmpool.ec2.settings import REGION, SUBNET, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
-from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Invalid, NotFound
+from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-LAST_WORD_SECONDS = 3.0
-"""for an agent to end its application; the instance goes anyway"""
-DEDICATED = "mac"
-"""types that run on dedicated hosts only"""
+TERMINATE_APPLICATION_SECONDS = 3.0
+"""for an agent to end its application; the instance is terminated in any case"""
+DEDICATED_HOST_TYPES = "mac"
+"""prefix of instance types that run on dedicated hosts only"""
+DISABLED = f"these controllers manage no EC2 instances: set {REGION} to the region of the instances"
 
 
 class EC2Backend:
-    """`cluster` tells our instances from those of another cluster in the same account."""
+    """`cluster` returns an ID that distinguishes our instances from those of another cluster in the account."""
 
     def __init__(
         self,
-        cloud: EC2Client,
+        client: EC2Client,
         agents: AgentClient,
-        shown: InstanceCache,
-        terms: EC2Settings,
+        cache: InstanceCache,
+        settings: EC2Settings,
         cluster: Callable[[], Awaitable[str]],
         now: Callable[[], datetime],
     ) -> None:
-        self._cloud, self._agents, self._shown, self._terms = cloud, agents, shown, terms
+        self._client, self._agents, self._cache, self._settings = client, agents, cache, settings
         self._cluster, self._now = cluster, now
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        """by instance ID, with the number of tasks that hold the lock or wait for it"""
 
-    async def create(self, order: CreateRequest) -> WarmVM:
+    async def create(self, request: CreateRequest) -> WarmVM:
         cluster = await self._cluster()
-        with_tags = tags.of_order(order, cluster, self._now())
-        wanted = {
-            **_wanted(order, self._terms),
-            "ClientToken": tags.token(order, cluster),
-            "TagSpecifications": [
-                {"ResourceType": "instance", "Tags": tags.written({k: v for k, v in with_tags.items() if v})}
-            ],
+        given = {key: value for key, value in tags.new_tags(request, cluster, self._now()).items() if value}
+        parameters = {
+            **_run_parameters(request, self._settings),
+            "ClientToken": tags.client_token(request, cluster),
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": tags.to_aws(given)}],
         }
         try:
-            made = self._shown.made(await self._cloud.run(wanted))
+            created = self._cache.created(await self._client.run(parameters))
         except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
-        if made is None or made.deleting:
-            raise AlreadyExists(f"{order.name} was made before, and is gone")
-        return made
+        if created is None or created.deleting:
+            raise AlreadyExists(f"{request.name} was created before, and is terminated")
+        return created
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
-        found = await self._described({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
-        seen = {m.uid: m for m in map(self._shown.one, found) if m is not None}
-        # What we wrote a moment ago, and a filter of EC2's does not find yet.
-        seen |= {m.uid: m for m in self._shown.machines.by("claim", claim_uid) if m.uid not in seen}
-        return [m for m in seen.values() if m.claim_uid == claim_uid]
+        found = await self._describe({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
+        vms = {vm.uid: vm for vm in map(self._cache.described, found) if vm is not None}
+        # EC2's filters do not find what was written a moment ago.
+        vms |= {vm.uid: vm for vm in self._cache.vms.by("claim", claim_uid) if vm.uid not in vms}
+        return [vm for vm in vms.values() if vm.claim_uid == claim_uid]
 
-    async def read(self, machine: WarmVM) -> WarmVM | None:
-        instance = await self._live(machine)
-        return tags.view(instance) if instance is not None else None
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        instance = await self._read(vm)
+        return tags.parse_warm_vm(instance) if instance is not None else None
 
-    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
-        check_transition(machine, change)
-        async with self._alone(machine):
-            instance = await self._live(machine)
-            live = tags.view(instance) if instance is not None else None
-            if instance is None or live is None or live.deleting or not _same(live, machine):
-                raise WriteConflict(f"{machine.name} ({machine.uid}) has changed since it was looked at, or is gone")
-            fresh = tags.of_change(tags.read(instance), change, self._now())
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        check_transition(vm, change)
+        async with self._locked(vm):
+            instance = await self._read(vm)
+            live = tags.parse_warm_vm(instance) if instance is not None else None
+            if instance is None or live is None or live.deleting or not _unchanged(live, vm):
+                raise WriteConflict(f"{vm.name} ({vm.uid}) has changed since it was read, or is terminated")
+            changed_tags = tags.changed_tags(tags.from_aws(instance), change, self._now())
             try:
-                await self._cloud.tag(machine.uid, fresh)
+                await self._client.tag(vm.uid, changed_tags)
             except NotFound as error:
                 raise WriteConflict(str(error)) from error
             except OUTCOME_UNKNOWN as error:
                 raise OutcomeUnknown(str(error)) from error
-            changed = self._shown.wrote(instance, fresh)
+            changed = self._cache.tagged(instance, changed_tags)
             assert changed is not None
             return changed
 
-    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        """Of one that was given to a claim: launches the claim's application, and says how that is."""
-        run = self._shown.vmis.get(machine.key)
-        if run is None or run.owner != machine.uid:
-            return Health("Failed", "NotRunning", "it does not run")
-        if not run.running:
-            return Health("Failed", "NotRunning", "it is starting")
-        place = AgentEndpoint.read(machine.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
-        if place is None:
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        """Launches the claim's application on an instance that is being given to a claim, and returns its health."""
+        vmi = self._cache.vmis.get(vm.key)
+        if vmi is None or vmi.owner != vm.uid:
+            return Health("Failed", EC2Reason.NOT_RUNNING, "it does not run")
+        if not vmi.running:
+            return Health("Failed", EC2Reason.NOT_RUNNING, "it is starting")
+        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
+        if endpoint is None:
             return HEALTHY
-        if machine.state is not WarmState.ALLOCATING or not place.grpc:
-            return await self._agents.health(place, timeout_seconds)
-        # Two leaders can both believe to have given it away: whose it is, its tags say.
-        live = await self.read(machine)
-        if live is None or live.claim_uid != machine.claim_uid:
-            return Health("Failed", "Lost", "it is another claim's")
+        if vm.state is not WarmState.ALLOCATING or not endpoint.grpc:
+            return await self._agents.health(endpoint, timeout_seconds)
+        # Two leaders may both have given the instance away: its tags decide.
+        live = await self.read(vm)
+        if live is None or live.claim_uid != vm.claim_uid:
+            return Health("Failed", EC2Reason.CLAIMED_BY_ANOTHER, "it belongs to another claim")
         application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid)
-        return await self._agents.launch(place, application, timeout_seconds)
+        return await self._agents.launch(endpoint, application, timeout_seconds)
 
-    async def activate(self, machine: WarmVM) -> None:
-        """Instances wait awake."""
+    async def activate(self, vm: WarmVM) -> None:
+        """EC2 instances wait running."""
 
-    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
-        """Instances wait awake."""
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        """EC2 instances wait running."""
 
-    async def terminate(self, machine: WarmVM, reason: str) -> bool:
-        async with self._alone(machine):
-            instance = await self._live(machine)
-            live = tags.view(instance) if instance is not None else None
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        async with self._locked(vm):
+            instance = await self._read(vm)
+            live = tags.parse_warm_vm(instance) if instance is not None else None
             if instance is None or live is None or live.deleting:
                 return True
-            if not _same(live, machine):
+            if not _unchanged(live, vm):
                 return False
-            await self._say_goodbye(live)
+            await self._terminate_application(live)
             try:
-                await self._cloud.terminate(machine.uid)
+                await self._client.terminate(vm.uid)
             except NotFound as error:
-                if self._shown.recent(machine.uid) is None:
+                if self._cache.recently_written(vm.uid) is None:
                     return True
-                raise OutcomeUnknown(f"EC2 does not know {machine.uid} yet: {error}") from error
+                raise OutcomeUnknown(f"EC2 does not know {vm.uid} yet: {error}") from error
             except OUTCOME_UNKNOWN as error:
                 raise OutcomeUnknown(str(error)) from error
-            self._shown.ended(instance)
-        log_event(log, "MachineDeleting", f"terminated {machine.name}: {reason}", machine=machine, reason=reason)
+            self._cache.terminated(instance)
+        log_event(log, "MachineDeleting", f"terminated {vm.name}: {reason}", machine=vm, reason=reason)
         return True
 
-    async def _say_goodbye(self, live: WarmVM) -> None:
-        run = self._shown.vmis.get(live.key)
-        if live.state not in (WarmState.ALLOCATING, WarmState.IN_USE, WarmState.TERMINATING) or run is None:
+    async def _terminate_application(self, vm: WarmVM) -> None:
+        vmi = self._cache.vmis.get(vm.key)
+        if vm.state not in (WarmState.ALLOCATING, WarmState.IN_USE, WarmState.TERMINATING) or vmi is None:
             return
-        place = AgentEndpoint.read(live.labels.get(tags.AGENT, ""), next(iter(run.addresses), ""))
-        if place is not None and place.grpc:
-            await self._agents.terminate(place, LAST_WORD_SECONDS)
+        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
+        if endpoint is not None and endpoint.grpc:
+            await self._agents.terminate(endpoint, TERMINATE_APPLICATION_SECONDS)
 
-    async def _live(self, machine: WarmVM) -> Json | None:
-        found = await self._described({"instance-id": [machine.uid]})
+    async def _read(self, vm: WarmVM) -> Json | None:
+        found = await self._describe({"instance-id": [vm.uid]})
         for instance in found:
-            if self._shown.one(instance) is not None:
-                return self._shown.newest(instance)
-        return None if found else self._shown.recent(machine.uid)
+            if self._cache.described(instance) is not None:
+                return self._cache.newest(instance)
+        return None if found else self._cache.recently_written(vm.uid)
 
-    async def _described(self, filters: dict[str, list[str]]) -> list[Json]:
+    async def _describe(self, filters: dict[str, list[str]]) -> list[Json]:
         try:
-            return await self._cloud.describe(filters)
+            return await self._client.describe(filters)
         except OUTCOME_UNKNOWN as error:
             raise OutcomeUnknown(str(error)) from error
 
     @asynccontextmanager
-    async def _alone(self, machine: WarmVM) -> AsyncIterator[None]:
-        """Nobody else of this process writes to it, between our look and our write."""
-        lock, users = self._locks.get(machine.uid, (asyncio.Lock(), 0))
-        self._locks[machine.uid] = lock, users + 1
+    async def _locked(self, vm: WarmVM) -> AsyncIterator[None]:
+        """Nothing else in this process writes to the instance between our read and our write."""
+        lock, users = self._locks.get(vm.uid, (asyncio.Lock(), 0))
+        self._locks[vm.uid] = lock, users + 1
         try:
             async with lock:
                 yield
         finally:
-            lock, users = self._locks.pop(machine.uid)
+            lock, users = self._locks.pop(vm.uid)
             if users > 1:
-                self._locks[machine.uid] = lock, users - 1
+                self._locks[vm.uid] = lock, users - 1
 
 
-def _same(live: WarmVM, known: WarmVM) -> bool:
-    """Two that write in the same moment write the same revision: whose it is must be the same too."""
+class DisabledEC2Backend:
+    """Explains to pools and claims of EC2 instances why there are none."""
+
+    async def create(self, request: CreateRequest) -> WarmVM:
+        raise Forbidden(DISABLED, reason=EC2Reason.EC2_DISABLED)
+
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
+        return []
+
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return None
+
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        raise WriteConflict(DISABLED)
+
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
+
+    async def activate(self, vm: WarmVM) -> None:
+        raise WriteConflict(DISABLED)
+
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        raise WriteConflict(DISABLED)
+
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        return False
+
+
+def _unchanged(live: WarmVM, known: WarmVM) -> bool:
+    """Two leaders that write at the same moment write the same revision, so claim and owner are compared too."""
     return (live.resource_version, live.claim_uid, live.owner) == (known.resource_version, known.claim_uid, known.owner)
 
 
-def _wanted(order: CreateRequest, terms: EC2Settings) -> Json:
+def _run_parameters(request: CreateRequest, settings: EC2Settings) -> Json:
     """The parameters of RunInstances."""
-    template = order.template
-    subnet = str(order.placement.get("name") or "")
+    template = request.template
+    subnet = str(request.placement.get("name") or "")
     if subnet not in (template.get("subnets") or ()):
-        subnet = terms.subnet
+        subnet = settings.subnet
     if not subnet:
-        raise Invalid(f"spec.ec2.subnets: there is none; give one, or set {SUBNET} for the controllers")
+        raise Invalid(f"spec.ec2.subnets: Required value: give a subnet, or set {SUBNET} for the controllers")
     instance_type = str(template.get("instanceType") or "")
     profile = str(template.get("iamInstanceProfile") or "")
-    found: Json = {
+    parameters: Json = {
         "ImageId": template.get("imageID"),
         "InstanceType": instance_type,
         "SubnetId": subnet,
         "KeyName": template.get("keyPair"),
         "SecurityGroupIds": list(template.get("securityGroups") or ()),
         "IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile} if profile else None,
-        "Placement": {"Tenancy": "host"} if instance_type.startswith(DEDICATED) else None,
+        "Placement": {"Tenancy": "host"} if instance_type.startswith(DEDICATED_HOST_TYPES) else None,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in parameters.items() if value}

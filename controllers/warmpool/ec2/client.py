@@ -1,4 +1,4 @@
-"""EC2 itself. The only file that imports boto3, which blocks: every call is made in a thread, with deadlines."""
+"""Calls the EC2 API. The only file that imports boto3, whose calls block: each runs in a thread, with a deadline."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.ec2.tags import written
+from controllers.warmpool.ec2.tags import to_aws
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
 CONNECT_SECONDS, READ_SECONDS = 5, 20
-AT_ONCE = 16
-LAUNCHES_AT_ONCE = 8
-PAGE = 500
+MAX_CALLS = 16
+MAX_LAUNCHES = 8
+PAGE_SIZE = 500
 
-CAPACITY = {
+CAPACITY_ERRORS = {
     "InsufficientInstanceCapacity",
     "InsufficientHostCapacity",
     "InsufficientCapacity",
@@ -37,8 +37,8 @@ CAPACITY = {
     "MaxSpotInstanceCountExceeded",
     "ResourceCountExceeded",
 }
-"""it is not there now, and may be there later, without anybody changing the pool"""
-THROTTLED = {
+"""may pass without a change of the pool"""
+THROTTLING_ERRORS = {
     "RequestLimitExceeded",
     "Throttling",
     "ThrottlingException",
@@ -51,7 +51,7 @@ THROTTLED = {
     "PriorRequestNotComplete",
     "SlowDown",
 }
-RIGHTS = {
+PERMISSION_ERRORS = {
     "UnauthorizedOperation",
     "AuthFailure",
     "AccessDenied",
@@ -67,55 +67,58 @@ RIGHTS = {
     "InvalidIdentityToken",
     "SignatureDoesNotMatch",
 }
-"""some of them come with the status 400"""
-PAUSE_SECONDS = 5.0
+"""some have status 400"""
+THROTTLE_SECONDS = 5.0
 
 
 class EC2Client(Protocol):
-    """What is asked of EC2. Raises what the API server's client raises, in the same sense."""
+    """Raises the errors of the API server's client, in the same sense."""
 
-    async def run(self, wanted: Json) -> Json: ...
+    async def run(self, parameters: Json) -> Json: ...
     async def describe(self, filters: Mapping[str, Iterable[str]]) -> list[Json]: ...
     async def tag(self, instance_id: str, tags: Mapping[str, str]) -> None: ...
     async def terminate(self, instance_id: str) -> None: ...
 
 
 class Boto3EC2Client:
-    def __init__(self, terms: EC2Settings) -> None:
+    def __init__(self, settings: EC2Settings) -> None:
         import boto3
         from botocore.config import Config
 
-        # Tokens make it safe to repeat a launch; everything else says the same when it is said twice.
+        # Client tokens make it safe to repeat a launch; all other calls are idempotent.
         config = Config(
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             retries={"mode": "standard", "max_attempts": 2},
-            max_pool_connections=AT_ONCE + LAUNCHES_AT_ONCE,
+            max_pool_connections=MAX_CALLS + MAX_LAUNCHES,
             user_agent_extra="poolhouse",
         )
-        self._ec2 = boto3.Session().client("ec2", region_name=terms.region, endpoint_url=terms.endpoint, config=config)
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ec2")
-        # A pool that fills launches hundreds: claims and checks wait for none of them.
-        self._launching = ThreadPoolExecutor(LAUNCHES_AT_ONCE, thread_name_prefix="ec2-launch")
+        self._ec2 = boto3.Session().client(
+            "ec2", region_name=settings.region, endpoint_url=settings.endpoint, config=config
+        )
+        self._threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="ec2")
+        # A pool that scales out launches hundreds: claims and health checks must not wait for them.
+        self._launching = ThreadPoolExecutor(MAX_LAUNCHES, thread_name_prefix="ec2-launch")
 
-    async def run(self, wanted: Json) -> Json:
-        """One instance."""
-        answer = await self._call(lambda: self._ec2.run_instances(MinCount=1, MaxCount=1, **wanted), self._launching)
+    async def run(self, parameters: Json) -> Json:
+        answer = await self._call(
+            lambda: self._ec2.run_instances(MinCount=1, MaxCount=1, **parameters), self._launching
+        )
         instance: Json = answer["Instances"][0]
         return instance
 
     async def describe(self, filters: Mapping[str, Iterable[str]]) -> list[Json]:
-        wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        aws_filters = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
 
         def pages() -> list[Json]:
             pager = self._ec2.get_paginator("describe_instances")
-            found = pager.paginate(Filters=wanted, PaginationConfig={"PageSize": PAGE})
+            found = pager.paginate(Filters=aws_filters, PaginationConfig={"PageSize": PAGE_SIZE})
             return [each for page in found for group in page["Reservations"] for each in group["Instances"]]
 
         return await self._call(pages)
 
     async def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
-        await self._call(lambda: self._ec2.create_tags(Resources=[instance_id], Tags=written(tags)))
+        await self._call(lambda: self._ec2.create_tags(Resources=[instance_id], Tags=to_aws(tags)))
 
     async def terminate(self, instance_id: str) -> None:
         await self._call(lambda: self._ec2.terminate_instances(InstanceIds=[instance_id]))
@@ -126,28 +129,30 @@ class Boto3EC2Client:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)
         except ClientError as error:
-            raise refusal(error.response) from error
+            raise api_error(error.response) from error
         except (ConnectionError, HTTPClientError) as error:
-            raise Unreachable(f"EC2 gave no answer: {error}") from error
-        except BotoCoreError as error:  # no credentials, or a parameter that boto3 itself refuses
-            raise Forbidden(f"EC2 could not be asked: {error}") from error
+            raise Unreachable(f"EC2 did not answer: {error}") from error
+        except BotoCoreError as error:  # no credentials, or invalid parameters
+            raise Forbidden(f"EC2 cannot be called: {error}") from error
 
 
-def refusal(response: Json) -> ApiError:
-    """What EC2's answer means, in the words of the API server's: each class is another way to react."""
-    said = response.get("Error") or {}
-    code, status = str(said.get("Code") or ""), (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
-    message = f"EC2 answered {code or status}: {said.get('Message') or 'no reason given'}"
-    if code in CAPACITY:
-        # As the API server says it of a ResourceQuota that is full.
-        return Forbidden(f"no capacity or quota for it: {message}", status=status, reason="InsufficientCapacity")
-    if code in THROTTLED:
-        return Throttled(message, status=status, reason=code, retry_after_seconds=PAUSE_SECONDS)
+def api_error(response: Json) -> ApiError:
+    """EC2's refusal as an error of the API server's client: each class needs another reaction."""
+    error = response.get("Error") or {}
+    code, status = str(error.get("Code") or ""), (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
+    message = f"EC2 answered {code or status}: {error.get('Message') or 'no reason given'}"
+    if code in CAPACITY_ERRORS:
+        # The API server answers the same for an exhausted ResourceQuota.
+        return Forbidden(
+            f"no capacity or quota for the instance: {message}", status=status, reason="InsufficientCapacity"
+        )
+    if code in THROTTLING_ERRORS:
+        return Throttled(message, status=status, reason=code, retry_after_seconds=THROTTLE_SECONDS)
     if code == "InvalidInstanceID.NotFound":
         return NotFound(message, status=status, reason=code)
     if code == "IdempotentParameterMismatch":
         return AlreadyExists(message, status=status, reason=code)
-    if code in RIGHTS or status in (401, 403):
+    if code in PERMISSION_ERRORS or status in (401, 403):
         return Forbidden(message, status=status, reason=code)
     if status >= 500 or code in ("InternalError", "ServiceUnavailable", "Unavailable"):
         return Unavailable(message, status=status, reason=code)

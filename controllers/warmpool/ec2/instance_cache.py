@@ -1,7 +1,7 @@
-"""What is known of all instances: what EC2 said last, and what we have done since that it may not say yet.
+"""The EC2 instances of this cluster: what EC2 answered last, and the writes that its answers may not show yet.
 
-EC2 answers with what was, now and then for seconds. So what we have written counts until an answer shows it, or until
-it should have: the revision in the tags tells which is the newer.
+EC2 is eventually consistent: an answer may be seconds old. A write of ours counts until an answer shows it, or until
+an answer must have shown it. The revision in the tags tells which of the two is newer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
-from controllers.warmpool.ec2.tags import GOING, Tags, guest, read, revision, view, written
+from controllers.warmpool.ec2.tags import TERMINATED_STATES, Tags, from_aws, parse_vmi, parse_warm_vm, revision, to_aws
 from controllers.warmpool.node import Node
 from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_vm import WarmVM
@@ -20,106 +20,109 @@ from runtime.store import Store
 
 Json = dict[str, Any]
 
-SHOWN_SECONDS = 60.0
-"""An answer that comes later than this after a write shows it, or it was undone."""
+MAX_LAG_SECONDS = 60.0
+"""An answer that comes later than this after a write shows the write, or it was undone."""
 
-MachineChanged = Callable[[WarmVM | None, WarmVM | None], None]
-GuestChanged = Callable[[VMI | None, VMI | None], None]
+VMChanged = Callable[[WarmVM | None, WarmVM | None], None]
+VMIChanged = Callable[[VMI | None, VMI | None], None]
 
 
 @dataclass(frozen=True)
-class _Done:
-    """By us, to one instance."""
+class _Write:
+    """Our last write to an instance, and what the instance is after it."""
 
     at: float
     instance: Json
-    gone: bool = False
+    terminated: bool = False
 
 
 @dataclass
 class InstanceCache:
     clock: Callable[[], float]
-    machines: Store[WarmVM] = field(default_factory=lambda: Store(VM_INDEXES))
+    vms: Store[WarmVM] = field(default_factory=lambda: Store(VM_INDEXES))
     vmis: Store[VMI] = field(default_factory=lambda: Store(VMI_INDEXES))
-    _done: dict[str, _Done] = field(default_factory=dict)
-    _of_machines: list[MachineChanged] = field(default_factory=list)
-    _of_guests: list[GuestChanged] = field(default_factory=list)
+    _writes: dict[str, _Write] = field(default_factory=dict)
+    """by instance ID"""
+    _vm_changed: list[VMChanged] = field(default_factory=list)
+    _vmi_changed: list[VMIChanged] = field(default_factory=list)
 
     @property
-    def queues(self) -> WarmVMCache:
-        return WarmVMCache(self.machines, self.vmis, Store[Node]())
+    def warm_vms(self) -> WarmVMCache:
+        return WarmVMCache(self.vms, self.vmis, Store[Node]())
 
-    def subscribe(self, of_machines: MachineChanged, of_guests: GuestChanged) -> None:
-        self._of_machines.append(of_machines)
-        self._of_guests.append(of_guests)
+    def subscribe(self, vm_changed: VMChanged, vmi_changed: VMIChanged) -> None:
+        self._vm_changed.append(vm_changed)
+        self._vmi_changed.append(vmi_changed)
 
-    def all(self, instances: Iterable[Json], since: float) -> None:
-        """These are all that there are, as EC2 has answered to a question that was asked at `since`."""
+    def replace(self, instances: Iterable[Json], asked_at: float) -> None:
+        """These are all instances, as EC2 answered to a request that was sent at `asked_at`."""
         known = {each["InstanceId"]: each for each in map(self.newest, instances)}
-        for instance_id, done in list(self._done.items()):
-            if done.at + SHOWN_SECONDS < since:
-                del self._done[instance_id]
-            elif instance_id not in known and not done.gone:
-                known[instance_id] = done.instance
-        views = {m.key: (m, each) for each in known.values() if (m := view(each)) is not None}
-        for key in [m.key for m in self.machines if m.key not in views]:
+        for instance_id, write in list(self._writes.items()):
+            if write.at + MAX_LAG_SECONDS < asked_at:
+                del self._writes[instance_id]
+            elif instance_id not in known and not write.terminated:
+                known[instance_id] = write.instance
+        vms = {vm.key: (vm, instance) for instance in known.values() if (vm := parse_warm_vm(instance)) is not None}
+        for key in [vm.key for vm in self.vms if vm.key not in vms]:
             self._put(key, None, None)
-        for key, (found, instance) in views.items():
-            self._put(key, found, guest(instance))
+        for key, (vm, instance) in vms.items():
+            self._put(key, vm, parse_vmi(instance))
 
-    def one(self, instance: Json) -> WarmVM | None:
-        """As an answer to a call about it has it."""
-        found = self.newest(instance)
-        seen = view(found)
-        if seen is not None:
-            self._put(seen.key, seen, guest(found))
-        return seen
+    def described(self, instance: Json) -> WarmVM | None:
+        """One instance, from an answer about it."""
+        newest = self.newest(instance)
+        vm = parse_warm_vm(newest)
+        if vm is not None:
+            self._put(vm.key, vm, parse_vmi(newest))
+        return vm
 
-    def unseen(self, instances: Iterable[Json]) -> list[str]:
-        """IDs of what we have made or written to a moment ago, and that is not among these."""
-        there = {each["InstanceId"] for each in instances}
-        return [each for each in self._done if each not in there and self.recent(each) is not None]
+    def missing_writes(self, instances: Iterable[Json]) -> list[str]:
+        """IDs of instances that we wrote to recently and that are not among these."""
+        known = {each["InstanceId"] for each in instances}
+        return [each for each in self._writes if each not in known and self.recently_written(each) is not None]
 
-    def recent(self, instance_id: str) -> Json | None:
-        """What we have made or written to a moment ago, and not ended. That EC2 does not know it means nothing: it
-        shows even what was terminated for an hour."""
-        done = self._done.get(instance_id)
-        return done.instance if done and not done.gone and self.clock() - done.at <= SHOWN_SECONDS else None
+    def recently_written(self, instance_id: str) -> Json | None:
+        """An instance that we created or wrote to recently, and have not terminated. If EC2 does not know it, it is not
+        gone: EC2 shows even a terminated instance for an hour."""
+        write = self._writes.get(instance_id)
+        recent = write is not None and not write.terminated and self.clock() - write.at <= MAX_LAG_SECONDS
+        return write.instance if write is not None and recent else None
 
     def newest(self, instance: Json) -> Json:
-        """It, with what we have written since that the answer does not show."""
-        done = self._done.get(instance["InstanceId"])
-        if done is None:
+        """The instance with our later write, if the answer does not show it."""
+        write = self._writes.get(instance["InstanceId"])
+        if write is None:
             return instance
         state = (instance.get("State") or {}).get("Name")
-        if done.gone and state not in GOING:
-            return {**instance, "State": {"Name": GOING[0]}}
-        if revision(read(done.instance)) > revision(read(instance)):
-            return {**instance, "Tags": done.instance["Tags"]}
+        if write.terminated and state not in TERMINATED_STATES:
+            return {**instance, "State": {"Name": TERMINATED_STATES[0]}}
+        if revision(from_aws(write.instance)) > revision(from_aws(instance)):
+            return {**instance, "Tags": write.instance["Tags"]}
         return instance
 
-    def wrote(self, instance: Json, tags: Tags) -> WarmVM | None:
-        """We have set these tags."""
-        changed = {**instance, "Tags": written({**read(instance), **tags})}
-        self._done[instance["InstanceId"]] = _Done(self.clock(), changed)
-        return self.one(changed)
+    # Our writes
 
-    def made(self, instance: Json) -> WarmVM | None:
-        self._done[instance["InstanceId"]] = _Done(self.clock(), instance)
-        return self.one(instance)
+    def tagged(self, instance: Json, tags: Tags) -> WarmVM | None:
+        changed = {**instance, "Tags": to_aws({**from_aws(instance), **tags})}
+        self._writes[instance["InstanceId"]] = _Write(self.clock(), changed)
+        return self.described(changed)
 
-    def ended(self, instance: Json) -> None:
-        self._done[instance["InstanceId"]] = _Done(self.clock(), instance, gone=True)
-        self.one(instance)
+    def created(self, instance: Json) -> WarmVM | None:
+        self._writes[instance["InstanceId"]] = _Write(self.clock(), instance)
+        return self.described(instance)
 
-    def _put(self, key: Key, found: WarmVM | None, run: VMI | None) -> None:
-        old_run, old = self.vmis.get(key), self.machines.get(key)
-        if run != old_run:
-            self.vmis.put(key, run) if run is not None else self.vmis.drop(key)
-        if found != old:
-            self.machines.put(key, found) if found is not None else self.machines.drop(key)
-            for changed in self._of_machines:
-                changed(old, found)
-        if run != old_run:
-            for seen in self._of_guests:
-                seen(old_run, run)
+    def terminated(self, instance: Json) -> None:
+        self._writes[instance["InstanceId"]] = _Write(self.clock(), instance, terminated=True)
+        self.described(instance)
+
+    def _put(self, key: Key, vm: WarmVM | None, vmi: VMI | None) -> None:
+        old_vmi, old_vm = self.vmis.get(key), self.vms.get(key)
+        if vmi != old_vmi:
+            self.vmis.put(key, vmi) if vmi is not None else self.vmis.drop(key)
+        if vm != old_vm:
+            self.vms.put(key, vm) if vm is not None else self.vms.drop(key)
+            for vm_changed in self._vm_changed:
+                vm_changed(old_vm, vm)
+        if vmi != old_vmi:
+            for vmi_changed in self._vmi_changed:
+                vmi_changed(old_vmi, vmi)

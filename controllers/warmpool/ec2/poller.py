@@ -1,7 +1,7 @@
-"""Looks at all instances, on time and when the controllers begin, and sees to those whose pool is gone.
+"""Lists the instances of this cluster at fixed intervals, and terminates those whose pool is gone.
 
-Kubernetes' garbage collector ends a pool's VMs with the pool. It knows nothing of instances, so this is it for them. A
-pool may go while nobody looks at EC2: what was to become of its instances is then asked of their tags.
+Kubernetes' garbage collector deletes a pool's VMs, but knows no EC2 instances. A pool may be deleted while no
+controller can reach EC2: then the tags of its instances say whether they outlive it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controllers.warmpool.backends import Change, OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.backend import EC2Backend
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
-from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES
+from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES_POOL
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, WarmVM
 from kinds import meta
@@ -26,94 +26,93 @@ from runtime.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 
-LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
-MOST_VALUES = 200
-"""of one filter"""
-UNSEEN = "the instances of EC2 have not been looked at yet"
-PAUSES = Backoff(base_seconds=1, cap_seconds=60)
+LISTED_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
+MAX_FILTER_VALUES = 200
+NOT_LISTED = "the EC2 instances are not listed yet"
+RETRIES = Backoff(base_seconds=1, cap_seconds=60)
 
 
 @dataclass
 class EC2Poller:
-    cloud: EC2Client
-    shown: InstanceCache
-    instances: EC2Backend
+    client: EC2Client
+    cache: InstanceCache
+    backend: EC2Backend
     api: Api
     cluster: Callable[[], Awaitable[str]]
-    policy: Callable[[str], str | None]
-    """the deletionPolicy of the pool of this UID, "" where it can't be read; None without such a pool, which is then
-    asked for"""
+    deletion_policy: Callable[[str], str | None]
+    """of the pool with this UID: empty where its spec cannot be read, None where no pool is known; then the API is
+    asked"""
     period_seconds: float
     clock: Callable[[], float]
-    seen: Callable[[], None] = lambda: None
-    """called when the way to EC2 opens or closes: pools that could not count can count again"""
-    problem: str | None = UNSEEN
-    """why what is shown may be old; while there is one, nothing is counted and nothing is ended"""
+    on_change: Callable[[], None] = lambda: None
+    """called when EC2 becomes reachable or unreachable: then pools can count their instances again, or no longer"""
+    problem: str | None = NOT_LISTED
+    """why the cache may be outdated; while there is a problem, no instance is counted or terminated"""
     _failures: int = 0
 
     async def run(self) -> None:
-        # What was seen when we led before is as old as that.
-        self._say(UNSEEN)
+        self._set_problem(NOT_LISTED)  # the cache may be from an earlier time as leader
         while True:
-            pause = await self.look()
+            pause = await self.poll()
             await asyncio.sleep(pause)
 
-    async def look(self) -> float:
-        """Returns when to look again."""
-        since = self.clock()
+    async def poll(self) -> float:
+        """Returns the seconds until the next poll."""
+        asked_at = self.clock()
         try:
-            found = await self.cloud.describe({f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LIVING})
-            # EC2 does not show it yet, or somebody has just terminated it: that is asked for.
-            if unseen := self.shown.unseen(found)[:MOST_VALUES]:
-                found += await self.cloud.describe({"instance-id": unseen})
+            filters = {f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LISTED_STATES}
+            found = await self.client.describe(filters)
+            # EC2 does not show these yet, or a user has terminated them a moment ago.
+            if missing := self.cache.missing_writes(found)[:MAX_FILTER_VALUES]:
+                found += await self.client.describe({"instance-id": missing})
         except (ApiError, TimeoutError) as error:
             self._failures += 1
-            self._say(f"EC2 can't be asked: {error}")
-            return PAUSES.delay(self._failures, "ec2")
+            self._set_problem(f"EC2 can't be reached: {error}")
+            return RETRIES.delay(self._failures, "ec2")
         self._failures = 0
-        log_event(log, "MachinePolled", f"looked at {len(found)} instances of EC2", level=logging.DEBUG)
-        self.shown.all(found, since)
-        self._say(None)
-        for m in self.shown.machines.all():
-            if m.owner.kind == POOL_KIND and not m.deleting:
-                await self._see_to(m)
+        log_event(log, "MachinePolled", f"listed {len(found)} EC2 instances", level=logging.DEBUG)
+        self.cache.replace(found, asked_at)
+        self._set_problem(None)
+        for vm in self.cache.vms.all():
+            if vm.owner.kind == POOL_KIND and not vm.deleting:
+                await self._reconcile(vm)
         return self.period_seconds
 
-    def _say(self, problem: str | None) -> None:
+    def _set_problem(self, problem: str | None) -> None:
         if problem == self.problem:
             return
         if problem:
             log.warning("%s", problem)
         elif self.problem:
-            log.info("EC2 answers: %d instances are ours", len(self.shown.machines))
+            log.info("EC2 can be reached: this cluster has %d instances", len(self.cache.vms))
         self.problem = problem
-        self.seen()
+        self.on_change()
 
-    async def _see_to(self, m: WarmVM) -> None:
-        policy, outlives = self.policy(m.owner.uid), OUTLIVES in m.labels
+    async def _reconcile(self, vm: WarmVM) -> None:
+        policy, outlives = self.deletion_policy(vm.owner.uid), OUTLIVES_POOL in vm.labels
         try:
             if policy is not None:
                 if policy and outlives != (policy == "Orphan"):
-                    await self.instances.change(m, Change(labels={OUTLIVES: None if outlives else "true"}))
-            elif not await self._has_pool(m):
+                    change = Change(labels={OUTLIVES_POOL: None if outlives else "true"})
+                    await self.backend.change(vm, change)
+            elif not await self._pool_exists(vm):
                 if outlives:
-                    await self._orphan(m)
+                    await self._orphan(vm)
                 else:
-                    await self.instances.terminate(m, "its pool is gone")
-        except WriteConflict:  # it is looked at again
+                    await self.backend.terminate(vm, "its pool is gone")
+        except WriteConflict:  # the next poll tries again
             return
         except (ApiError, OutcomeUnknown) as error:
-            log.warning("%s: %s", m.name, error)
+            log.warning("%s: %s", vm.name, error)
 
-    async def _orphan(self, m: WarmVM) -> None:
-        await self.instances.change(m, Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolDeleted"}))
-        log_event(
-            log, "MachineMoved", f"{m.name} is orphaned: its pool is gone, and deletionPolicy was Orphan", machine=m
-        )
+    async def _orphan(self, vm: WarmVM) -> None:
+        await self.backend.change(vm, Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolDeleted"}))
+        message = f"{vm.name} is orphaned: its pool with deletionPolicy Orphan was deleted"
+        log_event(log, "MachineMoved", message, machine=vm)
 
-    async def _has_pool(self, m: WarmVM) -> bool:
+    async def _pool_exists(self, vm: WarmVM) -> bool:
         try:
-            found = await self.api.get(WARM_POOLS, m.namespace, m.owner.name)
+            found = await self.api.get(WARM_POOLS, vm.namespace, vm.owner.name)
         except NotFound:
             return False
-        return bool(found["metadata"]["uid"] == m.owner.uid)
+        return bool(found["metadata"]["uid"] == vm.owner.uid)

@@ -1,49 +1,52 @@
-"""Whether and how the controllers reach EC2. Off unless a region is given."""
+"""Settings of the EC2 backend. Without a region it is disabled."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Self
+
+from pydantic import model_validator
+
+from service.settings import EnvironmentSettings, setting
 
 REGION = "POOLHOUSE_EC2_REGION"
 ENDPOINT = "POOLHOUSE_EC2_ENDPOINT"
 SUBNET = "POOLHOUSE_EC2_SUBNET"
 PERIOD = "POOLHOUSE_EC2_PERIOD_SECONDS"
-NEEDED = ("boto3", "grpc", "grpc_health")
+REQUIRED_MODULES = ("boto3", "grpc", "grpc_health")
 
 
-@dataclass(frozen=True)
-class EC2Settings:
-    """Credentials are found by boto3's own rules: environment, web identity, the node's profile."""
+class EC2Settings(EnvironmentSettings):
+    """boto3 finds the credentials by its own rules: environment, web identity, the node's profile."""
 
-    region: str
-    endpoint: str | None = None
-    """another than AWS' own, as for tests"""
-    subnet: str = ""
-    """for pools that name none: the document's management subnet"""
-    period_seconds: float = 5.0
-    """from one look at all instances to the next"""
+    region: str = setting(
+        REGION,
+        "",
+        "AWS region of the EC2 instances in warm pools, such as `us-west-2`. Empty: no EC2 instances.",
+        pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]{1,2})?$",
+    )
+    endpoint: str | None = setting(
+        ENDPOINT, None, "Endpoint to use instead of AWS' own, for tests.", pattern=r"^https?://[^/\s]+/?$"
+    )
+    subnet: str = setting(SUBNET, "", "Subnet for pools that name none.")
+    period_seconds: float = setting(
+        PERIOD, 5.0, "Time between two lists of all instances.", unit="seconds", ge=0.1, le=300
+    )
+
+    @model_validator(mode="after")
+    def _needs_region(self) -> Self:
+        fields = type(self).model_fields
+        given = [str(fields[name].validation_alias) for name in fields if name in self.model_fields_set - {"region"}]
+        if given and not self.region:
+            raise ValueError(f"{given[0]}: has no effect without {REGION}, the region of the instances")
+        return self
 
 
 def read_settings(environment: Mapping[str, str]) -> EC2Settings | None:
-    """None where EC2 is off. Raises ValueError with a sentence that names the variable."""
-    region = environment.get(REGION, "")
-    if not region:
-        alone = [each for each in (ENDPOINT, SUBNET, PERIOD) if environment.get(each)]
-        if alone:
-            raise ValueError(f"{alone[0]}: means nothing without {REGION}, the region of the instances")
-        return None
-    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-[0-9]{1,2}", region):
-        raise ValueError(f"{REGION}: must be the code of a region, such as us-west-2, not {region!r:.80}")
-    endpoint = environment.get(ENDPOINT) or None
-    if endpoint is not None and not re.fullmatch(r"https?://[^/\s]+/?", endpoint):
-        raise ValueError(f"{ENDPOINT}: must be http://HOST:PORT or https://HOST, not {endpoint!r:.80}")
-    period = environment.get(PERIOD, "5")
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]+)?", period) or not 0.1 <= float(period) <= 300:
-        raise ValueError(f"{PERIOD}: must be a number of seconds between 0.1 and 300, not {period!r:.80}")
-    missing = [each for each in NEEDED if find_spec(each) is None]
+    """None where EC2 is disabled. Raises ValueError with a message that names the variable."""
+    settings = EC2Settings.read(environment)
+    missing = [module for module in REQUIRED_MODULES if settings.region and find_spec(module) is None]
     if missing:
-        raise ValueError(f"{REGION}: instances of EC2 need {', '.join(missing)}; install poolhouse[controllers,ec2]")
-    return EC2Settings(region, endpoint, environment.get(SUBNET, ""), float(period))
+        raise ValueError(f"{REGION}: EC2 instances need {', '.join(missing)}; install poolhouse[controllers,ec2]")
+    return settings if settings.region else None

@@ -1,84 +1,85 @@
-"""What is written on an instance, and what is read from it.
+"""The tags of an EC2 instance: what a change writes, and the warm VM that is read from them.
 
-An instance is read as the VirtualMachine that it would be: its tags are labels and annotations, so that one function
-makes the view of both. The document's own tags are there for people: `WarmPool` is the state, and an instance that has
-a claim says which one in `KubernetesPodName`, `KubernetesPodNamespace` and `KubernetesPodUUID`.
+An instance is read as if it were a VirtualMachine whose labels and annotations are its tags, so that VMs and instances
+have one view. Some tags of the design document are for people: `WarmPool` is the state, and `KubernetesPodName`,
+`KubernetesPodNamespace` and `KubernetesPodUUID` are the claim of an instance.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from apimachinery.timestamps import format_time
+from controllers.warmpool import warm_vm
 from controllers.warmpool.backends import Change, CreateRequest, is_nobody
 from controllers.warmpool.vmi import VMI
-from controllers.warmpool.warm_vm import Owner, WarmVM, parse_warm_vm
+from controllers.warmpool.warm_vm import Owner, WarmVM
 from kinds import meta
 from kinds.meta import DOMAIN
 
 Json = dict[str, Any]
+Tags = dict[str, str]
 
-TITLE = "Name"
+DISPLAY_NAME = "Name"
 STATE = "WarmPool"
 POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid": "KubernetesPodUUID"}
-RESERVED_TAGS = frozenset({TITLE, STATE, *POD.values()})
-"""besides all of our domain: no label of a claim takes their place"""
+RESERVED_TAGS = frozenset({DISPLAY_NAME, STATE, *POD.values()})
+"""besides all of our domain: labels of claims do not replace them"""
 CLUSTER = f"{DOMAIN}/cluster"
 NAMESPACE = f"{DOMAIN}/namespace"
 NAME = f"{DOMAIN}/name"
 OWNER = f"{DOMAIN}/owner"
 REVISION = f"{DOMAIN}/revision"
 AGENT = f"{DOMAIN}/agent"
-"""where the agent answers, `GRPC:8200`, so that an instance can be asked also when its pool is gone"""
-OUTLIVES = f"{DOMAIN}/outlives-pool"
-"""on instances of a pool whose deletionPolicy is Orphan: it may be deleted while nobody looks"""
+"""endpoint of the agent, such as `GRPC:8200`, so that it can be called after the pool is deleted"""
+OUTLIVES_POOL = f"{DOMAIN}/outlives-pool"
+"""on instances of a pool with deletionPolicy Orphan, for the case that the pool is deleted while EC2 is out of reach"""
 
-MOST_CHARACTERS = 256
-GOING = ("shutting-down", "terminated")
-
-Tags = dict[str, str]
+MAX_CHARACTERS = 256
+TERMINATED_STATES = ("shutting-down", "terminated")
 
 
-def of_order(order: CreateRequest, cluster: str, now: datetime) -> Tags:
-    """Of an instance that is to be made. Empty is as good as absent."""
+def new_tags(request: CreateRequest, cluster: str, now: datetime) -> Tags:
+    """Of an instance that is to be created. An empty tag counts as absent."""
     found = {
-        **_given(order.labels, order.annotations),
-        TITLE: order.name,
-        STATE: order.state.value,
+        **_without_reserved(request.labels, request.annotations),
+        DISPLAY_NAME: request.name,
+        STATE: request.state.value,
         CLUSTER: cluster,
-        NAMESPACE: order.namespace,
-        NAME: order.name,
-        OWNER: _owner(order.owner),
+        NAMESPACE: request.namespace,
+        NAME: request.name,
+        OWNER: _owner_tag(request.owner),
         REVISION: "1",
-        AGENT: _agent(order.template),
-        meta.WARM_POOL: order.pool,
-        meta.POOL_UID: order.pool_uid,
-        meta.CLAIM_UID: order.claim_uid,
-        meta.TEMPLATE_HASH: order.template_hash,
-        meta.PLACEMENT: str(order.placement.get("name") or ""),
-        meta.STANDBY: order.standby,
-        meta.STATE_SINCE: _text(now),
+        AGENT: _agent_tag(request.template),
+        meta.WARM_POOL: request.pool,
+        meta.POOL_UID: request.pool_uid,
+        meta.CLAIM_UID: request.claim_uid,
+        meta.TEMPLATE_HASH: request.template_hash,
+        meta.PLACEMENT: str(request.placement.get("name") or ""),
+        meta.STANDBY: request.standby,
+        meta.STATE_SINCE: format_time(now),
     }
-    return _short(found | _pod(found))
+    return _truncated(found | _pod_tags(found))
 
 
-def of_change(before: Mapping[str, str], change: Change, now: datetime) -> Tags:
-    """What one write sets. A tag that goes is set to nothing: one call is one write, and to delete would be another."""
-    found = _given(change.labels, change.annotations)
+def changed_tags(before: Mapping[str, str], change: Change, now: datetime) -> Tags:
+    """The tags that one write sets. Removed tags become empty, because deleting them would be a second call."""
+    found = _without_reserved(change.labels, change.annotations)
     if change.state is not None:
         found[STATE] = change.state.value
         if change.state.value != before.get(STATE):
-            found[meta.STATE_SINCE] = _text(now)
+            found[meta.STATE_SINCE] = format_time(now)
     if change.claim_uid is not None:
         found[meta.CLAIM_UID] = change.claim_uid
         if not change.claim_uid:
             found[meta.CLAIM_NAME] = ""
     if change.owner is not None:
-        found[OWNER] = "" if is_nobody(change.owner) else _owner(change.owner)
+        found[OWNER] = "" if is_nobody(change.owner) else _owner_tag(change.owner)
     found[REVISION] = str(revision(before) + 1)
-    return _short(found | _pod({**before, **found}))
+    return _truncated(found | _pod_tags({**before, **found}))
 
 
 def revision(tags: Mapping[str, str]) -> int:
@@ -86,21 +87,21 @@ def revision(tags: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def read(instance: Json) -> Tags:
+def from_aws(instance: Json) -> Tags:
     return {each["Key"]: each.get("Value") or "" for each in instance.get("Tags") or ()}
 
 
-def written(tags: Mapping[str, str]) -> list[dict[str, str]]:
+def to_aws(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def view(instance: Json) -> WarmVM | None:
-    """The machine that an instance is; None for one that is not ours, or that is no more."""
-    tags = {key: value for key, value in read(instance).items() if value}
+def parse_warm_vm(instance: Json) -> WarmVM | None:
+    """None for an instance that is not ours or is terminated."""
+    tags = {key: value for key, value in from_aws(instance).items() if value}
     state = (instance.get("State") or {}).get("Name")
     if state == "terminated" or not (tags.get(NAMESPACE) and tags.get(NAME)):
         return None
-    born = _time(instance.get("LaunchTime"))
+    launched_at = _time(instance.get("LaunchTime"))
     kind, _, rest = tags.get(OWNER, "").partition("/")
     name, _, uid = rest.partition("/")
     owners = [Owner(kind, name, uid).json()] if uid else []
@@ -110,76 +111,72 @@ def view(instance: Json) -> WarmVM | None:
         "name": tags[NAME],
         "uid": instance["InstanceId"],
         "resourceVersion": str(revision(tags)),
-        "creationTimestamp": born,
+        "creationTimestamp": launched_at,
         "labels": labels,
         "annotations": tags,
         "ownerReferences": owners,
-        **({"deletionTimestamp": born} if state in GOING else {}),
+        **({"deletionTimestamp": launched_at} if state in TERMINATED_STATES else {}),
     }
-    return parse_warm_vm(
+    return warm_vm.parse_warm_vm(
         {"metadata": metadata, "spec": {"runStrategy": "Always"}, "status": {"printableStatus": state}}
     )
 
 
-def is_instance(machine: WarmVM) -> bool:
-    """By its UID: those of the API server begin otherwise."""
-    return machine.uid.startswith("i-")
+def is_instance(vm: WarmVM) -> bool:
+    """UIDs of the API server never begin like instance IDs."""
+    return vm.uid.startswith("i-")
 
 
-def guest(instance: Json) -> VMI | None:
-    """Its run, as a VirtualMachineInstance would say it; None while it does not run."""
-    found = view(instance)
+def parse_vmi(instance: Json) -> VMI | None:
+    """None while the instance does not run."""
+    vm = parse_warm_vm(instance)
     state = (instance.get("State") or {}).get("Name")
-    if found is None or state not in ("pending", "running"):
+    if vm is None or state not in ("pending", "running"):
         return None
     addresses = (instance.get("PrivateIpAddress"), instance.get("PublicIpAddress"))
     return VMI(
-        namespace=found.namespace,
-        name=found.name,
-        uid=found.uid,
-        owner=found.uid,
+        namespace=vm.namespace,
+        name=vm.name,
+        uid=vm.uid,
+        owner=vm.uid,
         phase="Running" if state == "running" else "Scheduling",
         holds=frozenset({"Ready"}) if state == "running" else frozenset(),
         addresses=tuple(dict.fromkeys(each for each in addresses if each)),
     )
 
 
-def token(order: CreateRequest, cluster: str) -> str:
-    """The same for the same order: to ask twice makes one. In another subnet it is another: EC2 refuses a token that
-    comes back with other parameters."""
-    subnet = str(order.placement.get("name") or "")
-    identity = "/".join((cluster, order.namespace, order.name, order.pool_uid, order.claim_uid, subnet))
+def client_token(request: CreateRequest, cluster: str) -> str:
+    """Equal for equal requests, so that a repeated request creates one instance. It includes the subnet, because EC2
+    refuses a token that is repeated with other parameters."""
+    subnet = str(request.placement.get("name") or "")
+    identity = "/".join((cluster, request.namespace, request.name, request.pool_uid, request.claim_uid, subnet))
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _given(labels: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Tags:
+def _without_reserved(labels: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Tags:
     return {key: value or "" for key, value in {**labels, **annotations}.items() if key not in RESERVED_TAGS}
 
 
-def _pod(tags: Mapping[str, str]) -> Tags:
+def _pod_tags(tags: Mapping[str, str]) -> Tags:
     claimed = bool(tags.get(meta.CLAIM_UID))
     values = {"name": meta.CLAIM_NAME, "namespace": NAMESPACE, "uid": meta.CLAIM_UID}
     return {POD[key]: tags.get(source, "") if claimed else "" for key, source in values.items()}
 
 
-def _owner(owner: Owner) -> str:
+def _owner_tag(owner: Owner) -> str:
     return f"{owner.kind}/{owner.name}/{owner.uid}"
 
 
-def _agent(template: Json) -> str:
+def _agent_tag(template: Json) -> str:
     port = template.get("port")
     if not port:
         return ""
     return f"{template.get('protocol') or 'TCP'}:{port}{':tls' if template.get('secure') else ''}"
 
 
-def _short(tags: Tags) -> Tags:
-    return {key: value[:MOST_CHARACTERS] for key, value in tags.items()}
-
-
-def _text(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _truncated(tags: Tags) -> Tags:
+    return {key: value[:MAX_CHARACTERS] for key, value in tags.items()}
 
 
 def _time(value: Any) -> str:
-    return _text(value) if isinstance(value, datetime) else str(value or "")
+    return format_time(value) if isinstance(value, datetime) else str(value or "")

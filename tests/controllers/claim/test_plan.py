@@ -75,7 +75,7 @@ def kind(step: Step) -> Any:
         pytest.param(snapshot(pool=QUEUE), JoinWaitQueue, id="none is ready, and it is to wait"),
         pytest.param(snapshot(a_claim(onEmpty="Fail"), pool=QUEUE), ("Failed", "NoCapacity"), id="a claim's wish wins"),
         pytest.param(snapshot(pool=QUEUE, position=3), ("Queued", "Queued"), id="its place in line is said"),
-        pytest.param(snapshot(pool_full=True), ("Pending", "PoolFull"), id="the pool may have no more"),
+        pytest.param(snapshot(pool_full=True), ("Pending", "MaxTotalReached"), id="the pool may have no more"),
         pytest.param(snapshot(pool_full=True, candidate=READY), (ReserveVM, "m"), id="a full pool has ready machines"),
         pytest.param(snapshot(pool=FAIL, pool_full=True), ("Failed", "NoCapacity"), id="and no time to wait for less"),
         pytest.param(snapshot(pool=STILL), ("Pending", "PoolPaused"), id="a paused pool makes none"),

@@ -1,4 +1,4 @@
-"""Instances behind the interface that VMs are held behind: who wins, and what is known when an answer is lost."""
+"""The EC2 backend: which write wins, and what happens when an answer is lost."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pytest
 from controllers.warmpool.backends import HEALTHY, Change, Health, InvalidTransition, OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.agent import AgentEndpoint, Application
 from controllers.warmpool.ec2.backend import EC2Backend
-from controllers.warmpool.ec2.instance_cache import SHOWN_SECONDS, InstanceCache
+from controllers.warmpool.ec2.instance_cache import MAX_LAG_SECONDS, InstanceCache
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM, why_unavailable
 from kinds import meta
 from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
 from runtime.errors import AlreadyExists, Forbidden, Invalid, Unreachable
-from tests.controllers.warmpool.ec2.cloud import TEMPLATE, Few, order
+from tests.controllers.warmpool.ec2.fake_client import TEMPLATE, FakeEC2Client, order
 
+SETTINGS = EC2Settings(region="us-east-1")
 CLAIM = Owner(CLAIM_KIND, "mine", "claim-uid")
 OTHER = Owner(CLAIM_KIND, "theirs", "other-uid")
 READY = Change(WarmState.READY)
@@ -46,10 +47,10 @@ class Agents:
 
 
 @dataclass
-class House:
-    """One process' view of an EC2 that others may see too."""
+class Process:
+    """A process with its own view of an EC2 that other processes use too."""
 
-    cloud: Few = field(default_factory=Few)
+    client: FakeEC2Client = field(default_factory=FakeEC2Client)
     agents: Agents = field(default_factory=Agents)
     now: float = 0.0
 
@@ -57,20 +58,25 @@ class House:
         async def cluster() -> str:
             return "cluster"
 
-        self.shown = InstanceCache(lambda: self.now)
-        self.instances = EC2Backend(
-            self.cloud, self.agents, self.shown, EC2Settings("r"), cluster, lambda: datetime(2026, 11, 21, tzinfo=UTC)
+        self.cache = InstanceCache(lambda: self.now)
+        self.backend = EC2Backend(
+            self.client,
+            self.agents,
+            self.cache,
+            SETTINGS,
+            cluster,
+            lambda: datetime(2026, 11, 21, tzinfo=UTC),
         )
 
     async def ready(self, **given: Any) -> WarmVM:
-        return await self.instances.change(await self.instances.create(order(**given)), READY)
+        return await self.backend.change(await self.backend.create(order(**given)), READY)
 
 
-async def test_a_launch_says_what_the_pool_says() -> None:
-    house = House()
+async def test_launch_parameters() -> None:
+    process = Process()
     template = {**TEMPLATE, "keyPair": "k", "iamInstanceProfile": "arn:aws:p", "securityGroups": ["sg-1"]}
-    await house.instances.create(order(template={**template, "instanceType": "mac1.metal"}))
-    (wanted,) = house.cloud.wanted
+    await process.backend.create(order(template={**template, "instanceType": "mac1.metal"}))
+    (wanted,) = process.client.wanted
     assert wanted["ImageId"] == "ami-1"
     assert wanted["SubnetId"] == "subnet-a"
     assert wanted["KeyName"] == "k"
@@ -79,166 +85,166 @@ async def test_a_launch_says_what_the_pool_says() -> None:
     assert wanted["Placement"] == {"Tenancy": "host"}
 
 
-async def test_without_any_subnet_nothing_is_asked_for() -> None:
-    house = House()
+async def test_a_launch_without_subnet_is_invalid() -> None:
+    process = Process()
     with pytest.raises(Invalid, match="POOLHOUSE_EC2_SUBNET"):
-        await house.instances.create(order(template={"imageID": "ami-1"}, placement={"name": "default"}))
-    assert house.cloud.wanted == []
+        await process.backend.create(order(template={"imageID": "ami-1"}, placement={"name": "default"}))
+    assert process.client.wanted == []
 
 
-async def test_a_lost_answer_to_a_launch_makes_no_second_instance() -> None:
-    house = House()
-    house.cloud.loses = Unreachable("no answer")
+async def test_a_repeated_launch_creates_one_instance() -> None:
+    process = Process()
+    process.client.loses = Unreachable("no answer")
     with pytest.raises(OutcomeUnknown):
-        await house.instances.create(order())
-    house.cloud.loses = None
-    made = await house.instances.create(order())
-    assert list(house.cloud.instances) == [made.uid]
+        await process.backend.create(order())
+    process.client.loses = None
+    made = await process.backend.create(order())
+    assert list(process.client.instances) == [made.uid]
 
 
-async def test_what_was_made_once_and_is_gone_is_not_made_again() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    assert await house.instances.terminate(made, "test")
+async def test_a_terminated_instance_is_not_created_again() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    assert await process.backend.terminate(made, "test")
     with pytest.raises(AlreadyExists):
-        await house.instances.create(order())
+        await process.backend.create(order())
 
 
-async def test_a_refusal_is_told_as_it_is() -> None:
-    house = House()
-    house.cloud.refuses = Forbidden("no capacity")
+async def test_a_refusal_is_raised() -> None:
+    process = Process()
+    process.client.refuses = Forbidden("no capacity")
     with pytest.raises(Forbidden):
-        await house.instances.create(order())
+        await process.backend.create(order())
 
 
-async def test_of_two_claims_one_gets_it() -> None:
-    house = House()
-    ready = await house.ready()
-    given = await house.instances.change(ready, TAKEN)
+async def test_one_of_two_claims_gets_the_instance() -> None:
+    process = Process()
+    ready = await process.ready()
+    given = await process.backend.change(ready, TAKEN)
     assert (given.claim_uid, given.owner, given.state) == ("claim-uid", CLAIM, WarmState.ALLOCATING)
     with pytest.raises(WriteConflict):
-        await house.instances.change(ready, replace(TAKEN, claim_uid="other-uid", owner=OTHER))
-    assert [m.uid for m in await house.instances.find("ns", "claim-uid")] == [ready.uid]
-    assert await house.instances.find("ns", "other-uid") == []
+        await process.backend.change(ready, replace(TAKEN, claim_uid="other-uid", owner=OTHER))
+    assert [m.uid for m in await process.backend.find("ns", "claim-uid")] == [ready.uid]
+    assert await process.backend.find("ns", "other-uid") == []
 
 
-async def test_two_leaders_that_write_in_the_same_moment_don_t_both_launch() -> None:
-    first = House()
-    second = House(first.cloud)
+async def test_of_two_leaders_that_write_at_once_only_the_later_launches() -> None:
+    first = Process()
+    second = Process(first.client)
     ready = await first.ready(template=GRPC)
-    assert await second.instances.read(ready) is not None
-    mine = await first.instances.change(ready, TAKEN)
-    # The other one had looked before, and its write comes after ours.
-    tags = {each["Key"]: each["Value"] for each in first.cloud.instances[ready.uid]["Tags"]}
-    await first.cloud.tag(
+    assert await second.backend.read(ready) is not None
+    mine = await first.backend.change(ready, TAKEN)
+    # The other leader has read the instance before our write, and writes after it.
+    tags = {each["Key"]: each["Value"] for each in first.client.instances[ready.uid]["Tags"]}
+    await first.client.tag(
         ready.uid, {meta.CLAIM_UID: "other-uid", "poolhouse.dev/revision": tags["poolhouse.dev/revision"]}
     )
-    found = await first.instances.check(mine, Readiness())
+    found = await first.backend.check(mine, Readiness())
     assert (found.verdict, found.reason) == ("Failed", "Lost")
     assert first.agents.launched == []
     with pytest.raises(WriteConflict):
-        await first.instances.change(mine, Change(WarmState.IN_USE))
-    assert not await first.instances.terminate(mine, "it is not ours")
-    assert first.cloud.instances[ready.uid]["State"]["Name"] == "running"
+        await first.backend.change(mine, Change(WarmState.IN_USE))
+    assert not await first.backend.terminate(mine, "it is not ours")
+    assert first.client.instances[ready.uid]["State"]["Name"] == "running"
 
 
-async def test_what_the_states_forbid_is_not_sent() -> None:
-    house = House()
-    used = await house.instances.change(
-        await house.instances.change(await house.ready(), TAKEN), Change(WarmState.IN_USE)
+async def test_an_invalid_transition_is_not_sent() -> None:
+    process = Process()
+    used = await process.backend.change(
+        await process.backend.change(await process.ready(), TAKEN), Change(WarmState.IN_USE)
     )
     with pytest.raises(InvalidTransition):
-        await house.instances.change(used, READY)
+        await process.backend.change(used, READY)
 
 
-async def test_a_lost_answer_to_a_write_is_looked_up() -> None:
-    house = House()
-    ready = await house.ready()
-    house.cloud.loses = Unreachable("no answer")
+async def test_a_write_without_answer_can_be_found() -> None:
+    process = Process()
+    ready = await process.ready()
+    process.client.loses = Unreachable("no answer")
     with pytest.raises(OutcomeUnknown):
-        await house.instances.change(ready, TAKEN)
-    house.cloud.loses = None
-    assert [m.state for m in await house.instances.find("ns", "claim-uid")] == [WarmState.ALLOCATING]
+        await process.backend.change(ready, TAKEN)
+    process.client.loses = None
+    assert [m.state for m in await process.backend.find("ns", "claim-uid")] == [WarmState.ALLOCATING]
 
 
-async def test_what_ec2_does_not_show_yet_is_not_forgotten() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    house.cloud.stale = []
-    house.shown.all(await house.cloud.describe({}), since=1.0)
-    assert house.shown.machines.get(made.key) is not None
-    house.cloud.stale = copy.deepcopy(list(house.cloud.instances.values()))
-    ready = await house.instances.change(made, READY)
-    house.shown.all(await house.cloud.describe({}), since=2.0)
-    assert house.shown.machines.get(made.key) == ready
-    assert await house.instances.read(made) == ready
-    assert await house.instances.terminate(ready, "test")
-    house.shown.all(await house.cloud.describe({}), since=3.0)
-    found = house.shown.machines.get(made.key)
+async def test_recent_writes_count_until_ec2_shows_them() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    process.client.stale = []
+    process.cache.replace(await process.client.describe({}), asked_at=1.0)
+    assert process.cache.vms.get(made.key) is not None
+    process.client.stale = copy.deepcopy(list(process.client.instances.values()))
+    ready = await process.backend.change(made, READY)
+    process.cache.replace(await process.client.describe({}), asked_at=2.0)
+    assert process.cache.vms.get(made.key) == ready
+    assert await process.backend.read(made) == ready
+    assert await process.backend.terminate(ready, "test")
+    process.cache.replace(await process.client.describe({}), asked_at=3.0)
+    found = process.cache.vms.get(made.key)
     assert found is not None
     assert found.deleting
 
 
-async def test_what_ec2_does_not_know_yet_can_be_written_to_and_is_not_taken_for_gone() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    house.cloud.stale = []
-    ready = await house.instances.change(made, READY)
+async def test_an_instance_that_ec2_does_not_know_yet_is_not_taken_for_terminated() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    process.client.stale = []
+    ready = await process.backend.change(made, READY)
     assert ready.state is WarmState.READY
-    house.cloud.unknown = {made.uid}
+    process.client.unknown = {made.uid}
     with pytest.raises(WriteConflict):
-        await house.instances.change(ready, TAKEN)
+        await process.backend.change(ready, TAKEN)
     with pytest.raises(OutcomeUnknown, match="does not know"):
-        await house.instances.terminate(ready, "test")
-    assert not house.cloud.ended, "it was not ended, and nobody believes that it was"
-    house.now += SHOWN_SECONDS + 1
-    assert await house.instances.terminate(ready, "test"), "an hour is not that long: it is gone"
+        await process.backend.terminate(ready, "test")
+    assert not process.client.ended, "it was not terminated, and does not count as terminated"
+    process.now += MAX_LAG_SECONDS + 1
+    assert await process.backend.terminate(ready, "test"), "after so long it is gone"
 
 
-async def test_what_ec2_never_shows_is_believed_after_a_while() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    house.cloud.stale = []
-    house.shown.all([], since=SHOWN_SECONDS + 1)
-    assert house.shown.machines.get(made.key) is None
+async def test_an_instance_that_ec2_never_shows_is_dropped() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    process.client.stale = []
+    process.cache.replace([], asked_at=MAX_LAG_SECONDS + 1)
+    assert process.cache.vms.get(made.key) is None
 
 
-async def test_a_ready_instance_can_be_given_away() -> None:
-    house = House()
-    ready = await house.ready()
-    assert why_unavailable(house.shown.queues.joined(ready)) == ""
-    house.cloud.instances[ready.uid]["State"] = {"Name": "stopped"}
-    house.shown.all(await house.cloud.describe({}), since=1.0)
-    found = house.shown.queues.get(ready.key)
+async def test_a_ready_instance_is_available() -> None:
+    process = Process()
+    ready = await process.ready()
+    assert why_unavailable(process.cache.warm_vms.joined(ready)) == ""
+    process.client.instances[ready.uid]["State"] = {"Name": "stopped"}
+    process.cache.replace(await process.client.describe({}), asked_at=1.0)
+    found = process.cache.warm_vms.get(ready.key)
     assert found is not None
     assert why_unavailable(found) == "it does not run"
 
 
-async def test_only_a_claims_application_is_launched_and_ended() -> None:
-    house = House()
-    ready = await house.ready(template=GRPC)
-    assert await house.instances.check(ready, Readiness()) == HEALTHY
-    assert house.agents.launched == []
-    given = await house.instances.change(ready, TAKEN)
-    assert await house.instances.check(given, Readiness()) == HEALTHY
-    assert house.agents.launched == [Application("ns", "mine", "claim-uid")]
-    assert await house.instances.terminate(given, "test")
-    assert house.agents.ended == 1
-    unused = await house.ready(name="mac-2", template=GRPC)
-    assert await house.instances.terminate(unused, "test")
-    assert house.agents.ended == 1
+async def test_applications_are_launched_and_terminated_for_claims_only() -> None:
+    process = Process()
+    ready = await process.ready(template=GRPC)
+    assert await process.backend.check(ready, Readiness()) == HEALTHY
+    assert process.agents.launched == []
+    given = await process.backend.change(ready, TAKEN)
+    assert await process.backend.check(given, Readiness()) == HEALTHY
+    assert process.agents.launched == [Application("ns", "mine", "claim-uid")]
+    assert await process.backend.terminate(given, "test")
+    assert process.agents.ended == 1
+    unused = await process.ready(name="mac-2", template=GRPC)
+    assert await process.backend.terminate(unused, "test")
+    assert process.agents.ended == 1
 
 
 @pytest.mark.parametrize(
-    ("tag", "place"),
+    ("tag", "endpoint"),
     [
         ("TCP:22", AgentEndpoint("a", 22)),
         ("GRPC:8200", AgentEndpoint("a", 8200, grpc=True)),
-        ("GRPC:8200:tls", AgentEndpoint("a", 8200, grpc=True, secure=True)),
+        ("GRPC:8200:tls", AgentEndpoint("a", 8200, grpc=True, tls=True)),
         ("", None),
         ("UDP:1", None),
         ("TCP:x", None),
     ],
 )
-def test_where_an_agent_answers_is_read_from_a_tag(tag: str, place: AgentEndpoint | None) -> None:
-    assert AgentEndpoint.read(tag, "a") == place
+def test_parse_agent_endpoint(tag: str, endpoint: AgentEndpoint | None) -> None:
+    assert AgentEndpoint.parse(tag, "a") == endpoint

@@ -1,4 +1,4 @@
-"""What is shown of EC2 on time, and what becomes of instances whose pool is gone."""
+"""What polls of EC2 show, and what happens to instances whose pool is gone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from controllers.warmpool.backends import Change
-from controllers.warmpool.ec2.poller import PAUSES, UNSEEN, EC2Poller
+from controllers.warmpool.ec2.poller import NOT_LISTED, RETRIES, EC2Poller
 from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import NotFound, Unreachable
-from tests.controllers.warmpool.ec2.cloud import POOL, order
-from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, House
+from tests.controllers.warmpool.ec2.fake_client import POOL, order
+from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, Process
 
 
 class Pools:
@@ -31,112 +31,112 @@ class Pools:
         return {"metadata": {"uid": self.uids[0]}}
 
 
-def scan(house: House, pools: Pools, *known: str, policy: str = "Delete") -> EC2Poller:
+def poller_of(process: Process, pools: Pools, *known: str, policy: str = "Delete") -> EC2Poller:
     async def cluster() -> str:
         return "cluster"
 
     api = cast(Api, pools)
     return EC2Poller(
-        house.cloud,
-        house.shown,
-        house.instances,
+        process.client,
+        process.cache,
+        process.backend,
         api,
         cluster,
         dict.fromkeys(known, policy).get,
         5.0,
-        lambda: house.now,
+        lambda: process.now,
     )
 
 
-async def test_a_restart_shows_what_is_there() -> None:
-    before = House()
-    made = await before.instances.create(order())
-    after = House(before.cloud)
-    looking = scan(after, Pools(), POOL.uid)
-    assert looking.problem == UNSEEN
-    assert await looking.look() == 5.0
-    assert looking.problem is None
-    assert after.shown.machines.get(made.key) == made
+async def test_the_first_poll_after_a_restart_finds_the_instances() -> None:
+    before = Process()
+    made = await before.backend.create(order())
+    after = Process(before.client)
+    poller = poller_of(after, Pools(), POOL.uid)
+    assert poller.problem == NOT_LISTED
+    assert await poller.poll() == 5.0
+    assert poller.problem is None
+    assert after.cache.vms.get(made.key) == made
 
 
-async def test_while_ec2_is_away_what_was_seen_stays_and_nobody_counts_on_it() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    looking = scan(house, Pools(), POOL.uid)
-    await looking.look()
-    house.cloud.refuses = Unreachable("no answer")
-    assert await looking.look() == PAUSES.delay(1, "ec2")
-    assert "no answer" in (looking.problem or "")
-    assert house.shown.machines.get(made.key) == made
+async def test_while_ec2_is_unreachable_the_cache_stays_and_has_a_problem() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    poller = poller_of(process, Pools(), POOL.uid)
+    await poller.poll()
+    process.client.refuses = Unreachable("no answer")
+    assert await poller.poll() == RETRIES.delay(1, "ec2")
+    assert "no answer" in (poller.problem or "")
+    assert process.cache.vms.get(made.key) == made
 
 
-async def test_an_instance_goes_with_its_pool() -> None:
-    house = House()
-    await house.instances.create(order())
+async def test_instances_are_terminated_with_their_pool() -> None:
+    process = Process()
+    await process.backend.create(order())
     for pools, state in ((Pools(POOL.uid), "running"), (Pools("another-uid"), "shutting-down")):
-        await scan(house, pools).look()
-        assert [each["State"]["Name"] for each in house.cloud.instances.values()] == [state]
+        await poller_of(process, pools).poll()
+        assert [each["State"]["Name"] for each in process.client.instances.values()] == [state]
 
 
-async def test_what_somebody_terminated_a_moment_after_we_wrote_is_not_shown_on() -> None:
-    house = House()
-    made = await house.instances.create(order())
-    house.cloud.instances[made.uid]["State"] = {"Name": "terminated"}
-    await scan(house, Pools(), POOL.uid).look()
-    assert len(house.shown.machines) == 0
+async def test_an_instance_that_a_user_terminated_leaves_the_cache() -> None:
+    process = Process()
+    made = await process.backend.create(order())
+    process.client.instances[made.uid]["State"] = {"Name": "terminated"}
+    await poller_of(process, Pools(), POOL.uid).poll()
+    assert len(process.cache.vms) == 0
 
 
-async def test_one_that_is_a_claims_or_nobodys_stays() -> None:
-    house = House()
-    claimed = await house.instances.change(await house.ready(), TAKEN)
+async def test_claimed_and_orphaned_instances_stay() -> None:
+    process = Process()
+    claimed = await process.backend.change(await process.ready(), TAKEN)
     assert (claimed.owner, claimed.state) == (CLAIM, WarmState.ALLOCATING)
-    await house.instances.change(await house.ready(name="mac-2"), Change(owner=NO_OWNER))
-    await scan(house, Pools()).look()
-    assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}
+    await process.backend.change(await process.ready(name="mac-2"), Change(owner=NO_OWNER))
+    await poller_of(process, Pools()).poll()
+    assert {each["State"]["Name"] for each in process.client.instances.values()} == {"running"}
 
 
 @pytest.mark.parametrize(
     ("policies", "state", "orphaned"),
     [
-        pytest.param(["Delete"], "shutting-down", "", id="it was to go with its pool"),
-        pytest.param(["Orphan"], "running", "PoolDeleted", id="it was to outlive its pool"),
-        pytest.param(["Orphan", "Delete"], "shutting-down", "", id="that was taken back"),
-        pytest.param(["Orphan", ""], "running", "PoolDeleted", id="what can't be read changes nothing"),
-        pytest.param([], "shutting-down", "", id="nobody ever looked"),
+        pytest.param(["Delete"], "shutting-down", "", id="deleted with its pool"),
+        pytest.param(["Orphan"], "running", "PoolDeleted", id="orphaned by its pool"),
+        pytest.param(["Orphan", "Delete"], "shutting-down", "", id="the policy was changed back"),
+        pytest.param(["Orphan", ""], "running", "PoolDeleted", id="an invalid pool changes nothing"),
+        pytest.param([], "shutting-down", "", id="no poll while the pool existed"),
     ],
 )
-async def test_a_pool_that_went_while_nobody_looked_had_said_what_becomes_of_its_instances(
+async def test_instances_of_a_pool_that_was_deleted_while_ec2_was_disabled(
     policies: list[str], state: str, orphaned: str
 ) -> None:
-    house = House()
-    made = await house.instances.create(order())
+    process = Process()
+    made = await process.backend.create(order())
     for policy in policies:
-        await scan(house, Pools(POOL.uid), POOL.uid, policy=policy).look()
-    # EC2 was switched off, the pool deleted, and EC2 switched on.
-    after = House(house.cloud)
-    await scan(after, Pools()).look()
-    found = await after.instances.read(made)
+        await poller_of(process, Pools(POOL.uid), POOL.uid, policy=policy).poll()
+    # EC2 was disabled, the pool deleted, and EC2 enabled again.
+    after = Process(process.client)
+    await poller_of(after, Pools()).poll()
+    found = await after.backend.read(made)
     assert found is not None
-    assert (house.cloud.instances[made.uid]["State"]["Name"], found.orphaned) == (state, orphaned)
+    assert (process.client.instances[made.uid]["State"]["Name"], found.orphaned) == (state, orphaned)
     assert (found.owner == NO_OWNER) == bool(orphaned)
-    await scan(after, Pools()).look()
-    assert house.cloud.instances[made.uid]["State"]["Name"] == state, "and it stays so"
+    await poller_of(after, Pools()).poll()
+    assert process.client.instances[made.uid]["State"]["Name"] == state, "the next poll changes nothing"
 
 
-async def test_what_becomes_of_an_instance_is_written_once() -> None:
-    house = House()
-    made = await house.instances.create(order())
+async def test_the_deletion_policy_is_written_once() -> None:
+    process = Process()
+    made = await process.backend.create(order())
     for _ in range(3):
-        await scan(house, Pools(POOL.uid), POOL.uid, policy="Orphan").look()
-    found = await house.instances.read(made)
+        await poller_of(process, Pools(POOL.uid), POOL.uid, policy="Orphan").poll()
+    found = await process.backend.read(made)
     assert found is not None
     assert int(found.resource_version) == int(made.resource_version) + 1
 
 
-async def test_who_cannot_ask_for_the_pool_ends_nothing() -> None:
-    house = House()
-    await house.instances.create(order())
+async def test_nothing_is_terminated_while_the_api_server_is_away() -> None:
+    process = Process()
+    await process.backend.create(order())
     pools = Pools()
     pools.away = True
-    await scan(house, pools).look()
-    assert {each["State"]["Name"] for each in house.cloud.instances.values()} == {"running"}
+    await poller_of(process, pools).poll()
+    assert {each["State"]["Name"] for each in process.client.instances.values()} == {"running"}

@@ -1,4 +1,4 @@
-"""An EC2 of a few lines that can be told to be late, to lose answers and to refuse."""
+"""A fake EC2 that can be told to answer late, to lose answers and to refuse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controllers.warmpool.backends import CreateRequest
-from controllers.warmpool.ec2.tags import read, written
+from controllers.warmpool.ec2.tags import from_aws, to_aws
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from runtime.errors import NotFound
 
@@ -31,18 +31,18 @@ def order(name: str = "mac-1", **given: Any) -> CreateRequest:
     return CreateRequest(**{**facts, **given})
 
 
-class Few:
+class FakeEC2Client:
     def __init__(self) -> None:
         self.instances: dict[str, Json] = {}
         self.tokens: dict[str, str] = {}
         self.wanted: list[Json] = []
         self.stale: list[Json] | None = None
-        """what is answered instead of what is so"""
+        """answered instead of the instances"""
         self.refuses: Exception | None = None
         self.loses: Exception | None = None
-        """raised after it was done"""
+        """raised after the call was done"""
         self.unknown: set[str] = set()
-        """what was made a moment ago, and calls about it do not find yet"""
+        """IDs of instances that calls do not find yet"""
 
     async def run(self, wanted: Json) -> Json:
         self._refuse()
@@ -67,7 +67,7 @@ class Few:
     async def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         self._refuse()
         self._find(instance_id)
-        self.instances[instance_id]["Tags"] = written({**read(self.instances[instance_id]), **tags})
+        self.instances[instance_id]["Tags"] = to_aws({**from_aws(self.instances[instance_id]), **tags})
         self._lose()
 
     async def terminate(self, instance_id: str) -> None:
@@ -98,4 +98,4 @@ def _has(instance: Json, name: str, values: list[str]) -> bool:
         return instance["InstanceId"] in values
     if name == "instance-state-name":
         return instance["State"]["Name"] in values
-    return read(instance).get(name.removeprefix("tag:")) in values
+    return from_aws(instance).get(name.removeprefix("tag:")) in values

@@ -30,14 +30,14 @@ import aiohttp
 
 from controllers.main import CONNECTIONS
 from controllers.pool import template
-from controllers.pool.guest import VMI
-from controllers.pool.machine import parse_vm
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 from controllers.pool.stores import POOLS, VMS, Stores
-from kinds import kubevirt
+from controllers.shared.vm import parse_vm
+from controllers.shared.vmi import VMI
+from kinds import kubevirt, meta
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import AlreadyExists, NotFound
@@ -275,11 +275,11 @@ def planning(sizes: list[int]) -> None:
         times = []
         for _ in range(7):
             begun = time.process_time()
-            state = observe(stores, key, settled=True, failure=None, burst=250)
+            state = observe(stores, key, synced=True, failure=None, burst=250)
             assert isinstance(state, PoolSnapshot)
             decided = plan(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
-            assert len(state.machines) == size
+            assert len(state.vms) == size
             assert not decided.actions
         print(f"  {'':78} {size:7d} {statistics.median(times) * 1000:8.2f}")
 
@@ -298,8 +298,9 @@ def _stores(size: int) -> Stores:
             document["metadata"].update(uid=f"{name}-{ordinal}", resourceVersion="1")
             document["status"] = {"ready": True, "created": True}
             m = parse_vm(document)
-            found.machines.put(m.key, m)
-            found.guests.put(m.key, VMI(NAMESPACE, m.name, f"run-{m.uid}", m.uid, m.revision))
+            found.vms.put(m.key, m)
+            labels = {meta.REVISION: m.revision}
+            found.vmis.put(m.key, VMI(NAMESPACE, m.name, f"run-{m.uid}", owner_uid=m.uid, labels=labels))
     return found
 
 

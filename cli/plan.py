@@ -133,10 +133,9 @@ async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _pool_foreseen(api: Api, document: Json, burst: int) -> Json:
-    from controllers.pool.ask import hypothetical_snapshot
-    from controllers.pool.look import list_stores
-    from controllers.pool.simulate import rows, simulate
-    from controllers.pool.snapshot import InvalidSpec
+    from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
+    from controllers.pool.stores import list_stores
+    from controllers.shared.invalid_spec import InvalidSpec
 
     metadata = document["metadata"]
     state = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)

@@ -59,8 +59,8 @@ async def revisions_of(api: Api, pool: Json) -> list[Json]:
 def present_revision(pool: Json, revisions: list[Json]) -> str:
     """The name of the revision that the pool's spec says now, which its status may not say yet; empty when it was not
     written down yet."""
-    from controllers.pool.revisions import content, meaning, parse_revision
+    from controllers.pool.revisions import content, content_hash, parse_revision
     from kinds.pool import PoolSpec
 
-    wanted = meaning(content(PoolSpec.model_validate(pool["spec"])))
-    return next((each["metadata"]["name"] for each in revisions if parse_revision(each).meaning == wanted), "")
+    wanted = content_hash(content(PoolSpec.model_validate(pool["spec"])))
+    return next((each["metadata"]["name"] for each in revisions if parse_revision(each).template_hash == wanted), "")

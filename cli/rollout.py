@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 POLL_SECONDS = 0.5
 CHANGES_SAID = 2
-GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec", "DisksShared")
+GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec", "DiskConflict")
 """Whatever else a pool doesn't get on for is tried again and again, and waited for until the pool's deadline: a full
 quota, a server that was away."""
 

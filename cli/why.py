@@ -138,7 +138,7 @@ def _left(document: Json | None, pool: str) -> Iterator[str]:
 
 def _pool(document: Json | None, vm: str) -> str:
     """Its pool's name, or that of the pool which it was in by the looks of its name."""
-    from controllers.pool.naming import parent_and_ordinal
+    from controllers.shared.names import parent_and_ordinal
     from kinds import meta
 
     if document is None:
@@ -178,12 +178,12 @@ def _told(event: Json) -> Json:
 
 
 async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:
-    from controllers.pool.look import list_stores
     from controllers.pool.observe import observe
     from controllers.pool.simulate import rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
+    from controllers.pool.stores import list_stores
 
-    state = observe(await list_stores(api, namespace), (namespace, pool), settled=True, failure=None, burst=250)
+    state = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=250)
     if not isinstance(state, PoolSnapshot):
         return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
     found = simulate(state, datetime.now(UTC), STEPS_SEEN)
@@ -194,22 +194,23 @@ def facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
     from controllers.pool.plan import plan
     from kinds import meta
 
-    m = next((each for each in state.machines if each.name == vm), None)
+    m = next((each for each in state.vms if each.name == vm), None)
     if m is None:
         return
     pool = state.pool
     if m.deleting:
-        yield "it is being deleted" + (", and its disks are kept" if m.keeping else "")
-    if m.meant_to_run:
-        yield "it is ready" if m.available else f"it is meant to run and is not ready ({m.state or 'no state yet'})"
-    elif m.strategy in ("Once", "RerunOnFailure") or (m.strategy == "Manual" and m.guest and m.guest.shut_down):
-        yield f"its guest has ended, and by run strategy {m.strategy} it is not started again by itself"
+        yield "it is being deleted" + (", and its disks are kept" if m.retains_disks else "")
+    if m.should_run:
+        status = m.printable_status or "no status yet"
+        yield "it is ready" if m.available else f"it is meant to run and is not ready ({status})"
+    elif m.run_strategy in ("Once", "RerunOnFailure") or (m.run_strategy == "Manual" and m.vmi and m.vmi.succeeded):
+        yield f"its guest has ended, and by run strategy {m.run_strategy} it is not started again by itself"
     else:
         yield "it is meant to be halted"
-    if m.failures:
-        yield f"{m.failures} starts in a row have failed"
+    if m.start_failures:
+        yield f"{m.start_failures} starts in a row have failed"
     yield "its template is an old one" if state.outdated(m) else "it has the pool's template"
-    if not state.outdated(m) and state.stale(m):
+    if not state.outdated(m) and state.needs_restart(m):
         yield "it has run since before its template was changed, and must be restarted"
     if m.scale_in:
         yield f"{meta.SCALE_IN} is {m.scale_in}: {WISHES.get(m.scale_in, WRONG_WISH)}"

@@ -15,8 +15,7 @@ import runtime.metrics
 import webhook.metrics
 from controllers.claim.metrics import ClaimMetrics
 from controllers.migrationpolicy.metrics import PolicyMetrics
-from controllers.pool.metrics import PoolMetrics
-from controllers.pool.orphans import OrphanedDisks
+from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.warmpool.metrics import WarmPoolMetrics
 from defaulter.worker_pool import WorkerCounts, WorkerPool

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import get_args
 
 from apimachinery.reasons import Reason
-from controllers.pool.actions import Action as PoolAction
 from controllers.replicaset.actions import Action as SetAction
 
 ROOT = Path(__file__).resolve().parent.parent / "controllers"
@@ -41,10 +40,6 @@ def said() -> Mapping[str, frozenset[str]]:
         found[kind] |= set(declared(part))
         for path in () if declared(part) else sorted((ROOT / part).rglob("*.py")):
             found[kind] |= set(_literals(ast.parse(path.read_text())))
-    # Made of a word and what was done.
-    found["VirtualMachinePool"] |= {
-        f"{how}{each.verb}" for each in get_args(PoolAction) for how in ("Successful", "Failed")
-    }
     found["VirtualMachineInstanceReplicaSet"] |= {
         reason for each in get_args(SetAction) for reason in (each.done, each.refused)
     }
@@ -86,49 +81,11 @@ def _words(argument: ast.expr) -> list[str]:
 MEANINGS: Mapping[str, str] = {
     # All kinds
     "InvalidSpec": "The stored spec cannot be read; nothing is done until it is mended. The message has the path.",
-    "Paused": "`spec.paused` is true.",
-    "Complete": "Everything is as the spec wants it.",
-    "EnoughMachines": "As many VMs as should be are available, or as many as may be missing are.",
-    "ProgressDeadlineExceeded": "Nothing has moved for `progressDeadlineSeconds`. An update stops there.",
-    "NoDefaultPool": "No pool of the namespace is the default, and a claim named none.",
     # Pools
-    "SuccessfulSaveRevision": "A new template was written down as a ControllerRevision.",
-    "FailedSaveRevision": "The revision could not be written.",
-    "SuccessfulPruneRevision": "A revision beyond `revisionHistoryLimit` was deleted.",
-    "FailedPruneRevision": "An old revision could not be deleted.",
     "SuccessfulCreate": "A VM was created, for the reason in the message.",
     "FailedCreate": "A VM could not be created; the message is the API server's. Tried again after a growing pause.",
     "SuccessfulDelete": "A VM was deleted, for the reason in the message.",
     "FailedDelete": "A VM could not be deleted; the message is the API server's.",
-    "SuccessfulUpdate": "A VM was given the pool's template.",
-    "FailedUpdate": "A VM could not be given the pool's template; the message is the API server's.",
-    "SuccessfulRestart": "A VM was restarted, so that its guest runs with the new template.",
-    "FailedRestart": "A VM could not be restarted.",
-    "SuccessfulHeal": "A VM that kept failing was deleted with its disks, and will be made again.",
-    "FailedHeal": "A failing VM could not be deleted.",
-    "SuccessfulReleaseDisks": "The disks of a VM that left were kept.",
-    "FailedReleaseDisks": "The disks of a VM that is leaving could not be kept yet; it stays until they are.",
-    "SuccessfulReturnDisk": "A kept disk was given back to its VM.",
-    "FailedReturnDisk": "A kept disk could not be given back to its VM.",
-    "SuccessfulRemoveFinalizer": "The controller removed its finalizer from a VM that it no longer deletes.",
-    "FailedRemoveFinalizer": "The controller could not remove its finalizer from a VM.",
-    "InvalidScaleIn": "A VM's `poolhouse.dev/scale-in` is neither `Protect` nor `First`; it counts as `Protect`.",
-    "Detached": "A VM was taken out of the pool, by removing its owner reference.",
-    "Attached": "A VM was put into the pool, by giving it an owner reference.",
-    "DisksShared": "Another pool, or a VM, has disks of the names that this pool would use; no VM is made.",
-    "DiskOfAnotherMachine": "A VM of the pool has a disk that is somebody else's too; the message says whose.",
-    "DisksApart": "No VM of the pool has a disk of somebody else's.",
-    "MachinesChanging": "VMs are being made or removed.",
-    "MachinesUpdating": "VMs are being given the pool's template.",
-    "MachinesReplaced": "VMs were healed; the message says which and how often.",
-    "NothingToHeal": "No VM keeps failing.",
-    "TooManyFailing": "So many VMs fail at once that healing has stopped: the cause is not in them.",
-    "TooManyUnavailable": "More VMs are unavailable than `maxUnavailable` allows.",
-    "NoCandidates": "Scale-in is wanted, and no VM may be chosen.",
-    "NotBlocked": "Scale-in can go on, or is not wanted.",
-    "NoFailure": "Nothing was refused.",
-    "PausedByUser": "`spec.paused` is true: nothing is done to the pool's VMs.",
-    "Resumed": "The pool is not paused.",
     # Replica sets
     "SuccessfulAdopt": "A VMI that matches the selector and had no controller was taken in.",
     "FailedAdopt": "A matching VMI could not be taken in.",

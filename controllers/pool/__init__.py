@@ -1,5 +1,6 @@
-"""VirtualMachinePool: as many similar VMs as it says, each with a name and disks of its own.
+"""VirtualMachinePool: a number of similar VMs, each with its own name and disks.
 
-Begin with `plan`. A VM belongs to a pool by its controller owner reference (name and UID), and by nothing else:
-removing it detaches the VM, putting it back returns it. Labels are for people and selectors; no VM is adopted by them.
+Begin with `plan`. `scale_in` decides which VMs a pool deletes, `scale_out` which it creates, `rollout` which it
+updates, `autohealing` which it replaces. The controller owner reference (name and UID) alone makes a VM a member:
+removing it detaches the VM, and setting it attaches the VM again. Labels are for users and selectors.
 """

@@ -1,6 +1,7 @@
-"""What a pool may decide to do. Every action says which VM, and why.
+"""Actions of a pool's plan. Each names its object and the reason for it.
 
-`verb` names an action in events (`SuccessfulCreate`, `FailedCreate`), in plans and in logs; `past` tells of it.
+`verb` identifies an action in plans and logs, `past` describes it in events, and `succeeded` and `failed` are the
+reasons of its events.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from controllers.pool.reasons import PoolReason
+
 
 @dataclass(frozen=True)
 class SaveRevision:
-    """Writes the template down, so that VMs can be told apart by the template that they were made from."""
+    """Saves the template as a ControllerRevision, which identifies the template that a VM was made from."""
 
     name: str
     number: int
     reason: str
     verb: ClassVar[str] = "SaveRevision"
     past: ClassVar[str] = "saved revision"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_SAVE_REVISION
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_SAVE_REVISION
 
 
 @dataclass(frozen=True)
@@ -26,99 +31,114 @@ class Create:
     ordinal: int
     revision: str
     reason: str
-    anew: bool = False
-    """it comes soon after one of its name: none of that one's disks may be there any more"""
+    after_deletion: bool = False
+    """A VM of this name was deleted a moment ago: its disks must be gone before this one is created."""
     verb: ClassVar[str] = "Create"
     past: ClassVar[str] = "created VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_CREATE
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_CREATE
 
 
 @dataclass(frozen=True)
 class Delete:
-    """`keep_disks` leaves the VM's DataVolumes and PersistentVolumeClaims for the VM of that name that comes back."""
+    """`retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
 
     name: str
     uid: str
     resource_version: str
     reason: str
-    keep_disks: bool = False
+    retain_disks: bool = False
     verb: ClassVar[str] = "Delete"
     past: ClassVar[str] = "deleted VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_DELETE
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_DELETE
 
 
 @dataclass(frozen=True)
 class ReleaseDisks:
-    """Ends what a Delete with `keep_disks` began: the disks are nobody's any more, and the VM may go."""
+    """Finishes a Delete with `retain_disks`: removes the disks' owner, then the VM's finalizer."""
 
     name: str
     uid: str
     disks: tuple[str, ...]
-    kept_by: str
+    retained_by: str
     reason: str
     verb: ClassVar[str] = "ReleaseDisks"
     past: ClassVar[str] = "released the disks of VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_RELEASE_DISKS
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_RELEASE_DISKS
 
 
 @dataclass(frozen=True)
 class RemoveFinalizer:
-    """Takes our finalizer off a VM that is not being deleted after all: whoever deletes it later means all of it."""
+    """Removes our finalizer from a VM that stays after all. A later deletion by others then includes the disks."""
 
     name: str
     uid: str
     resource_version: str
     reason: str
     verb: ClassVar[str] = "RemoveFinalizer"
-    past: ClassVar[str] = "no longer keeps the disks of VM"
+    past: ClassVar[str] = "no longer retains the disks of VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_REMOVE_FINALIZER
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_REMOVE_FINALIZER
 
 
 @dataclass(frozen=True)
 class ReturnDisk:
-    """Gives a kept disk back to the VM that it was kept for."""
+    """Makes the VM the owner of the disk that was retained for it."""
 
     name: str
     uid: str
     disk: str
     reason: str
     verb: ClassVar[str] = "ReturnDisk"
-    past: ClassVar[str] = "gave a kept disk back to VM"
+    past: ClassVar[str] = "returned a retained disk to VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_RETURN_DISK
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_RETURN_DISK
 
 
 @dataclass(frozen=True)
 class Update:
-    """Brings what has changed in the template into the VM. It starts to matter for a running guest at its restart."""
+    """Applies the template's changes to the VM. A running VMI gets them at its next restart."""
 
     name: str
     uid: str
     ordinal: int
     before: str
-    """label of the revision that it has"""
+    """label of the revision that the VM has"""
     revision: str
-    """label of the revision that it gets"""
+    """label of the revision that the VM gets"""
     reason: str
     verb: ClassVar[str] = "Update"
     past: ClassVar[str] = "updated VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_UPDATE
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_UPDATE
 
 
 @dataclass(frozen=True)
 class Restart:
     name: str
-    guest: str
-    """UID of the run that ends"""
-    asks: bool
-    """whether KubeVirt must be asked, as it starts no VM of this run strategy by itself"""
+    vmi_uid: str
+    by_subresource: bool
+    """KubeVirt does not restart a VM with this run strategy when its VMI is deleted, so the API is asked to."""
     reason: str
     verb: ClassVar[str] = "Restart"
     past: ClassVar[str] = "restarted VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_RESTART
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_RESTART
 
 
 @dataclass(frozen=True)
 class Heal:
-    """Deletes a VM that fails, with its disks, if it fails still. It is made again under the same name."""
+    """Deletes a VM that still fails, with its disks. Scale-out then creates it again under the same name."""
 
     name: str
     uid: str
     reason: str
     verb: ClassVar[str] = "Heal"
     past: ClassVar[str] = "is replacing VM"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_HEAL
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_HEAL
 
 
 @dataclass(frozen=True)
@@ -126,7 +146,9 @@ class PruneRevision:
     name: str
     reason: str
     verb: ClassVar[str] = "PruneRevision"
-    past: ClassVar[str] = "forgot revision"
+    past: ClassVar[str] = "deleted revision"
+    succeeded: ClassVar[PoolReason] = PoolReason.SUCCESSFUL_PRUNE_REVISION
+    failed: ClassVar[PoolReason] = PoolReason.FAILED_PRUNE_REVISION
 
 
 Action = (

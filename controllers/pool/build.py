@@ -1,4 +1,4 @@
-"""The parts of the pool controller, put together."""
+"""Assembles the pool controller."""
 
 from __future__ import annotations
 
@@ -7,51 +7,48 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.pool import ask
-from controllers.pool.apply import PoolWriter
-from controllers.pool.batch import Batches
+from controllers.pool import simulate
+from controllers.pool.apply import PoolWriter, expected_events
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
-from controllers.pool.metrics import PoolMetrics
-from controllers.pool.orphans import OrphanedDisks
-from controllers.pool.stores import (
-    DISK_SOURCE,
-    POOL_SOURCE,
-    REVISION_SOURCE,
-    VM_SOURCE,
-    VMI_SOURCE,
-    VMS,
-    Stores,
-)
+from controllers.pool.metrics import OrphanedDisks, PoolMetrics
+from controllers.pool.stores import DISK_SOURCE, POOL_SOURCE, POOLS, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Stores
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.status_writer import StatusWriter
+from controllers.shared.write_batches import WriteBatches
 from defaulter.contract import Defaulter
+from kinds.pool import POOL
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
-from runtime.resource import Key
+from runtime.resource import VMS, Key
 
 EXPECTATIONS_SECONDS = 30.0
-"""How long a pool waits to see what it wrote. Names that follow from ordinals and deletes with a UID bound what a plan
-from an old store could do after that; a call that got no answer must not idle a pool for long."""
+"""How long a pool waits to see its writes. It is short, so that a call without an answer does not stop the pool for
+long. Names by ordinal and deletions by UID make it safe to plan from stores that are older."""
 
 
 def build(
-    api: Api, events: EventRecorder, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
+    api: Api, recorder: EventRecorder, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
 ) -> Component:
-    pools, machines, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
-    guests, kept = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
-    stores = Stores(pools.store, machines.store, revisions.store, guests.store, kept.store)
-    registry.register(OrphanedDisks(pools.store, kept.store))
+    pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
+    vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
+    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store)
+    registry.register(OrphanedDisks(pools.store, disks.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
-    news = PoolEvents(events)
+    events = PoolEvents(recorder)
     pooling = PoolController(
         stores=stores,
-        apply=PoolWriter(
-            api, Batches(news, expectations, monotonic), DefaultingCreator(api, VMS, defaulter, seed, monotonic)
+        writer=PoolWriter(
+            api,
+            WriteBatches(events, expectations, monotonic, expected_events),
+            DefaultingCreator(api, VMS, defaulter, seed, monotonic),
         ),
-        news=news,
+        statuses=StatusWriter(api, POOLS, monotonic),
+        events=events,
         expectations=expectations,
         metrics=PoolMetrics(registry),
         burst=burst,
@@ -60,9 +57,9 @@ def build(
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
-    machines.subscribe(partial(pooling.machine_changed, controller.enqueue))
-    guests.subscribe(partial(pooling.guest_changed, controller.enqueue))
-    kept.subscribe(partial(pooling.disk_changed, controller.enqueue))
+    vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
+    vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
+    disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
 
     async def work() -> None:
         try:
@@ -70,5 +67,6 @@ def build(
         finally:
             pooling.metrics.clear()
 
-    informers = (pools, machines, revisions, guests, kept)
-    return Component("pool", informers, work, answers={ask.PATH: ask.Ask(api, stores, burst, api.now)})
+    endpoint = PlanEndpoint(api, VMS, "pool", lambda document: simulate.answer(stores, document, burst, api.now()))
+    informers = (pools, vms, revisions, vmis, disks)
+    return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

@@ -1,36 +1,37 @@
-"""Disks that outlive their VM.
+"""Writes that let disks outlive their VM.
 
-The order is what makes it safe against a crash between any two steps: our finalizer goes on the VM only as part of our
-own delete; then the VM is deleted; while it waits for us, its disks are made nobody's; only then the finalizer goes,
-and with it the VM. A step that is repeated finds nothing left to do.
+A crash between any two steps is safe, because each step can be repeated:
 
-A DataVolume belongs to its VM, and its claim to the DataVolume or to the VM. Only what belongs to the VM is touched: a
-disk of the same name that somebody brought is his.
+1. Our finalizer goes on the VM, as a part of our own deletion only.
+2. The VM is deleted, and waits for the finalizer.
+3. The disks lose their owner reference to the VM.
+4. The finalizer is removed, and the VM goes.
+
+A DataVolume belongs to its VM, and a PersistentVolumeClaim to the DataVolume or to the VM. A disk of the same name that
+does not belong to the VM is not touched.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
 from controllers.pool.actions import Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk
-from controllers.pool.stores import DATA_VOLUMES, PVCS, VMS
+from controllers.shared.resources import DATA_VOLUMES, PVCS
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import Resource
-
-Json = dict[str, Any]
+from runtime.resource import VMS, Resource
 
 
-async def delete_keeping(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
-    """Raises Conflict when the VM is not what it was when that was decided."""
+async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
+    """Raises Conflict if the VM has changed since the plan."""
     document = await api.get(VMS, namespace, a.name)
     finalizers = document["metadata"].get("finalizers") or []
     change: Json = {
         "uid": a.uid,
         "resourceVersion": a.resource_version,
         "finalizers": [*(each for each in finalizers if each != meta.KEEP_DISKS), meta.KEEP_DISKS],
-        # So that it can be released by whoever finds it waiting, its pool gone or its owner reference removed.
+        # The disks can be released even if the pool or the owner reference is gone by then.
         "annotations": {meta.KEPT_BY: pool_uid},
     }
     marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
@@ -38,28 +39,21 @@ async def delete_keeping(api: Api, namespace: str, pool_uid: str, a: Delete) -> 
     await api.delete(VMS, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
 
 
-async def release(api: Api, namespace: str, a: ReleaseDisks) -> None:
-    labels = {meta.KEPT_BY: a.kept_by, meta.KEPT_FOR: a.name}
+async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
+    labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
     for disk in a.disks:
-        volume = await _keep(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
-        await _keep(api, PVCS, namespace, disk, {a.uid, volume}, labels)
-    await _drop_finalizer(api, namespace, a.name, a.uid, None)
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+    await _remove_finalizer(api, namespace, a.name, a.uid, None)
 
 
-async def unmark(api: Api, namespace: str, a: RemoveFinalizer) -> None:
-    await _drop_finalizer(api, namespace, a.name, a.uid, a.resource_version)
+async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None:
+    await _remove_finalizer(api, namespace, a.name, a.uid, a.resource_version)
 
 
-async def give_back(api: Api, namespace: str, a: ReturnDisk) -> None:
-    owner = {
-        "apiVersion": VMS.api_version,
-        "kind": VMS.kind,
-        "name": a.name,
-        "uid": a.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    # The claim last: its label is what the pool looks for, so until it is gone all of this is tried again.
+async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
+    owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
+    # The claim comes last: the pool finds the disk by the claim's label, and so repeats all of this until it is done.
     for resource in (DATA_VOLUMES, PVCS):
         try:
             metadata = (await api.get(resource, namespace, a.disk))["metadata"]
@@ -75,11 +69,12 @@ async def give_back(api: Api, namespace: str, a: ReturnDisk) -> None:
         await api.patch(resource, namespace, a.disk, {"metadata": change})
 
 
-async def _keep(
+async def _retain(
     api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
 ) -> str:
-    """Makes a disk nobody's if it is the VM's (or its DataVolume's: that one goes on owning it, and is kept as well).
-    Returns its UID if it is kept by now."""
+    """Removes the VM from the disk's owners. A DataVolume goes on owning its claim, and is retained as well.
+
+    Returns the disk's UID if it is retained."""
     try:
         metadata = (await api.get(resource, namespace, name))["metadata"]
     except NotFound:
@@ -96,7 +91,7 @@ async def _keep(
     return str(metadata["uid"])
 
 
-async def _drop_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
+async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
     try:
         metadata = (await api.get(VMS, namespace, name))["metadata"]
     except NotFound:

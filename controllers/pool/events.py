@@ -1,4 +1,4 @@
-"""What people are told of a pool, as events."""
+"""Events of pools."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controllers.pool.actions import Action, Delete
-from controllers.pool.machine import VM
-from controllers.pool.snapshot import InvalidSpec, Pool
+from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.stores import POOLS
+from controllers.shared.vm import VM
+from controllers.shared.write_batches import Failure, failure
 from kinds import meta
 from runtime.events import EventRecorder, view_reference
 
@@ -17,32 +19,34 @@ from runtime.events import EventRecorder, view_reference
 class PoolEvents:
     events: EventRecorder
 
-    def done(self, pool: Pool, action: Action) -> None:
-        kept = ", its disks are kept" if isinstance(action, Delete) and action.keep_disks else ""
-        note = f"{action.past} {action.name}{kept}: {action.reason}"
-        self._say(pool, "Normal", f"Successful{action.verb}", note, action.verb)
+    def succeeded(self, pool: Pool, action: Action) -> None:
+        retained = ", its disks are retained" if isinstance(action, Delete) and action.retain_disks else ""
+        note = f"{action.past} {action.name}{retained}: {action.reason}"
+        self._emit(pool, "Normal", action.succeeded, note, action.verb)
 
-    def refused(self, pool: Pool, action: Action, error: Exception) -> tuple[str, str]:
-        """Returns the reason and the message."""
-        reason, message = f"Failed{action.verb}", f"{action.verb} {action.name}: {error}"
-        self._say(pool, "Warning", reason, message, action.verb)
-        return reason, message
+    def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
+        message = f"{action.verb} {action.name}: {error}"
+        self._emit(pool, "Warning", action.failed, message, action.verb)
+        return failure(action.failed, message)
 
-    def misread(self, pool: Pool, m: VM) -> None:
-        note = f"VM {m.name}: {meta.SCALE_IN} is {m.scale_in[:63]!r}, give Protect or First; until then it is protected"
-        self._say(pool, "Warning", "InvalidScaleIn", note, "Read")
+    def invalid_scale_in(self, pool: Pool, vm: VM) -> None:
+        note = (
+            f"VM {vm.name}: {meta.SCALE_IN}: Invalid value: {vm.scale_in[:63]!r}: must be Protect or First; "
+            "until then the VM is protected"
+        )
+        self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
 
-    def moved(self, pool: Pool, vm: str, *, here: bool) -> None:
-        if here:
-            self._say(pool, "Normal", "Attached", f"VM {vm} is the pool's again, by its owner reference", "Attach")
+    def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
+        if attached:
+            self._emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
         else:
-            note = f"VM {vm} is not the pool's any more: its owner reference is gone. Its name is given to no other VM"
-            self._say(pool, "Normal", "Detached", note, "Detach")
+            note = f"VM {vm} left the pool: its owner reference is gone. No other VM gets its name"
+            self._emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")
 
-    def misfit(self, pool: InvalidSpec) -> None:
-        self._say(pool, "Warning", "InvalidSpec", pool.problem, "Read")
+    def invalid_spec(self, pool: InvalidPool) -> None:
+        self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
 
-    def _say(
-        self, pool: Pool | InvalidSpec, kind: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    def _emit(
+        self, pool: Pool | InvalidPool, kind: Literal["Normal", "Warning"], reason: PoolReason, note: str, action: str
     ) -> None:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)

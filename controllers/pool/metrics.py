@@ -1,18 +1,23 @@
-"""What a pool measures (designs/1, VirtualMachinePool Metrics).
+"""Metrics of pools (designs/1, VirtualMachinePool Metrics).
 
-Only the replica that leads measures, and only pools that are there: what a sum over replicas and pools says is true.
+Only the leader measures, and only pools that exist, so that sums over replicas and pools are correct.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter as Counts
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
-from controllers.pool.guest import VMI, transitions
-from controllers.pool.machine import VM
-from controllers.pool.progress import STALLED
-from controllers.pool.snapshot import Pool
+from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.vm import VM
+from controllers.shared.vmi import FINAL_PHASES, VMI
 from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key
@@ -20,7 +25,7 @@ from runtime.resource import Key
 LABELS = ("namespace", "vmpool")
 PHASES = ("phase", "last_phase")
 SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
-"""times of VMs are given by the API in whole seconds"""
+"""The API gives times in whole seconds."""
 
 
 class PoolMetrics:
@@ -64,7 +69,7 @@ class PoolMetrics:
         )
         self._histograms = (self._transition, self._from_creation, self._from_deletion)
         self._known: dict[Key, set[tuple[str, str]]] = {}
-        """pools that are there, and the (phase, last_phase) that were measured for each"""
+        """Measured pools, each with the (phase, last_phase) of its histograms."""
 
     def pool(self, pool: Pool, status: PoolStatus) -> None:
         self._known.setdefault(pool.key, set())
@@ -76,13 +81,16 @@ class PoolMetrics:
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
             "kept_disks": status.kept_disks,
-            "rollout_stalled": any(each.type == "Progressing" and each.reason == STALLED for each in status.conditions),
+            "rollout_stalled": any(
+                each.type == "Progressing" and each.reason == PoolReason.PROGRESS_DEADLINE_EXCEEDED
+                for each in status.conditions
+            ),
             "healing_stopped": breaker is not None and breaker.open,
         }
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
         for each in self._counters:
-            each.labels(*pool.key)  # a rate wants to see the first one, and so a 0 before it
+            each.labels(*pool.key)  # a rate needs a 0 before the first event
 
     def scaled(self, key: Key, *, created: int, deleted: int) -> None:
         self._created.labels(*key).inc(created)
@@ -91,17 +99,17 @@ class PoolMetrics:
     def healed(self, key: Key, count: int) -> None:
         self._heals.labels(*key).inc(count)
 
-    def machine(self, old: VM | None, new: VM | None) -> None:
-        if old is None or (old.namespace, old.owner_name) not in self._known:
-            return  # first sight of it, perhaps after a restart of ours: nothing is known to have changed
-        labels = (old.namespace, old.owner_name)
-        if not old.exists and new is not None and new.exists:
+    def vm(self, old: VM | None, new: VM | None) -> None:
+        if old is None or (old.namespace, old.pool_name) not in self._known:
+            return  # seen for the first time, perhaps after a restart of this controller
+        labels = (old.namespace, old.pool_name)
+        if not old.vmi_exists and new is not None and new.vmi_exists:
             self._starts.labels(*labels).inc()
-        if old.exists and (new is None or not new.exists):
+        if old.vmi_exists and (new is None or not new.vmi_exists):
             self._stops.labels(*labels).inc()
 
-    def guest(self, key: Key, old: VMI | None, new: VMI | None) -> None:
-        """`key` is that of its pool."""
+    def vmi(self, key: Key, old: VMI | None, new: VMI | None) -> None:
+        """`key` is the pool's."""
         measured = self._known.get(key)
         if measured is None or old is None or new is None or old.uid != new.uid or old.phase == new.phase:
             return
@@ -121,7 +129,7 @@ class PoolMetrics:
             _remove(each, *key)
 
     def clear(self) -> None:
-        """We don't lead any more: another replica measures."""
+        """Another replica leads and measures now."""
         self._known.clear()
         for each in (*self._gauges.values(), *self._counters, *self._histograms):
             each.clear()
@@ -131,4 +139,56 @@ def _remove(metric: Any, *labels: str) -> None:
     try:
         metric.remove(*labels)
     except KeyError:
-        return  # nothing was ever measured with these
+        return  # nothing was measured with these labels
+
+
+class Transition(NamedTuple):
+    last_phase: str
+    """empty for the first phase"""
+    phase: str
+    seconds: int
+    """since the last phase"""
+    from_creation: int
+    from_deletion: int | None
+    """None for a VMI that ended without being deleted"""
+
+
+def transitions(old: VMI, new: VMI) -> Iterator[Transition]:
+    """The phases that a VMI reached between two events, including those that it only passed."""
+    created, deleted = _seconds(new.created_at), _seconds(new.deleted_at)
+    last, since = old.phase_times[-1] if old.phase_times else ("", new.created_at)
+    for phase, at in new.phase_times[len(old.phase_times) :]:
+        from_deletion = _seconds(at) - deleted if phase in FINAL_PHASES and deleted else None
+        yield Transition(last, phase, _seconds(at) - _seconds(since), _seconds(at) - created, from_deletion)
+        last, since = phase, at
+
+
+def _seconds(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp()) if time else 0
+
+
+class OrphanedDisks:
+    """Counts retained disks of pools that are gone. They cost money, and only a person may delete them.
+
+    This Prometheus collector reads the stores themselves. Every replica has them: use the maximum over the replicas,
+    not the sum.
+    """
+
+    def __init__(self, pools: Iterable[Pool | InvalidPool] = (), disks: Iterable[RetainedDisk] = ()) -> None:
+        self._pools, self._disks = pools, disks
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            f"{PREFIX}orphaned_disks",
+            "Kept disks of pools that are gone, as each replica sees it.",
+            labels=["namespace"],
+        )
+        for namespace, number in sorted(count_orphans(self._pools, self._disks).items()):
+            family.add_metric([namespace], number)
+        yield family
+
+
+def count_orphans(pools: Iterable[Pool | InvalidPool], disks: Iterable[RetainedDisk]) -> Counts[str]:
+    """The number by namespace."""
+    known = {pool.uid for pool in pools}
+    return Counts(disk.namespace for disk in disks if disk.retained_by not in known)

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from itertools import count, islice
 
-FIRST = 1
+from controllers.shared.names import parent_and_ordinal
 
-_NAME = re.compile(r"(.+)-([1-9][0-9]{0,9})")
+FIRST_ORDINAL = 1
 
 
 def name_of(pool: str, ordinal: int) -> str:
     return f"{pool}-{ordinal}"
 
 
-def parent_and_ordinal(name: str) -> tuple[str, int | None]:
-    """`web-3` is (`web`, 3). `web-03` is no name that a pool gives, so it has no ordinal."""
-    match = _NAME.fullmatch(name)
-    return (match[1], int(match[2])) if match else (name, None)
-
-
 def ordinal_of(pool: str, name: str) -> int | None:
-    stem, ordinal = parent_and_ordinal(name)
-    return ordinal if stem == pool else None
+    parent, ordinal = parent_and_ordinal(name)
+    return ordinal if parent == pool else None
 
 
 def has_revision(name: str, revision: str) -> str:
-    """What there is to see of an update."""
+    """Identifies the update of a VM in expectations: the store will show this VM with this revision."""
     return f"{name}@{revision}"
 
 
 def free_ordinals(taken: Collection[int], wanted: int) -> tuple[int, ...]:
-    """The lowest ordinals that nobody has."""
-    return tuple(islice((n for n in count(FIRST) if n not in taken), max(0, wanted)))
+    """The lowest ordinals that are not taken."""
+    return tuple(islice((n for n in count(FIRST_ORDINAL) if n not in taken), max(0, wanted)))

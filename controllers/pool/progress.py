@@ -1,88 +1,90 @@
-"""Whether a pool gets on, and what is said when it doesn't."""
+"""Whether a pool makes progress, and whether it has exceeded spec.progressDeadlineSeconds."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.conditions import join_names
 from kinds.pool import PoolStatus
 from kinds.pool_strategies import UpdateProactive
 
-STALLED = "ProgressDeadlineExceeded"
-# What a pool that is stalled does not try, so that it is not refused either.
-HELD_BACK = ("FailedUpdate", "FailedRestart")
-NAMES_SAID = 5
+OWN_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.FAILED_UPDATE, PoolReason.FAILED_RESTART)
+"""Reasons of Progressing=False that end with the deadline: a pool that has exceeded it does not update VMs, so its
+updates are not refused either."""
 
 
-def count_outdated(state: PoolSnapshot) -> int:
-    """How many VMs are not up to date though the pool is to see to it."""
-    if not _updates(state):
+def count_outdated(snapshot: PoolSnapshot) -> int:
+    """VMs that the pool has yet to update or restart."""
+    if not _updates_proactively(snapshot):
         return 0
-    return sum(state.outdated(m) or state.stale(m) for m in state.alive)
+    return sum(snapshot.outdated(vm) or snapshot.needs_restart(vm) for vm in snapshot.active)
 
 
-def is_progressing(state: PoolSnapshot) -> bool:
-    """The pool is on its way to what its spec says: VMs are missing, not up to date, or not available."""
-    return bool(state.missing or count_outdated(state) or not all(m.available for m in state.alive))
+def is_progressing(snapshot: PoolSnapshot) -> bool:
+    """VMs are missing, outdated or not available."""
+    return bool(snapshot.missing or count_outdated(snapshot) or not all(vm.available for vm in snapshot.active))
 
 
-def last_progress(state: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
-    """When the pool last came nearer: more VMs, more that are up to date, more that are available, or a new goal. Where
-    all were there and available, when one first was not."""
-    before = state.pool.status
+def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
+    """The time of the last progress: a new spec, or more VMs that exist, are updated or are available.
+
+    For a pool that was complete, it is the time at which a VM first became unavailable."""
+    before = snapshot.pool.status
     goal = (fresh.update_revision, fresh.observed_generation)
-    nearer = (
+    progressed = (
         before.last_progress_time is None
         or goal != (before.update_revision, before.observed_generation)
         or fresh.replicas > before.replicas
         or fresh.updated_replicas > before.updated_replicas
         or fresh.available_replicas > before.available_replicas
-        or (fresh.unavailable_replicas > 0 and _begins(state))
+        or (fresh.unavailable_replicas > 0 and _starts(snapshot))
     )
-    return now if nearer else before.last_progress_time
+    return now if progressed else before.last_progress_time
 
 
-def deadline(state: PoolSnapshot) -> datetime | None:
-    status = state.pool.status
-    known = status.update_revision == state.revision.name and status.observed_generation == state.pool.generation
-    if state.pool.spec.paused or not known or status.last_progress_time is None or _begins(state):
+def deadline(snapshot: PoolSnapshot) -> datetime | None:
+    status = snapshot.pool.status
+    known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
+    if snapshot.pool.spec.paused or not known or status.last_progress_time is None or _starts(snapshot):
         return None
-    seconds = timedelta(seconds=state.pool.spec.progress_deadline_seconds)
+    seconds = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
     return datetime.fromisoformat(status.last_progress_time) + seconds
 
 
-def deadline_exceeded(state: PoolSnapshot, now: datetime) -> str:
-    """Why no more VMs are updated or restarted, or nothing."""
-    end = deadline(state)
-    down = [m for m in state.alive if m.meant_to_run and not m.available]
-    # One that is yet to be updated may come up with the new template.
-    failing = [m for m in down if not (_updates(state) and state.outdated(m))]
-    if end is None or now < end or not (failing or state.missing):
+def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
+    """Why no more VMs are updated or restarted, or ""."""
+    end = deadline(snapshot)
+    down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
+    # An outdated VM may become available with the new template.
+    failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
+    if end is None or now < end or not (failing or snapshot.missing):
         return ""
-    names = ", ".join(f"{m.name} ({m.state or 'no state'})" for m in failing[:NAMES_SAID])
-    more = f" and {len(failing) - NAMES_SAID} more" if len(failing) > NAMES_SAID else ""
-    what = f"not available: {names}{more}" if failing else f"{state.missing} VMs are missing"
-    return f"no progress for {state.pool.spec.progress_deadline_seconds} s; {what}"
+    names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
+    what = f"not available: {names}" if failing else f"{snapshot.missing} VMs are missing"
+    return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
 
 
-def seconds_until_deadline(state: PoolSnapshot, now: datetime) -> float | None:
-    end = deadline(state)
-    if end is None or now >= end or not is_progressing(state):
+def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    end = deadline(snapshot)
+    if end is None or now >= end or not is_progressing(snapshot):
         return None
     return (end - now).total_seconds()
 
 
-def _begins(state: PoolSnapshot) -> bool:
-    """If VMs are missing or down now, it is news: none was at the last look, or what held the pool up is over."""
-    before = state.pool.status
-    return not before.unavailable_replicas or (_was_held(before) and not (state.pool.spec.paused or state.failure))
+def _starts(snapshot: PoolSnapshot) -> bool:
+    """VMs that are unavailable now have just become so: the pool was complete before, or its obstacle is gone."""
+    before = snapshot.pool.status
+    unhindered = not (snapshot.pool.spec.paused or snapshot.failure)
+    return not before.unavailable_replicas or (_was_hindered(before) and unhindered)
 
 
-def _was_held(status: PoolStatus) -> bool:
-    """Paused, or refused by the API server what it would try at any time."""
-    own = (STALLED, *HELD_BACK)
-    return any(c.type == "Progressing" and c.status == "False" and c.reason not in own for c in status.conditions)
+def _was_hindered(status: PoolStatus) -> bool:
+    """The pool was paused, or the API server refused more than an update."""
+    found = (c for c in status.conditions if c.type == "Progressing" and c.status == "False")
+    return any(c.reason not in OWN_REASONS for c in found)
 
 
-def _updates(state: PoolSnapshot) -> bool:
-    return isinstance(state.pool.spec.update_strategy.chosen, UpdateProactive)
+def _updates_proactively(snapshot: PoolSnapshot) -> bool:
+    return isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive)

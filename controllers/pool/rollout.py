@@ -1,164 +1,176 @@
-"""VMs that have an old template: which are brought up to date, and which must wait.
-
-Two limits hold at any time. No VM that is available is taken while fewer than `replicas - maxUnavailable` others are.
-And no more than `maxUnavailable` VMs may be on their way (missing, or of the new template and not available yet): a
-template that doesn't start stops there, even where the old VMs weren't available either.
-"""
+"""Updates VMs to the pool's template within the disruption budget, and deletes revisions that no VM needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controllers.pool.actions import Action, Restart, SaveRevision, Update
-from controllers.pool.machine import VM
+from controllers.pool.actions import Action, PruneRevision, Restart, SaveRevision, Update
+from controllers.pool.disruption_budget import (
+    RESTARTED_BY_REQUEST,
+    DisruptionBudget,
+    may_be_restarted,
+    update_has_begun,
+)
 from controllers.pool.naming import has_revision, name_of
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.selection import sort_victims
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.template import disk_names
+from controllers.shared.disks import disk_names
+from controllers.shared.vm import VM
 from kinds.pool_strategies import SelectionPolicy, UpdateProactive
-
-# KubeVirt starts VMs of these again by itself when their run is deleted.
-RESTARTED = frozenset({"Always"})
-ASKED = frozenset({"Manual", "RerunOnFailure"})
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A VM that would be acted on, and why it isn't yet."""
+    """A VM that needs an action, and why the action must wait."""
 
     name: str
     reason: str
 
 
-def roll_out(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    found = [each for each in _considered(state, now) if not isinstance(each, Waiting)][: state.burst]
-    if any(isinstance(each, Update) for each in found) and not state.saved:
-        yield SaveRevision(state.revision.name, state.revision.number, "the template has changed")
+Decision = Update | Restart | Waiting
+
+
+def roll_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    found = [each for each in _decisions(snapshot, now) if not isinstance(each, Waiting)][: snapshot.burst]
+    if any(isinstance(each, Update) for each in found) and not snapshot.revision_saved:
+        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template has changed")
     yield from found
 
 
-def waiting(state: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
-    return tuple(each for each in _considered(state, now) if isinstance(each, Waiting))
+def waiting(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
+    return tuple(each for each in _decisions(snapshot, now) if isinstance(each, Waiting))
 
 
-def _considered(state: PoolSnapshot, now: datetime) -> Iterator[Update | Restart | Waiting]:
-    """Every VM that isn't as the template says, in the order in which they are taken."""
-    behind = [m for m in state.alive if state.outdated(m) or state.stale(m)]
-    if not behind:
-        return
-    strategy = state.pool.spec.update_strategy
-    if strategy.unmanaged is not None:
-        yield from (Waiting(m.name, "the update strategy is unmanaged") for m in behind)
-        return
-    proactive = strategy.chosen if isinstance(strategy.chosen, UpdateProactive) else None
-    room = DisruptionBudget.of(state)
-    reason_to_stop = deadline_exceeded(state, now)
-    # Those whose update was begun come first: they are counted as under way already.
-    rest = sort_victims([m for m in behind if state.outdated(m)], _policy(proactive))
-    # One that is refused must not take the room of all others for ever.
-    rest.sort(key=lambda m: has_revision(m.name, state.revision.label) in state.unwanted)
-    begun = [m for m in behind if _is_begun(state, m)]
-    refused = [m for m in behind if not state.outdated(m) and not _is_begun(state, m)]
-    for m in begun + rest + refused:
-        if m.ordinal is None or m.stem != state.pool.name:
-            yield Waiting(
-                m.name, f"its name is none that {state.pool.name} gives, so the template can't be applied to it"
-            )
-        elif refusal := _not_its_disk(state, m):
-            yield Waiting(m.name, refusal)
-        elif m.halted and state.outdated(m):
-            yield _update(state, m, "it is halted")
-        elif proactive is None:
-            yield Waiting(m.name, "the update strategy is opportunistic, and it is not halted")
-        elif not state.stale(m):
-            yield _update(state, m, "the change needs no restart" if m.guest else "it is not running yet")
-        elif not _restarts(m):
-            yield _at_next_start(state, m)
-        elif reason_to_stop:
-            yield Waiting(m.name, reason_to_stop)
-        elif refusal := room.refusal(m, begun=_is_begun(state, m)):
-            yield Waiting(m.name, refusal)
-        else:
-            room = room.without(m, begun=_is_begun(state, m))
-            yield _update(state, m, "the template has changed") if state.outdated(m) else _restart(m)
+def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Keeps the revisions that a VM or VMI has, and as many others as revisionHistoryLimit allows."""
+    needed = {vm.revision for vm in snapshot.vms} | {vm.vmi.revision for vm in snapshot.vms if vm.vmi}
+    idle = [each for each in snapshot.revisions if each.label not in needed and each.name != snapshot.revision.name]
+    oldest_first = sorted(idle, key=lambda each: each.number)
+    limit = snapshot.pool.spec.revision_history_limit
+    for each in oldest_first[: max(0, len(idle) - limit)]:
+        yield PruneRevision(each.name, f"revisionHistoryLimit is {limit}")
 
 
 @dataclass(frozen=True)
-class DisruptionBudget:
-    """What may still be taken away from the pool."""
+class _Rollout:
+    """What the rules decide from. The budget shrinks with each VM that is taken."""
 
-    available: int
-    floor: int
-    under_way: int
-    most: int
-
-    @classmethod
-    def of(cls, state: PoolSnapshot) -> DisruptionBudget:
-        under_way = sum(
-            _is_begun(state, m) and (not m.available or (state.stale(m) and _restarts(m)))
-            for m in state.alive
-            if m.meant_to_run
-        )
-        return cls(
-            available=sum(m.available for m in state.alive),
-            floor=max(0, state.pool.spec.replicas - state.pool.max_unavailable),
-            under_way=state.missing + under_way,
-            most=state.pool.max_unavailable,
-        )
-
-    def refusal(self, m: VM, begun: bool = False) -> str:
-        """Why this VM may not be stopped now, or nothing. One whose update was `begun` is under way already."""
-        if not begun and self.under_way >= self.most:
-            return f"{self.under_way} VMs are on their way already, {self.most} may be"
-        if self.too_few_without(m):
-            return f"{self.available} VMs are available, {self.floor} must stay so"
-        return ""
-
-    def too_few_without(self, m: VM) -> bool:
-        return m.available and self.available - 1 < self.floor
-
-    def without(self, m: VM, begun: bool = False) -> DisruptionBudget:
-        return replace(self, available=self.available - m.available, under_way=self.under_way + (not begun))
+    snapshot: PoolSnapshot
+    proactive: bool
+    stopped: str
+    """why the update has stopped, or "" """
+    budget: DisruptionBudget
 
 
-def _not_its_disk(state: PoolSnapshot, m: VM) -> str:
-    """Why the template would give this VM a disk that another VM writes to, or nothing."""
-    wanted = {name_of(disk, m.ordinal) for disk in disk_names(state.pool.spec.template)} if m.ordinal else set()
-    new = wanted.difference(m.disks)
-    if others := sorted(new & state.strangers.keys()):
-        return f"the template gives it disk {others[0]}, {state.strangers[others[0]]}: give the disk another name"
-    return state.shared.message if new and state.shared else ""
+def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
+    """One decision for every VM that is not as the template requires, in the order of the selection policy."""
+    strategy = snapshot.pool.spec.update_strategy
+    vms = _in_order(snapshot)
+    if strategy.unmanaged is not None:
+        yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in vms)
+        return
+    if not vms:
+        return
+    proactive = isinstance(strategy.chosen, UpdateProactive)
+    rollout = _Rollout(snapshot, proactive, deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot))
+    for vm in vms:
+        found = next((decision for rule in RULES if (decision := rule(rollout, vm))), None)
+        if found is None:
+            rollout = replace(rollout, budget=rollout.budget.without(vm, begun=update_has_begun(snapshot, vm)))
+            found = _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
+        yield found
 
 
-def _is_begun(state: PoolSnapshot, m: VM) -> bool:
-    """It has the template, and its restart is no more than a matter of time. One that is available and whose restart is
-    refused goes on as it is."""
-    refused = m.available and m.guest is not None and m.guest.uid in state.unwanted
-    return not state.outdated(m) and not refused
+def _in_order(snapshot: PoolSnapshot) -> list[VM]:
+    """VMs whose update has begun come first: they count as in progress already. Refused ones come last of their kind,
+    because they must not block the others."""
+    behind = [vm for vm in snapshot.active if snapshot.outdated(vm) or snapshot.needs_restart(vm)]
+    if snapshot.pool.spec.update_strategy.unmanaged is not None:
+        return behind
+    chosen = snapshot.pool.spec.update_strategy.chosen
+    policy = chosen.selection_policy if isinstance(chosen, UpdateProactive) else SelectionPolicy()
+    outdated = sort_victims([vm for vm in behind if snapshot.outdated(vm)], policy)
+    outdated.sort(key=lambda vm: has_revision(vm.name, snapshot.revision.label) in snapshot.refused)
+    updated = [vm for vm in behind if not snapshot.outdated(vm)]
+    begun = [vm for vm in updated if update_has_begun(snapshot, vm)]
+    return [*begun, *outdated, *(vm for vm in updated if not update_has_begun(snapshot, vm))]
 
 
-def _restarts(m: VM) -> bool:
-    """Its run may be ended for the template's sake. A run that nobody would begin again goes on as long as it likes."""
-    return m.strategy in RESTARTED | ASKED
+# Rules: the first decision holds. A VM without a decision is updated or restarted within the budget.
+
+Rule = Callable[[_Rollout, VM], Decision | None]
 
 
-def _restart(m: VM) -> Restart:
-    assert m.guest is not None
-    return Restart(m.name, m.guest.uid, m.strategy in ASKED, "the template has changed")
+def _foreign_name(rollout: _Rollout, vm: VM) -> Decision | None:
+    pool = rollout.snapshot.pool.name
+    if vm.ordinal is not None and vm.base_name == pool:
+        return None
+    return Waiting(vm.name, f"its name does not match the pool's pattern {pool}-NUMBER, so it has no template")
 
 
-def _at_next_start(state: PoolSnapshot, m: VM) -> Update | Waiting:
-    reason = f"its run strategy is {m.strategy}: it gets the new template when it is started again"
-    return _update(state, m, reason) if state.outdated(m) else Waiting(m.name, reason)
+def _foreign_disk(rollout: _Rollout, vm: VM) -> Decision | None:
+    """The template would give the VM a disk that another VM uses."""
+    snapshot = rollout.snapshot
+    wanted = {name_of(disk, vm.ordinal) for disk in disk_names(snapshot.pool.spec.template)} if vm.ordinal else set()
+    new = wanted.difference(vm.disks)
+    if others := sorted(new & snapshot.foreign_disks.keys()):
+        owner = snapshot.foreign_disks[others[0]]
+        return Waiting(vm.name, f"the template gives it disk {others[0]}, {owner}: give the disk another name")
+    return Waiting(vm.name, snapshot.disk_conflict.message) if new and snapshot.disk_conflict else None
 
 
-def _update(state: PoolSnapshot, m: VM, reason: str) -> Update:
-    assert m.ordinal is not None
-    return Update(m.name, m.uid, m.ordinal, m.revision, state.revision.label, reason)
+def _halted(rollout: _Rollout, vm: VM) -> Decision | None:
+    snapshot = rollout.snapshot
+    return _update(snapshot, vm, "it is halted") if vm.halted and snapshot.outdated(vm) else None
 
 
-def _policy(strategy: UpdateProactive | None) -> SelectionPolicy:
-    return strategy.selection_policy if strategy else SelectionPolicy()
+def _opportunistic(rollout: _Rollout, vm: VM) -> Decision | None:
+    reason = "the update strategy is opportunistic, and it is not halted"
+    return None if rollout.proactive else Waiting(vm.name, reason)
+
+
+def _without_restart(rollout: _Rollout, vm: VM) -> Decision | None:
+    if rollout.snapshot.needs_restart(vm):
+        return None
+    return _update(rollout.snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
+
+
+def _at_next_start(rollout: _Rollout, vm: VM) -> Decision | None:
+    if may_be_restarted(vm):
+        return None
+    reason = f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"
+    return _update(rollout.snapshot, vm, reason) if rollout.snapshot.outdated(vm) else Waiting(vm.name, reason)
+
+
+def _stopped(rollout: _Rollout, vm: VM) -> Decision | None:
+    return Waiting(vm.name, rollout.stopped) if rollout.stopped else None
+
+
+def _over_budget(rollout: _Rollout, vm: VM) -> Decision | None:
+    refusal = rollout.budget.refusal(vm, begun=update_has_begun(rollout.snapshot, vm))
+    return Waiting(vm.name, refusal) if refusal else None
+
+
+RULES: tuple[Rule, ...] = (
+    _foreign_name,
+    _foreign_disk,
+    _halted,
+    _opportunistic,
+    _without_restart,
+    _at_next_start,
+    _stopped,
+    _over_budget,
+)
+
+
+def _restart(vm: VM) -> Restart:
+    assert vm.vmi is not None
+    return Restart(vm.name, vm.vmi.uid, vm.run_strategy in RESTARTED_BY_REQUEST, "the template has changed")
+
+
+def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
+    assert vm.ordinal is not None
+    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason)

@@ -1,4 +1,4 @@
-"""Too many VMs: which ones leave, and what holds the others."""
+"""Scale-in: which VMs a pool deletes when it has too many, and why it cannot delete others."""
 
 from __future__ import annotations
 
@@ -6,84 +6,81 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action, Delete
-from controllers.pool.machine import VM
-from controllers.pool.rollout import DisruptionBudget
+from controllers.pool.disruption_budget import DisruptionBudget
 from controllers.pool.selection import sort_victims
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.conditions import join_names
+from controllers.shared.vm import VM
 from kinds import meta
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
-WISHES = ("", "First")
-"""Whatever else is written there protects the VM: `Protect`, and what was perhaps meant to be."""
-NAMES_SAID = 5
+UNPROTECTED = ("", "First")
+"""Values of poolhouse.dev/scale-in. Any other value protects the VM: `Protect`, and misspelt ones."""
 
 
-def with_invalid_scale_in(state: PoolSnapshot) -> list[VM]:
-    """VMs with a wish that is none."""
-    return [m for m in state.alive if m.scale_in not in (*WISHES, "Protect")]
+def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    retain = retains_disks(snapshot)
+    reason = f"{len(snapshot.active)} VMs exist, {snapshot.pool.spec.replicas} are wanted"
+    for vm in select_victims(snapshot)[: snapshot.burst]:
+        yield Delete(vm.name, vm.uid, vm.resource_version, reason, retain)
 
 
-def scale_in(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    keep = retains_disks(state)
-    reason = f"{len(state.alive)} VMs exist, {state.pool.spec.replicas} are wanted"
-    for m in select_victims(state)[: state.burst]:
-        yield Delete(m.name, m.uid, m.resource_version, reason, keep)
-
-
-def select_victims(state: PoolSnapshot) -> list[VM]:
-    """Who leaves, the first to go first. One that is available is passed over where too few others would be left: it
-    is those that are not available that go then."""
-    excess = len(state.alive) - state.pool.spec.replicas
-    room = DisruptionBudget.of(state)
+def select_victims(snapshot: PoolSnapshot) -> list[VM]:
+    """The VMs to delete, in order. Where too few VMs would stay available, unavailable ones are deleted instead."""
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    budget = DisruptionBudget.of(snapshot)
     found: list[VM] = []
-    for m in candidates(state) if excess > 0 else ():
-        if len(found) < excess and not room.too_few_without(m):
-            found.append(m)
-            room = room.without(m)
+    for vm in candidates(snapshot) if excess > 0 else ():
+        if len(found) < excess and not budget.forbids(vm):
+            found.append(vm)
+            budget = budget.without(vm)
     return found
 
 
-def candidates(state: PoolSnapshot) -> list[VM]:
-    """Who may leave, the first to go first."""
-    strategy = state.pool.spec.scale_in_strategy.chosen
+def candidates(snapshot: PoolSnapshot) -> list[VM]:
+    """The VMs that the strategy allows to delete, in order."""
+    strategy = snapshot.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, EmptyObject):
         return []
-    willing = [m for m in state.alive if m.scale_in in WISHES]
+    found = [vm for vm in snapshot.active if vm.scale_in in UNPROTECTED]
     policy = SelectionPolicy()
     if isinstance(strategy, ScaleInOpportunistic):
-        willing = [m for m in willing if m.halted]
+        found = [vm for vm in found if vm.halted]
     else:
         policy = strategy.selection_policy
-    # One whose deletion was begun, and not finished because we were killed, comes before any that was left alone.
-    return sorted(sort_victims(willing, policy), key=lambda m: (not m.keeping, m.scale_in != "First"))
+    # A VM with our finalizer comes first: a controller that was killed had begun its deletion.
+    return sorted(sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, vm.scale_in != "First"))
 
 
-def retains_disks(state: PoolSnapshot) -> bool:
-    strategy = state.pool.spec.scale_in_strategy.chosen
+def retains_disks(snapshot: PoolSnapshot) -> bool:
+    strategy = snapshot.pool.spec.scale_in_strategy.chosen
     return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
 
 
-def blocked_reason(state: PoolSnapshot) -> str:
-    """Why scale-in can't go on, or nothing."""
-    excess = len(state.alive) - state.pool.spec.replicas
-    possible = len(select_victims(state))
+def blocked_reason(snapshot: PoolSnapshot) -> str:
+    """Why the pool keeps too many VMs, or ""."""
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    possible = len(select_victims(snapshot))
     if excess <= possible:
         return ""
-    if len(candidates(state)) >= excess:
-        return (
-            f"{excess} VMs are too many, {possible} can go now: {DisruptionBudget.of(state).floor} must stay available"
-        )
-    match state.pool.spec.scale_in_strategy.chosen:
+    if len(candidates(snapshot)) >= excess:
+        minimum = DisruptionBudget.of(snapshot).min_available
+        return f"{excess} VMs are too many, {possible} can be deleted now: {minimum} must stay available"
+    match snapshot.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
-            why = f"{_protected(state)} by {meta.SCALE_IN}"
+            why = f"{_protected(snapshot)} by {meta.SCALE_IN}"
         case ScaleInOpportunistic():
-            why = "the strategy is opportunistic, and the others are not halted or protected"
+            why = "the strategy is opportunistic, and the other VMs are not halted or are protected"
         case _:
             why = "the strategy is unmanaged: delete VMs yourself"
-    return f"{excess} VMs are too many, {possible} can go: {why}"
+    return f"{excess} VMs are too many, {possible} can be deleted: {why}"
 
 
-def _protected(state: PoolSnapshot) -> str:
-    names = sorted(m.name for m in state.alive if m.scale_in not in WISHES)
-    more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
-    return f"{', '.join(names[:NAMES_SAID])}{more} {'is' if len(names) == 1 else 'are'} protected"
+def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
+    """VMs whose poolhouse.dev/scale-in has an invalid value."""
+    return [vm for vm in snapshot.active if vm.scale_in not in (*UNPROTECTED, "Protect")]
+
+
+def _protected(snapshot: PoolSnapshot) -> str:
+    names = sorted(vm.name for vm in snapshot.active if vm.scale_in not in UNPROTECTED)
+    return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"

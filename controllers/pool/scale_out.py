@@ -1,4 +1,4 @@
-"""Too few VMs: which ones are made."""
+"""Scale-out: which VMs a pool creates when it has too few."""
 
 from __future__ import annotations
 
@@ -7,45 +7,46 @@ from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, Create, SaveRevision
 from controllers.pool.autohealing import was_healed
-from controllers.pool.machine import VM
 from controllers.pool.naming import free_ordinals, name_of
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.vm import VM
 
-PATIENCE = timedelta(minutes=5)
-"""How long the name of a VM that is being deleted is waited for. After that, another ordinal takes its place."""
+DELETION_TIMEOUT = timedelta(minutes=5)
+"""How long the pool waits for the name of a VM that is being deleted. Then another ordinal takes its place."""
 
 
-def scale_out(state: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Gaps first, then new ordinals. The name of a VM that is on its way out is waited for: it comes back with the
-    disks that were kept for it, and a pool that is scaled in and out again has the same names as before."""
-    wanted = state.pool.spec.replicas
-    missing = wanted - len(state.alive) - len(_awaited(state, now))
-    if missing <= 0 or state.shared:
+def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Fills gaps first, then adds ordinals.
+
+    The pool waits for the name of a VM that is being deleted. The new VM gets the disks that were retained for this
+    name, and a pool that is scaled in and out has the same names as before."""
+    wanted = snapshot.pool.spec.replicas
+    missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
+    if missing <= 0 or snapshot.disk_conflict:
         return
-    if not state.saved:
-        yield SaveRevision(state.revision.name, state.revision.number, "the template is new")
-    reason = f"{len(state.alive)} of {wanted} VMs exist"
-    kept_for = {disk.kept_for for disk in state.kept}
+    if not snapshot.revision_saved:
+        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
+    reason = f"{len(snapshot.active)} of {wanted} VMs exist"
+    retained_for = {disk.retained_for for disk in snapshot.retained_disks}
     found = []
-    for ordinal in free_ordinals(state.taken, min(missing, state.burst)):
-        name = name_of(state.pool.name, ordinal)
-        anew = (was_healed(state, name) or name in state.gone) and name not in kept_for
-        found.append(Create(name, ordinal, state.revision.name, reason, anew))
-    # A first one that is refused holds up all that come after it: those that may find old disks come last.
-    yield from sorted(found, key=lambda create: create.anew)
+    for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
+        name = name_of(snapshot.pool.name, ordinal)
+        deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
+        found.append(Create(name, ordinal, snapshot.revision.name, reason, deleted and name not in retained_for))
+    # VMs that may find old disks come last: the first refusal stops all that follow.
+    yield from sorted(found, key=lambda create: create.after_deletion)
 
 
-def seconds_until_a_name_is_given_up(state: PoolSnapshot, now: datetime) -> float | None:
-    if state.pool.spec.replicas <= len(state.alive):
+def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    if snapshot.pool.spec.replicas <= len(snapshot.active):
         return None
-    ends = [since(m, now) + PATIENCE - now for m in _awaited(state, now)]
+    ends = [_deleted_at(vm, now) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
     return min(ends).total_seconds() if ends else None
 
 
-def since(m: VM, now: datetime) -> datetime:
-    """When it was deleted."""
-    return datetime.fromisoformat(m.deleted_at) if m.deleted_at else now
+def _deleted_at(vm: VM, now: datetime) -> datetime:
+    return datetime.fromisoformat(vm.deleted_at) if vm.deleted_at else now
 
 
-def _awaited(state: PoolSnapshot, now: datetime) -> list[VM]:
-    return [m for m in state.leaving if now - since(m, now) < PATIENCE]
+def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
+    return [vm for vm in snapshot.deleting if now - _deleted_at(vm, now) < DELETION_TIMEOUT]

@@ -1,13 +1,14 @@
-"""What would become of a pool if all went well: one plan after the other, each carried out in the mind only."""
+"""Simulates what a pool does until nothing is left to do, for people and for admission."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import singledispatch
 from typing import Any
 
+from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions import (
     Create,
@@ -21,148 +22,174 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.guest import VMI
-from controllers.pool.machine import VM, parse_vm
-from controllers.pool.naming import parent_and_ordinal
+from controllers.pool.naming import ordinal_of
+from controllers.pool.observe import observe
 from controllers.pool.plan import Plan, plan
-from controllers.pool.retained_disks import RetainedDisk
 from controllers.pool.rollout import Waiting
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
+from controllers.pool.stores import POOL_SOURCE, Stores
+from controllers.shared import simulation
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.vm import VM, parse_vm
+from controllers.shared.vmi import VMI
+from kinds import meta
 
-Json = dict[str, Any]
-
-MOST_STEPS = 200
-BETWEEN = timedelta(minutes=10)
-"""from one step to the next: as long as everything takes that goes well"""
+MAX_STEPS = 200
+MAX_STEPS_OF_ANSWER = 50
+"""of an answer over HTTP, for which the webhook waits"""
+LATEST_TIME = "9999-12-31T23:59:59Z"
+"""creation time of a pool that does not exist yet"""
 
 
 @dataclass(frozen=True)
 class Simulation:
     steps: tuple[Plan, ...]
-    """each one once the one before is done"""
+    """plans, each made after the one before is done"""
     complete: bool
     """nothing is left to do after them"""
     blocked: str = ""
-    """why scale-in can't go on after them"""
+    """why the pool still has too many VMs after them"""
     waits: tuple[Waiting, ...] = ()
-    """what else stays undone"""
+    """VMs that still need an action after them"""
     refused: str = ""
-    """why no VMs are created"""
+    """why the pool creates no VMs"""
 
 
-def simulate(state: PoolSnapshot, now: datetime, most_steps: int = MOST_STEPS) -> Simulation:
-    steps: list[Plan] = []
-    state = replace(state, settled=True)
-    refused = state.shared.message if state.shared else ""
-    for step in range(most_steps):
-        decided = plan(state, now + step * BETWEEN)
-        if not decided.actions:
-            return Simulation(tuple(steps), True, decided.blocked, decided.waits, refused)
-        steps.append(decided)
-        for action in decided.actions:
-            state = after(action, state)
-    return Simulation(tuple(steps), False, refused=refused)
+def simulate(snapshot: PoolSnapshot, now: datetime, max_steps: int = MAX_STEPS) -> Simulation:
+    found = simulation.simulate(replace(snapshot, synced=True), now, plan, after, max_steps)
+    last = found.last or Plan()
+    refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
+    return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)
 
 
-def rows(foresight: Simulation) -> Iterator[Json]:
-    """For people and programs: `step`, `action`, `vm` and `reason`, of those actions that are about a VM."""
-    for number, step in enumerate(foresight.steps, start=1):
+def rows(found: Simulation) -> Iterator[Json]:
+    """The actions on VMs, with `step`, `action`, `vm` and `reason`."""
+    for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
             if not isinstance(action, SaveRevision | PruneRevision):
                 yield {"step": number, "action": action.verb, "vm": action.name, "reason": action.reason}
 
 
-# How an action that went well leaves the pool
+def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
+    """The snapshot of a pool as the document describes it, among the VMs and pools that exist."""
+    metadata = {"uid": "", "creationTimestamp": LATEST_TIME, **document["metadata"]}
+    known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
+    if known is not None:
+        metadata |= {
+            "uid": known.uid,
+            "creationTimestamp": known.created_at if isinstance(known, Pool) else LATEST_TIME,
+        }
+        document = {**document, "status": known.status.json()}
+    pool = parse_pool({**document, "metadata": metadata})
+    pools = POOL_SOURCE.store()
+    pools.put(pool.key, pool)
+    for _, other in stores.sharing_disks(pool) if isinstance(pool, Pool) else ():
+        pools.put(other.key, other)
+    found = observe(replace(stores, pools=pools), pool.key, synced=True, failure=None, burst=burst)
+    assert found is not None
+    return found
+
+
+def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidPool:
+    """The answer to the webhook about a pool as the document describes it."""
+    snapshot = hypothetical_snapshot(stores, document, burst)
+    if isinstance(snapshot, InvalidSpec):
+        return snapshot
+    found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER)
+    steps = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
+    return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
+
+
+# How a successful action leaves the snapshot
 
 
 @singledispatch
-def after(action: object, state: PoolSnapshot) -> PoolSnapshot:
-    raise NotImplementedError(f"what {type(action).__name__} leads to")
+def after(action: object, snapshot: PoolSnapshot) -> PoolSnapshot:
+    raise NotImplementedError(type(action).__name__)
 
 
 @after.register
-def _(action: SaveRevision, state: PoolSnapshot) -> PoolSnapshot:
-    return replace(state, saved=True, revisions=(*state.revisions, state.revision))
+def _(action: SaveRevision, snapshot: PoolSnapshot) -> PoolSnapshot:
+    return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
 
 
 @after.register
-def _(action: Create, state: PoolSnapshot) -> PoolSnapshot:
-    document = template.build_vm(state.pool, action.ordinal, state.revision)
-    document["metadata"]["uid"] = f"{action.name} to be"
-    born = running(parse_vm(document))
-    return replace(state, machines=(*state.machines, born), taken=state.taken | {action.ordinal})
+def _(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
+    document = template.build_vm(snapshot.pool, action.ordinal, snapshot.revision)
+    document["metadata"]["uid"] = f"{action.name} (simulated)"
+    created = _started(parse_vm(document))
+    return replace(snapshot, vms=(*snapshot.vms, created), taken_ordinals=snapshot.taken_ordinals | {action.ordinal})
 
 
 @after.register
-def _(action: Delete, state: PoolSnapshot) -> PoolSnapshot:
-    gone = next((m for m in state.machines if m.uid == action.uid), None)
+def _(action: Delete, snapshot: PoolSnapshot) -> PoolSnapshot:
+    gone = next((vm for vm in snapshot.vms if vm.uid == action.uid), None)
     if gone is None:
-        return state
-    kept = tuple(
-        RetainedDisk(gone.namespace, disk, state.pool.uid, gone.name) for disk in gone.disks if action.keep_disks
-    )
-    return replace(without(gone, state), kept=(*state.kept, *kept))
+        return snapshot
+    disks = gone.disks if action.retain_disks else ()
+    retained = (RetainedDisk(gone.namespace, disk, snapshot.pool.uid, gone.name) for disk in disks)
+    return replace(_without(gone, snapshot), retained_disks=(*snapshot.retained_disks, *retained))
 
 
 @after.register
-def _(action: ReleaseDisks, state: PoolSnapshot) -> PoolSnapshot:
-    gone = next((m for m in state.waiting if m.uid == action.uid), None)
-    return state if gone is None else without(gone, state)
+def _(action: ReleaseDisks, snapshot: PoolSnapshot) -> PoolSnapshot:
+    gone = next((vm for vm in snapshot.awaiting_release if vm.uid == action.uid), None)
+    return snapshot if gone is None else _without(gone, snapshot)
 
 
 @after.register
-def _(action: ReturnDisk, state: PoolSnapshot) -> PoolSnapshot:
-    return replace(state, kept=tuple(disk for disk in state.kept if disk.name != action.disk))
+def _(action: ReturnDisk, snapshot: PoolSnapshot) -> PoolSnapshot:
+    return replace(snapshot, retained_disks=tuple(d for d in snapshot.retained_disks if d.name != action.disk))
 
 
 @after.register
-def _(action: RemoveFinalizer, state: PoolSnapshot) -> PoolSnapshot:
-    return changed(action.uid, state, keeping=False)
+def _(action: RemoveFinalizer, snapshot: PoolSnapshot) -> PoolSnapshot:
+    return _changed(action.uid, snapshot, retains_disks=False)
 
 
 @after.register
-def _(action: Update, state: PoolSnapshot) -> PoolSnapshot:
-    return changed(action.uid, state, revision=action.revision)
+def _(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
+    return _changed(action.uid, snapshot, revision=action.revision)
 
 
 @after.register
-def _(action: Restart, state: PoolSnapshot) -> PoolSnapshot:
-    restarted = next((m for m in state.machines if m.guest is not None and m.guest.uid == action.guest), None)
+def _(action: Restart, snapshot: PoolSnapshot) -> PoolSnapshot:
+    restarted = next((vm for vm in snapshot.vms if vm.vmi is not None and vm.vmi.uid == action.vmi_uid), None)
     if restarted is None:
-        return state
-    others = tuple(m for m in state.machines if m is not restarted)
-    return replace(state, machines=(*others, running(restarted)))
+        return snapshot
+    others = tuple(vm for vm in snapshot.vms if vm is not restarted)
+    return replace(snapshot, vms=(*others, _started(restarted)))
 
 
 @after.register
-def _(action: Heal, state: PoolSnapshot) -> PoolSnapshot:
-    gone = next((m for m in state.machines if m.uid == action.uid), None)
-    return state if gone is None else without(gone, state)
+def _(action: Heal, snapshot: PoolSnapshot) -> PoolSnapshot:
+    gone = next((vm for vm in snapshot.vms if vm.uid == action.uid), None)
+    return snapshot if gone is None else _without(gone, snapshot)
 
 
 @after.register
-def _(action: PruneRevision, state: PoolSnapshot) -> PoolSnapshot:
-    return replace(state, revisions=tuple(each for each in state.revisions if each.name != action.name))
+def _(action: PruneRevision, snapshot: PoolSnapshot) -> PoolSnapshot:
+    return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != action.name))
 
 
-def running(m: VM) -> VM:
-    """As it will be once it has started, if it is meant to run."""
-    if not m.meant_to_run:
-        return m
-    guest = VMI(m.namespace, m.name, f"{m.name} to run", owner=m.uid, revision=m.revision, phase="Running")
-    return replace(m, exists=True, ready=True, failures=0, guest=guest)
+def _started(vm: VM) -> VM:
+    """The VM once it has started, if it should run."""
+    if not vm.should_run:
+        return vm
+    uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision}
+    vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running")
+    return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi)
 
 
-def changed(uid: str, state: PoolSnapshot, **facts: Any) -> PoolSnapshot:
-    return replace(state, machines=tuple(replace(m, **facts) if m.uid == uid else m for m in state.machines))
+def _changed(uid: str, snapshot: PoolSnapshot, **facts: Any) -> PoolSnapshot:
+    return replace(snapshot, vms=tuple(replace(vm, **facts) if vm.uid == uid else vm for vm in snapshot.vms))
 
 
-def without(gone: VM, state: PoolSnapshot) -> PoolSnapshot:
-    stem, ordinal = parent_and_ordinal(gone.name)
-    taken = state.taken - {ordinal} if stem == state.pool.name and ordinal is not None else state.taken
+def _without(gone: VM, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(
-        state,
-        machines=tuple(m for m in state.machines if m.uid != gone.uid),
-        waiting=tuple(m for m in state.waiting if m.uid != gone.uid),
-        taken=taken,
+        snapshot,
+        vms=tuple(vm for vm in snapshot.vms if vm.uid != gone.uid),
+        awaiting_release=tuple(vm for vm in snapshot.awaiting_release if vm.uid != gone.uid),
+        taken_ordinals=snapshot.taken_ordinals - {ordinal_of(snapshot.pool.name, gone.name) or 0},
     )

@@ -1,4 +1,4 @@
-"""What a pool's plan is made from: everything that was observed, frozen."""
+"""The pool and everything that its plan is made from, frozen."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from pydantic import ValidationError
 
-from controllers.pool.machine import VM
-from controllers.pool.retained_disks import RetainedDisk
+from apimachinery.unstructured import Json
 from controllers.pool.revisions import Revision
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
+from controllers.shared.vm import VM
+from controllers.shared.write_batches import Failure
 from kinds.pool import PoolSpec, PoolStatus
 
-Json = dict[str, Any]
-
+InvalidPool = InvalidSpec[PoolStatus]
 NO_REVISION = Revision("", "", 0, "")
 
 
@@ -29,9 +30,9 @@ class Pool:
     spec: PoolSpec
     status: PoolStatus
     max_unavailable: int = 1
-    """VMs that may be unavailable at a time"""
+    """spec.maxUnavailable as a number of VMs"""
     deleting: bool = False
-    born: str = ""
+    created_at: str = ""
     """creationTimestamp, which sorts as text"""
 
     @property
@@ -40,100 +41,74 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class InvalidSpec:
-    """A pool whose spec is none: it went past admission, or past another release's. Nothing is done to its VMs."""
-
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    status: PoolStatus
-    problem: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The last write that the API server refused, and what it said."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True)
 class PoolSnapshot:
     pool: Pool
-    machines: tuple[VM, ...] = ()
-    """all VMs that the pool owns, those that are being deleted included"""
-    taken: frozenset[int] = frozenset()
-    """ordinals whose names are given, to VMs or to kept disks, the pool's or anybody else's"""
-    strangers: Mapping[str, str] = field(default_factory=dict)
-    """disks of somebody else's, among them all whose names this pool could give, and whose they are"""
-    waiting: tuple[VM, ...] = ()
-    """VMs that are being deleted and wait until their disks are released, whoever owns them by now"""
-    kept: tuple[RetainedDisk, ...] = ()
-    """disks that this pool has kept"""
+    vms: tuple[VM, ...] = ()
+    """All VMs that the pool owns, including those that are being deleted."""
+    taken_ordinals: frozenset[int] = frozenset()
+    """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
+    foreign_disks: Mapping[str, str] = field(default_factory=dict)
+    """Disks of other owners, with their owners; among them all whose names this pool could give."""
+    awaiting_release: tuple[VM, ...] = ()
+    """VMs with the pool's names that are being deleted and wait until their disks are released, whoever owns them."""
+    retained_disks: tuple[RetainedDisk, ...] = ()
     revision: Revision = NO_REVISION
-    """of the pool's present template"""
-    saved: bool = True
-    """the revision is written down"""
+    """The revision of the pool's present template."""
+    revision_saved: bool = True
     revisions: tuple[Revision, ...] = ()
-    """all that are written down for this pool"""
-    gone: frozenset[str] = frozenset()
-    """names of VMs that went away a moment ago: their disks may still be there, about to be collected"""
-    shared: Failure | None = None
-    """an older pool gives its VMs' disks the same names: VMs of both would write to one disk"""
-    settled: bool = True
-    """the store shows all that we wrote before"""
+    """All saved revisions of the pool."""
+    recently_deleted: frozenset[str] = frozenset()
+    """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
+    disk_conflict: Failure | None = None
+    """An older pool gives its disks the same names: VMs of both pools would write to one disk."""
+    synced: bool = True
+    """The stores show all previous writes."""
     failure: Failure | None = None
-    unwanted: frozenset[str] = frozenset()
-    """what the API server refused the last time: names and UIDs of VMs, and `has_revision` of updates"""
+    refused: frozenset[str] = frozenset()
+    """Names and UIDs of VMs, and `has_revision` of updates, that the API server refused the last time."""
     burst: int = 250
 
     @cached_property
-    def alive(self) -> tuple[VM, ...]:
-        return tuple(m for m in self.machines if not m.deleting)
+    def active(self) -> tuple[VM, ...]:
+        return tuple(vm for vm in self.vms if not vm.deleting)
 
     @cached_property
-    def known(self) -> Mapping[str, Revision]:
-        """Revisions by the labels that VMs carry."""
-        return {each.label: each for each in (*self.revisions, self.revision)}
-
-    def outdated(self, m: VM) -> bool:
-        """It has another template than it should."""
-        has = self.known.get(m.revision)
-        return has is None or has.meaning != self.revision.meaning
-
-    def stale(self, m: VM) -> bool:
-        """It runs, and what it runs was started from another template than it should be."""
-        if m.guest is None or m.guest.deleting or m.guest.shut_down:
-            return False
-        started_from = self.known.get(m.guest.revision)
-        return started_from is None or started_from.guest != self.revision.guest
-
-    @cached_property
-    def overlapping(self) -> Mapping[str, str]:
-        """VMs that write to a disk of somebody else's, and which. Nobody meant that, and it can't be undone here."""
-        if not self.strangers:
-            return {}
-        found = {m.name: sorted(self.strangers.keys() & m.disks) for m in self.alive}
-        return {name: f"{disks[0]}, {self.strangers[disks[0]]}" for name, disks in found.items() if disks}
+    def deleting(self) -> tuple[VM, ...]:
+        return tuple(vm for vm in self.vms if vm.deleting)
 
     @cached_property
     def missing(self) -> int:
-        return max(0, self.pool.spec.replicas - len(self.alive))
+        return max(0, self.pool.spec.replicas - len(self.active))
 
     @cached_property
-    def leaving(self) -> tuple[VM, ...]:
-        return tuple(m for m in self.machines if m.deleting)
+    def revisions_by_label(self) -> Mapping[str, Revision]:
+        """Revisions by the labels that VMs carry."""
+        return {each.label: each for each in (*self.revisions, self.revision)}
+
+    def outdated(self, vm: VM) -> bool:
+        """The VM does not have the pool's template."""
+        has = self.revisions_by_label.get(vm.revision)
+        return has is None or has.template_hash != self.revision.template_hash
+
+    def needs_restart(self, vm: VM) -> bool:
+        """The VM's VMI was started from another template than the pool's."""
+        if vm.vmi is None or vm.vmi.deleting or vm.vmi.succeeded:
+            return False
+        started_from = self.revisions_by_label.get(vm.vmi.revision)
+        return started_from is None or started_from.vmi_hash != self.revision.vmi_hash
+
+    @cached_property
+    def shared_disks(self) -> Mapping[str, str]:
+        """Names of VMs that use a disk of another owner, with the disk. The controller cannot resolve that."""
+        if not self.foreign_disks:
+            return {}
+        found = {vm.name: sorted(self.foreign_disks.keys() & vm.disks) for vm in self.active}
+        return {name: f"{disks[0]}, {self.foreign_disks[disks[0]]}" for name, disks in found.items() if disks}
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
-    """How many VMs may be unavailable at a time: rounded down, at least one (designs/1, MaxUnavailable). Raises
-    ValueError for what is neither a number nor a percentage."""
+    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for a
+    text that is not a percentage."""
     if isinstance(max_unavailable, int):
         return max(1, max_unavailable)
     if not max_unavailable.endswith("%"):
@@ -141,21 +116,16 @@ def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
     return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
 
 
-def parse_pool(document: Json) -> Pool | InvalidSpec:
-    """The view of a VirtualMachinePool."""
+def parse_pool(document: Json) -> Pool | InvalidPool:
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
-    try:
-        status = PoolStatus.model_validate(document.get("status") or {})
-    except ValidationError:
-        status = PoolStatus()  # ours alone to write, and about to be written
+    status = parse_status(PoolStatus, document)
     try:
         spec = PoolSpec.model_validate(document.get("spec") or {})
         limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
     except ValidationError as error:
-        said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return InvalidSpec(*key, status, said)
+        return InvalidSpec(*key, status, describe(error))
     except ValueError as error:
         return InvalidSpec(*key, status, f"spec.{error}")
-    born = metadata.get("creationTimestamp") or ""
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, born)
+    created_at = metadata.get("creationTimestamp") or ""
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at)

@@ -1,4 +1,4 @@
-"""The VM of an ordinal: the pool's template, with the names in it that must be the VM's own."""
+"""Builds the VM of an ordinal from the pool's template, and the ControllerRevision of the template."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
 from controllers.pool.naming import name_of
-from controllers.pool.revisions import Revision
+from controllers.pool.revisions import Revision, content
 from controllers.pool.snapshot import Pool
+from controllers.shared.disks import disk_names
 from kinds import meta
 from kinds.pool import NameGeneration
-
-Json = dict[str, Any]
-
-
-def owner(pool: Pool) -> Json:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "name": pool.name,
-        "uid": pool.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
@@ -32,7 +22,7 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
-    # So that VMIs and launcher pods match the pool's scale selector as well, and a run tells what it was started from.
+    # VMIs and launcher pods then match the pool's scale selector, and a VMI tells its revision.
     inner = spec.setdefault("template", {})
     inner["metadata"] = _labelled(inner.get("metadata") or {}, labels)
     _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
@@ -43,15 +33,29 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
             **{key: value for key, value in _labelled(metadata, labels).items() if key in ("labels", "annotations")},
             "namespace": pool.namespace,
             "name": name_of(pool.name, ordinal),
-            "ownerReferences": [owner(pool)],
+            "ownerReferences": [_owner(pool)],
         },
         "spec": spec,
     }
 
 
-def disk_names(template: Json) -> frozenset[str]:
-    """Names of the template's disks, to which each VM's postfix is added."""
-    return frozenset(each["metadata"]["name"] for each in (template.get("spec") or {}).get("dataVolumeTemplates") or ())
+def build_revision(pool: Pool, revision: Revision) -> Json:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": revision.name,
+            "labels": {meta.POOL: pool.name},
+            "ownerReferences": [_owner(pool)],
+        },
+        "revision": revision.number,
+        "data": content(pool.spec),
+    }
+
+
+def _owner(pool: Pool) -> Json:
+    return controller_reference("kubevirt.io/v1", "VirtualMachinePool", pool.name, pool.uid)
 
 
 def _labelled(metadata: Json, labels: dict[str, str]) -> Json:
@@ -72,12 +76,12 @@ def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
             _append(_config_maps(volume), postfix)
 
 
-def _append(places: Iterator[tuple[Json, str]], postfix: str) -> None:
-    for holder, key in places:
+def _append(references: Iterator[tuple[Json, str]], postfix: str) -> None:
+    for holder, key in references:
         holder[key] += postfix
 
 
-# Where a volume names something: the object that holds the name, and its key. One line a place.
+# References to other objects in a volume: the object that holds the name, and its key. One line for each.
 
 
 def _claims(volume: Json) -> Iterator[tuple[Json, str]]:
@@ -87,7 +91,7 @@ def _claims(volume: Json) -> Iterator[tuple[Json, str]]:
 
 
 def _secrets(volume: Json) -> Iterator[tuple[Json, str]]:
-    # Those that the guest gets to see. With containerDisk.imagePullSecret the node logs in, the same for all VMs.
+    # Secrets that the guest sees. The node uses containerDisk.imagePullSecret, which is the same for all VMs.
     yield from _named(volume, "secret", key="secretName")
     yield from _named(volume, "sysprep", "secret", key="name")
     for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):

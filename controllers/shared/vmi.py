@@ -68,6 +68,10 @@ class VMI:
         return self.phase in FINAL_PHASES
 
     @property
+    def succeeded(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @property
     def running(self) -> bool:
         return self.phase == "Running" and not self.deleting
 

@@ -33,13 +33,13 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
         pytest.param(pool(), Health("well"), id="all is well"),
         pytest.param(pool(condition("Progressing", True, "Complete", "all is done")), Health("well"), id="it is done"),
         pytest.param(
-            pool(condition("Progressing", True, "MachinesUpdating", "1 of 3")),
-            Health("going", "MachinesUpdating: 1 of 3"),
+            pool(condition("Progressing", True, "UpdatingVMs", "1 of 3")),
+            Health("going", "UpdatingVMs: 1 of 3"),
             id="an update goes on",
         ),
         pytest.param(
-            pool(condition("Available", False, "TooManyUnavailable", "2 VMs")),
-            Health("wrong", "TooManyUnavailable: 2 VMs"),
+            pool(condition("Available", False, "MinimumReplicasUnavailable", "2 VMs")),
+            Health("wrong", "MinimumReplicasUnavailable: 2 VMs"),
             id="what should be True is not",
         ),
         pytest.param(
@@ -65,7 +65,7 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
             Health("wrong", "TooManyFailing: 5 fail"),
             id="healing has stopped",
         ),
-        pytest.param(pool(condition("Healing", False, "NothingToHeal")), Health("well"), id="nothing to heal is well"),
+        pytest.param(pool(condition("Healing", False, "NoFailingVMs")), Health("well"), id="nothing to heal is well"),
         pytest.param(pool(condition("Default", False, "DefaultConflict")), Health("well"), id="not the default"),
         pytest.param(
             pool(condition("Progressing", False, "Paused"), paused=True), Health("going", "paused"), id="paused"

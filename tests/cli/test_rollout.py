@@ -32,7 +32,7 @@ def progressing(status: str, reason: str, message: str) -> list[dict[str, Any]]:
 STUCK = progressing("False", "ProgressDeadlineExceeded", "no progress")
 INVALID = progressing("False", "InvalidSpec", "spec.maxUnavailable: what is that")
 REFUSED = progressing("False", "FailedCreate", "Create web-3: 503: away")
-SHARED = progressing("False", "DisksShared", "dataVolumeTemplate root is also pool db's")
+SHARED = progressing("False", "DiskConflict", "dataVolumeTemplate root is also pool db's")
 PAUSED = progressing("False", "Paused", "spec.paused is true")
 GOING = progressing("True", "Updating", "")
 

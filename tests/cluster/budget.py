@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from controllers.pool.guest import VMI
-from controllers.pool.machine import VM
+from controllers.shared.vm import VM
+from controllers.shared.vmi import VMI
 
 MOMENT_SECONDS = 12.0
 
@@ -20,15 +20,15 @@ MOMENT_SECONDS = 12.0
 class Budget:
     clock: Callable[[], float]
     pool_uid: str
-    tolerated: int
+    max_unavailable: int
     wanted: deque[tuple[float, int]] = field(default_factory=deque)
     """how many VMs the pool was meant to have, and until when"""
     mishaps: deque[float] = field(default_factory=deque)
     """when an available VM was taken by somebody else"""
     spared: set[str] = field(default_factory=set)
     """UIDs of VMs and runs that people are about to take"""
-    machines: dict[tuple[str, str], VM] = field(default_factory=dict)
-    guests: dict[tuple[str, str], VMI] = field(default_factory=dict)
+    vms: dict[tuple[str, str], VM] = field(default_factory=dict)
+    vmis: dict[tuple[str, str], VMI] = field(default_factory=dict)
     taken: int = 0
     """VMs that were available and that the controller took"""
 
@@ -37,34 +37,34 @@ class Budget:
             self.wanted[-1] = self.clock(), self.wanted[-1][1]
         self.wanted.append((float("inf"), replicas))
 
-    def machine(self, m: VM, gone: bool) -> str:
+    def vm_seen(self, m: VM, gone: bool) -> str:
         before = self.available()
-        known = self.machines.get(m.key)
+        known = self.vms.get(m.key)
         if not gone:
-            self.machines[m.key] = m
+            self.vms[m.key] = m
         elif known is not None and known.uid == m.uid:
-            del self.machines[m.key]
-        ours = m.deleting and m.uid not in self.spared and m.owner == self.pool_uid
+            del self.vms[m.key]
+        ours = m.deleting and m.uid not in self.spared and m.owner_uid == self.pool_uid
         return self._judged(before, ours, f"deleted {m.name}")
 
-    def guest(self, g: VMI, gone: bool) -> str:
+    def vmi_seen(self, g: VMI, gone: bool) -> str:
         before = self.available()
-        known = self.guests.get(g.key)
+        known = self.vmis.get(g.key)
         if not gone:
-            self.guests[g.key] = g
+            self.vmis[g.key] = g
         elif known is not None and known.uid == g.uid:
-            del self.guests[g.key]
-        m = self.machines.get(g.key)
+            del self.vmis[g.key]
+        m = self.vms.get(g.key)
         ours = g.deleting and g.uid not in self.spared and m is not None and not m.deleting
         return self._judged(before, ours, f"restarted {g.name}")
 
     def available(self) -> set[str]:
-        members = (m for m in self.machines.values() if m.owner == self.pool_uid and not m.deleting)
-        return {m.uid for m in members if self._with_guest(m).available}
+        members = (m for m in self.vms.values() if m.owner_uid == self.pool_uid and not m.deleting)
+        return {m.uid for m in members if self._with_vmi(m).available}
 
-    def _with_guest(self, m: VM) -> VM:
-        guest = self.guests.get(m.key)
-        return replace(m, guest=guest) if guest is not None and guest.owner == m.uid else m
+    def _with_vmi(self, m: VM) -> VM:
+        vmi = self.vmis.get(m.key)
+        return replace(m, vmi=vmi) if vmi is not None and vmi.owner_uid == m.uid else m
 
     def _judged(self, before: set[str], ours: bool, act: str) -> str:
         """What is wrong with that, or nothing."""
@@ -78,7 +78,7 @@ class Budget:
         self.taken += lost
         recent = sum(now - at < MOMENT_SECONDS for at in self.mishaps)
         least = min(replicas for until, replicas in self.wanted if until > now - MOMENT_SECONDS)
-        floor = least - self.tolerated
+        floor = least - self.max_unavailable
         if len(left) + recent >= floor:
             return ""
         return f"{act}: {len(left)} VMs are left available, {floor} must be (and {recent} were taken by others)"

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Any
 
-from controllers.pool.guest import parse_vmi
-from controllers.pool.machine import parse_vm
 from controllers.pool.stores import DATA_VOLUMES, PVCS, VMIS, VMS
+from controllers.shared.vm import parse_vm
+from controllers.shared.vmi import parse_vmi
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import ApiError, Expired, NotFound
@@ -111,11 +111,11 @@ class Witness:
             yield
 
     def guest(self, kind: str, document: Json) -> None:
-        if said := self.budget.guest(parse_vmi(document), kind == "DELETED"):
+        if said := self.budget.vmi_seen(parse_vmi(document), kind == "DELETED"):
             self.wrong.append(said)
 
     def machine(self, kind: str, document: Json) -> None:
-        if said := self.budget.machine(parse_vm(document), kind == "DELETED"):
+        if said := self.budget.vm_seen(parse_vm(document), kind == "DELETED"):
             self.wrong.append(said)
         metadata = document["metadata"]
         uid, name = metadata["uid"], metadata["name"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool.guest import VMI
-from controllers.pool.machine import VM
+from controllers.shared.vm import VM
+from controllers.shared.vmi import VMI
 from tests.cluster.budget import MOMENT_SECONDS, Budget
-from tests.controllers.pool.builders import ago, machine
+from tests.controllers.pool.builders import ago, vm
 
 
 class Clock:
@@ -30,24 +30,24 @@ def budget(clock: Clock) -> Budget:
     found = Budget(clock, "u-web", 1)
     found.wants(4)
     for ordinal in range(1, 5):
-        m = machine(ordinal)
-        found.machine(replace(m, guest=None), gone=False)
-        found.guest(run(m), gone=False)
+        m = vm(ordinal)
+        found.vm_seen(replace(m, vmi=None), gone=False)
+        found.vmi_seen(run(m), gone=False)
     assert len(found.available()) == 4
     return found
 
 
 def run(m: VM) -> VMI:
-    assert m.guest is not None
-    return m.guest
+    assert m.vmi is not None
+    return m.vmi
 
 
 def restarted(budget: Budget, ordinal: int) -> str:
-    return budget.guest(replace(run(machine(ordinal)), deleting=True), gone=False)
+    return budget.vmi_seen(replace(run(vm(ordinal)), deleted_at=ago(0)), gone=False)
 
 
 def deleted(budget: Budget, ordinal: int) -> str:
-    return budget.machine(replace(machine(ordinal), deleted_at=ago(0), guest=None), gone=False)
+    return budget.vm_seen(replace(vm(ordinal), deleted_at=ago(0), vmi=None), gone=False)
 
 
 def test_one_may_be_taken_and_not_a_second(budget: Budget) -> None:

@@ -212,7 +212,7 @@ async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane:
             await asyncio.sleep(0.4)
         # On the way to another number, as many are passed by.
         await until(lambda: counted(place), (True, 25))
-        await until(lambda: condition(place, "Progressing"), ("True", "MachinesChanging"))
+        await until(lambda: condition(place, "Progressing"), ("True", "ScalingVMs"))
         await rests(running.writes, 1)
         assert await count(place) == 25
         assert not watch.done(), "nobody was watching"

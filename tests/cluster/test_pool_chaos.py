@@ -15,11 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controllers.pool.look import list_stores
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.stores import DATA_VOLUMES, PVCS
+from controllers.pool.stores import DATA_VOLUMES, PVCS, list_stores
 from runtime.errors import NotFound
 from runtime.resource import Resource
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
@@ -125,7 +124,7 @@ async def over(place: Place) -> None:
 async def described(place: Place) -> str:
     """Every VM, its run and disks, and what the pool's plan says about it."""
     stores = await list_stores(place.api, place.namespace)
-    state = observe(stores, (place.namespace, "web"), settled=True, failure=None, burst=250)
+    state = observe(stores, (place.namespace, "web"), synced=True, failure=None, burst=250)
     decided = plan(state, datetime.now(UTC)) if isinstance(state, PoolSnapshot) else state
     disks = [
         f"{resource.kind} {(m := each['metadata'])['name']} of {[o['uid'] for o in m.get('ownerReferences') or ()]} "
@@ -133,7 +132,7 @@ async def described(place: Place) -> str:
         for resource in (DATA_VOLUMES, PVCS)
         for each in (await place.api.list(resource, place.namespace))[0]
     ]
-    return "\n".join([*map(str, stores.machines.all()), *map(str, stores.guests.all()), *disks, str(decided)])
+    return "\n".join([*map(str, stores.vms.all()), *map(str, stores.vmis.all()), *disks, str(decided)])
 
 
 def complaints(pool: Json) -> str:

@@ -46,7 +46,7 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
         await running.meta(name, annotations=dict.fromkeys(BROKEN))
     # The pauses between tries to start have grown meanwhile: 10, 20, 40, and in the end 300 seconds, as KubeVirt's.
     await until(lambda: status(running, "readyReplicas"), 4, 400)
-    await until(lambda: condition(running, "Healing"), ("False", "NothingToHeal"))
+    await until(lambda: condition(running, "Healing"), ("False", "NoFailingVMs"))
     assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
 
 

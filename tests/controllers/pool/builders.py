@@ -1,4 +1,4 @@
-"""States for tests: a row shows only what matters to it."""
+"""Builds snapshots for tests, so that a row shows only what matters to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.pool.guest import VMI
-from controllers.pool.machine import VM
-from controllers.pool.naming import ordinal_of, parent_and_ordinal
-from controllers.pool.retained_disks import RetainedDisk
+from controllers.pool.naming import ordinal_of
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.names import parent_and_ordinal
+from controllers.shared.vm import POOL, VM
+from controllers.shared.vmi import VMI
+from kinds import meta
 
 Json = dict[str, Any]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-REVISION = Revision("web-r1", "u-web", 1, "meaning", "guest")
+REVISION = Revision("web-r1", "u-web", 1, "meaning", "vmi")
 OLD = Revision("web-r0", "u-web", 0, "old meaning", "old guest")
-LIGHT = Revision("web-light", "u-web", 0, "light meaning", "guest")
-"""another template, whose guests are the same"""
+LIGHT = Revision("web-light", "u-web", 0, "light meaning", "vmi")
+"""Another template with the same template of the VMI."""
 
 
 def ago(seconds: float) -> str:
@@ -57,51 +59,57 @@ def a_pool(replicas: int = 3, **given: Any) -> Pool:
     return found
 
 
-def machine(ordinal: int | str, **given: Any) -> VM:
+def vm(ordinal: int | str, **given: Any) -> VM:
     """A VM of the pool `web`, running and ready."""
     name = f"web-{ordinal}" if isinstance(ordinal, int) else ordinal
     facts: Mapping[str, Any] = {
         "namespace": "default",
         "name": name,
         "uid": f"u-{name}",
-        "stem": parent_and_ordinal(name)[0],
+        "base_name": parent_and_ordinal(name)[0],
         "ordinal": parent_and_ordinal(name)[1],
         "resource_version": "7",
-        "owner": "u-web",
+        "owner_uid": "u-web",
+        "owner_kind": POOL,
         "owner_name": "web",
-        "born": ago(3600),
+        "created_at": ago(3600),
         "revision": REVISION.label,
-        "exists": True,
+        "vmi_exists": True,
         "ready": True,
         "disks": (f"root-{ordinal}",),
         **given,
     }
-    if "guest" not in facts and facts["exists"]:
-        facts = {**facts, "guest": VMI("default", name, f"run-{name}", facts["uid"], facts["revision"])}
-    return VM(**{"strategy": "Always" if facts.get("meant_to_run", True) else "Halted", **facts})
+    if "vmi" not in facts and facts["vmi_exists"]:
+        facts = {**facts, "vmi": vmi(name, revision=facts["revision"])}
+    return VM(**{"run_strategy": "Always" if facts.get("should_run", True) else "Halted", **facts})
+
+
+def vmi(name: str, *, revision: str = "", **given: Any) -> VMI:
+    """The VMI of a VM of the pool."""
+    return VMI("default", name, f"run-{name}", owner_uid=f"u-{name}", labels={meta.REVISION: revision}, **given)
 
 
 def halted(ordinal: int, **given: Any) -> VM:
-    return machine(ordinal, **{"meant_to_run": False, "exists": False, "ready": False, **given})
+    return vm(ordinal, **{"should_run": False, "vmi_exists": False, "ready": False, **given})
 
 
 def leaving(ordinal: int, seconds: float = 1, **given: Any) -> VM:
-    return machine(ordinal, deleted_at=ago(seconds), **given)
+    return vm(ordinal, deleted_at=ago(seconds), **given)
 
 
-def kept(ordinal: int, by: str = "u-web") -> RetainedDisk:
+def retained(ordinal: int, by: str = "u-web") -> RetainedDisk:
     return RetainedDisk("default", f"root-{ordinal}", by, f"web-{ordinal}")
 
 
-def state(of: Pool | int, *machines: VM, **given: Any) -> PoolSnapshot:
-    """As observed: the names of the pool's own VMs are taken, others' are given in `taken`."""
+def snapshot(of: Pool | int, *vms: VM, **given: Any) -> PoolSnapshot:
+    """As observed: the names of the pool's own VMs are taken, others are given in `taken_ordinals`."""
     found = of if isinstance(of, Pool) else a_pool(of)
-    own = {ordinal for m in machines if (ordinal := ordinal_of("web", m.name)) is not None}
+    own = {ordinal for m in vms if (ordinal := ordinal_of("web", m.name)) is not None}
     facts = {
         "revision": REVISION,
         "revisions": (OLD, LIGHT, REVISION),
-        "waiting": tuple(m for m in machines if m.deleting and m.keeping),
+        "awaiting_release": tuple(m for m in vms if m.deleting and m.retains_disks),
         **given,
-        "taken": frozenset(own | set(given.get("taken", ()))),
+        "taken_ordinals": frozenset(own | set(given.get("taken_ordinals", ()))),
     }
-    return PoolSnapshot(found, machines, **facts)
+    return PoolSnapshot(found, vms, **facts)

@@ -10,27 +10,27 @@ import pytest
 
 from controllers.pool.actions import Create, Heal
 from controllers.pool.autohealing import healing_status
-from controllers.pool.machine import VM
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Failure, PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS
-from tests.controllers.pool.builders import NOW, a_pool, ago, kept, leaving, machine, state
+from tests.controllers.pool.builders import NOW, a_pool, ago, leaving, retained, snapshot, vm
 
 Json = dict[str, Any]
 
 
 def bad(ordinal: int, failures: int = 3, **given: Any) -> VM:
-    facts = {"ready": False, "failures": failures, "state": "CrashLoopBackOff", **given}
-    return machine(ordinal, **facts)
+    facts = {"ready": False, "start_failures": failures, "printable_status": "CrashLoopBackOff", **given}
+    return vm(ordinal, **facts)
 
 
 def eight(*machines: VM, healing: Json | None = None, **given: Any) -> PoolSnapshot:
     """A pool of eight of which two may be down; the rest of them are well."""
     named = {m.name for m in machines}
-    others = [machine(n) for n in range(1, 9) if f"web-{n}" not in named]
+    others = [vm(n) for n in range(1, 9) if f"web-{n}" not in named]
     spec = {"autohealing": {}, "maxUnavailable": 2, **given}
-    return state(a_pool(8, status={"healing": healing} if healing else {}, **spec), *machines, *others)
+    return snapshot(a_pool(8, status={"healing": healing} if healing else {}, **spec), *machines, *others)
 
 
 def memory(name: str, attempts: int, seconds_left: float) -> Json:
@@ -45,15 +45,17 @@ def stopped(seconds_left: float) -> Json:
     ("observed", "expected"),
     [
         pytest.param(eight(bad(1)), ["web-1"], id="one that keeps failing is replaced"),
-        pytest.param(eight(bad(1, failures=2)), [], id="not before it has failed often enough"),
-        pytest.param(eight(bad(1, failures=1), autohealing={"startupFailureThreshold": 1}), ["web-1"], id="as said"),
+        pytest.param(eight(bad(1, start_failures=2)), [], id="not before it has failed often enough"),
+        pytest.param(
+            eight(bad(1, start_failures=1), autohealing={"startupFailureThreshold": 1}), ["web-1"], id="as said"
+        ),
         pytest.param(eight(bad(1), autohealing=None), [], id="never unless it is asked for"),
         pytest.param(eight(bad(1), paused=True), [], id="not while the pool is paused"),
         pytest.param(eight(bad(1, ready=True)), [], id="not when it runs after all"),
-        pytest.param(eight(bad(1, meant_to_run=False)), [], id="not when it is meant to be halted"),
-        pytest.param(eight(bad(1), bad(2, failures=9)), ["web-2", "web-1"], id="the worst first"),
-        pytest.param(eight(bad(1), machine(2, ready=False), machine(3, ready=False)), [], id="others are on their way"),
-        pytest.param(eight(bad(1), machine(2, ready=False)), ["web-1"], id="within what is left of the limit"),
+        pytest.param(eight(bad(1, should_run=False)), [], id="not when it is meant to be halted"),
+        pytest.param(eight(bad(1), bad(2, start_failures=9)), ["web-2", "web-1"], id="the worst first"),
+        pytest.param(eight(bad(1), vm(2, ready=False), vm(3, ready=False)), [], id="others are on their way"),
+        pytest.param(eight(bad(1), vm(2, ready=False)), ["web-1"], id="within what is left of the limit"),
         pytest.param(eight(bad(1), leaving(2)), ["web-1"], id="one that is gone for now is down too"),
         pytest.param(
             replace(eight(bad(1), leaving(2, seconds=400)), failure=Failure("FailedCreate", "exceeded quota")),
@@ -61,7 +63,7 @@ def stopped(seconds_left: float) -> Json:
             id="a full quota is no reason to leave one broken: its room is what the next one takes",
         ),
         pytest.param(
-            replace(eight(bad(1, failures=9), bad(2), machine(3, ready=False)), unwanted=frozenset({"u-web-1"})),
+            replace(eight(bad(1, start_failures=9), bad(2), vm(3, ready=False)), refused=frozenset({"u-web-1"})),
             ["web-2"],
             id="one that may not be deleted does not take the room of the others",
         ),
@@ -82,7 +84,7 @@ def test_who_is_replaced(observed: PoolSnapshot, expected: list[str]) -> None:
 
 def test_a_vm_that_is_no_members_is_never_replaced() -> None:
     observed = eight()
-    assert not plan(replace(observed, taken=observed.taken | {99}), NOW).actions
+    assert not plan(replace(observed, taken_ordinals=observed.taken_ordinals | {99}), NOW).actions
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | No
         pytest.param(eight(healing={"machines": [memory("web-9", 3, -1)]}), [], id="it has left the pool"),
         pytest.param(eight(healing={"machines": [memory("web-9", 3, 30)]}), ["web-9"], id="a moment ago"),
         pytest.param(
-            eight(machine(9), leaving(1), healing={"machines": [memory("web-1", 3, -1)]}),
+            eight(vm(9), leaving(1), healing={"machines": [memory("web-1", 3, -1)]}),
             ["web-1"],
             id="it is still on its way out",
         ),
         pytest.param(
-            state(a_pool(2, autohealing={}, status={"healing": {"machines": [memory("web-1", 3, -1)]}}), machine(2)),
+            snapshot(a_pool(2, autohealing={}, status={"healing": {"machines": [memory("web-1", 3, -1)]}}), vm(2)),
             ["web-1"],
             id="it may be the next to come back",
         ),
@@ -132,8 +134,8 @@ def test_how_long_it_is_known_that_a_vm_was_replaced(observed: PoolSnapshot, kno
 def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
     before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, MAX_HEALED_VMS + 2)]
     wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
-    machines = [bad(1), *(machine(n, ready=False) for n in range(2, MAX_HEALED_VMS + 2))]
-    found = healing_status(state(wide, *machines), ("web-1",), NOW)
+    machines = [bad(1), *(vm(n, ready=False) for n in range(2, MAX_HEALED_VMS + 2))]
+    found = healing_status(snapshot(wide, *machines), ("web-1",), NOW)
     assert found is not None
     names = {each.name for each in found.machines}
     assert len(names) == MAX_HEALED_VMS
@@ -144,18 +146,20 @@ def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
 def test_what_was_replaced_is_made_without_its_old_disks() -> None:
     healing = {"machines": [memory("web-1", 1, 30)]}
     pool = a_pool(2, autohealing={}, status={"healing": healing})
-    made = {each.name: each.anew for each in plan(state(pool), NOW).actions if isinstance(each, Create)}
+    made = {each.name: each.after_deletion for each in plan(snapshot(pool), NOW).actions if isinstance(each, Create)}
     assert made == {"web-1": True, "web-2": False}
-    again = plan(state(pool, kept=(kept(1),)), NOW).actions
-    assert not any(each.anew for each in again if isinstance(each, Create)), "what was kept on purpose is wanted"
+    again = plan(snapshot(pool, retained_disks=(retained(1),)), NOW).actions
+    assert not any(each.after_deletion for each in again if isinstance(each, Create)), (
+        "what was kept on purpose is wanted"
+    )
 
 
 def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
-    observed = eight(*(bad(n, state="ErrImagePull") for n in range(1, 6)))
+    observed = eight(*(bad(n, printable_status="ErrImagePull") for n in range(1, 6)))
     found = pool_status(observed, plan(observed, NOW), NOW)
     condition = next(each for each in found.conditions if each.type == "Healing")
     assert (condition.status, condition.reason) == ("False", "TooManyFailing")
-    assert condition.message == "5 VMs fail to start, 5 of them with ErrImagePull; 2 may be down"
+    assert condition.message == "5 VMs fail to start, 5 of them with ErrImagePull; maxUnavailable is 2"
     assert found.healing is not None
     assert found.healing.breaker is not None
     assert found.healing.breaker.until == ago(-300)

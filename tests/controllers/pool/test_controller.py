@@ -10,51 +10,63 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
-from controllers.pool.apply import PoolWriter
-from controllers.pool.batch import Batches, Outcome
+from controllers.pool.apply import PoolOutcome, PoolWriter, expected_events
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
-from controllers.pool.machine import VM
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.plan import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.pool.stores import Stores
+from controllers.pool.stores import POOLS, Stores
+from controllers.shared.status_writer import LastWrite, StatusWriter, View
+from controllers.shared.vm import VM
+from controllers.shared.write_batches import WriteBatches
 from kinds.pool import PoolStatus
+from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
-from tests.controllers.pool.builders import NOW, a_pool, machine
+from tests.controllers.pool.builders import NOW, a_pool, vm
 
-LONE = machine(2, owner="", owner_name="")
-FAILING = machine(1, ready=False, exists=False, failures=3, state="CrashLoopBackOff")
+LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
+FAILING = vm(1, ready=False, vmi_exists=False, start_failures=3, printable_status="CrashLoopBackOff")
 
 
-class Carrying:
-    """Carries out what it is told to, and keeps the statuses that it was to write."""
+class FakeWriter:
+    """Returns the outcome that a test has chosen."""
 
-    def __init__(self, outcome: Callable[[Plan], Outcome]) -> None:
+    def __init__(self, outcome: Callable[[Plan], PoolOutcome]) -> None:
         self.outcome = outcome
-        self.batches = Batches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
-        self.written: list[PoolStatus] = []
+        self.batches: WriteBatches[Pool] = WriteBatches(
+            cast(PoolEvents, None), Expectations(), lambda: 0.0, expected_events
+        )
+        self.statuses = RecordedStatuses()
 
-    async def __call__(self, state: PoolSnapshot, plan: Plan) -> Outcome:
+    async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
         return self.outcome(plan)
 
-    async def write_status(self, pool: Pool, status: PoolStatus) -> None:
-        self.written.append(status)
+
+class RecordedStatuses(StatusWriter[PoolStatus]):
+    def __init__(self) -> None:
+        super().__init__(cast(Api, None), POOLS, lambda: 0.0)
+        self.written: list[PoolStatus] = []
+
+    async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
+        self.written.append(fresh)
+        last.at = self.clock()
 
 
-def controlled(apply: Carrying, registry: CollectorRegistry) -> PoolController:
+def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolController:
     stores = Stores()
     pool = a_pool(3, autohealing={})
     stores.pools.put(pool.key, pool)
-    for m in (FAILING, machine(2), machine(3)):
-        stores.machines.put(m.key, m)
-        if m.guest is not None:
-            stores.guests.put(m.key, m.guest)
+    for m in (FAILING, vm(2), vm(3)):
+        stores.vms.put(m.key, m)
+        if m.vmi is not None:
+            stores.vmis.put(m.key, m.vmi)
     return PoolController(
         stores=stores,
-        apply=cast(PoolWriter, apply),
-        news=cast(PoolEvents, None),
+        writer=cast(PoolWriter, writer),
+        statuses=writer.statuses,
+        events=cast(PoolEvents, None),
         expectations=Expectations(),
         metrics=PoolMetrics(registry),
         burst=250,
@@ -67,28 +79,28 @@ class Telling:
     def __init__(self) -> None:
         self.told: list[tuple[str, bool]] = []
 
-    def moved(self, pool: Pool, vm: str, *, here: bool) -> None:
-        self.told.append((vm, here))
+    def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
+        self.told.append((vm, attached))
 
 
 @pytest.mark.parametrize(
     ("changes", "seconds", "told"),
     [
-        pytest.param([(machine(2), LONE)], 1, [("web-2", False)], id="a VM is detached"),
-        pytest.param([(LONE, machine(2))], 1, [("web-2", True)], id="a VM is put back"),
-        pytest.param([(machine(2), LONE), (LONE, machine(2))], 1, [("web-2", True)], id="what holds now is told"),
-        pytest.param([(None, machine(2)), (machine(3), None)], 1, [], id="VMs that are made and deleted are no such"),
-        pytest.param([(machine(2), LONE)], 60, [], id="whoever led then has told it"),
+        pytest.param([(vm(2), LONE)], 1, [("web-2", False)], id="a VM is detached"),
+        pytest.param([(LONE, vm(2))], 1, [("web-2", True)], id="a VM is put back"),
+        pytest.param([(vm(2), LONE), (LONE, vm(2))], 1, [("web-2", True)], id="what holds now is told"),
+        pytest.param([(None, vm(2)), (vm(3), None)], 1, [], id="VMs that are made and deleted are no such"),
+        pytest.param([(vm(2), LONE)], 60, [], id="whoever led then has told it"),
     ],
 )
 async def test_that_a_vm_left_or_came_back_is_told_once(
     changes: list[tuple[VM | None, VM | None]], seconds: float, told: list[tuple[str, bool]]
 ) -> None:
     telling, now = Telling(), 0.0
-    controller = controlled(Carrying(lambda plan: Outcome()), CollectorRegistry())
-    controller.news, controller.clock = cast(PoolEvents, telling), lambda: now
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.events, controller.clock = cast(PoolEvents, telling), lambda: now
     for old, new in changes:
-        controller.machine_changed(lambda key, pause: None, old, new)
+        controller.vm_changed(lambda key, pause: None, old, new)
     now = seconds
     for _ in range(2):
         with contextlib.suppress(RetryWithBackoff):
@@ -101,44 +113,44 @@ def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:
     return [[(each.name, each.attempts) for each in machines] for machines in found]
 
 
-async def reconciled(outcome: Callable[[Plan], Outcome]) -> tuple[Carrying, Any]:
+async def reconciled(outcome: Callable[[Plan], PoolOutcome]) -> tuple[FakeWriter, Any]:
     registry = CollectorRegistry()
-    apply = Carrying(outcome)
-    controller = controlled(apply, registry)
+    writer = FakeWriter(outcome)
+    controller = controlled(writer, registry)
     with contextlib.suppress(RetryWithBackoff):
         await controller.reconcile(("default", "web"))
     labels = {"namespace": "default", "vmpool": "web"}
-    return apply, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)
+    return writer, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)
 
 
 async def test_that_a_vm_is_replaced_is_written_down_before_it_is_done() -> None:
-    apply, heals = await reconciled(lambda plan: Outcome())
-    assert replaced(apply.written)[0] == [("web-1", 1)]
+    writer, heals = await reconciled(lambda plan: PoolOutcome())
+    assert replaced(writer.statuses.written)[0] == [("web-1", 1)]
     assert heals == 1
 
 
 @pytest.mark.parametrize("again", [True, False])
 async def test_a_vm_that_was_not_replaced_after_all_is_not_left_alone_for_it(again: bool) -> None:
-    def refused(plan: Plan) -> Outcome:
-        return Outcome(again=again, undone=tuple(each for each in plan.actions if isinstance(each, Heal)))
+    def refused(plan: Plan) -> PoolOutcome:
+        return PoolOutcome(retry=again, not_done=tuple(each for each in plan.actions if isinstance(each, Heal)))
 
-    apply, heals = await reconciled(refused)
-    assert replaced(apply.written) == [[("web-1", 1)], []]
+    writer, heals = await reconciled(refused)
+    assert replaced(writer.statuses.written) == [[("web-1", 1)], []]
     assert heals == 0
 
 
 async def test_a_pool_that_is_to_heal_no_more_comes_to_rest() -> None:
-    apply, now = Carrying(lambda plan: Outcome()), 0.0
-    controller = controlled(apply, CollectorRegistry())
-    controller.clock = lambda: now
+    writer, now = FakeWriter(lambda plan: PoolOutcome()), 0.0
+    controller = controlled(writer, CollectorRegistry())
+    controller.clock = controller.statuses.clock = lambda: now
     await controller.reconcile(("default", "web"))
-    assert apply.written[-1].healing is not None
+    assert writer.statuses.written[-1].healing is not None
     written = []
     for _ in range(3):
-        shown = a_pool(3, status=apply.written[-1].json())
+        shown = a_pool(3, status=writer.statuses.written[-1].json())
         controller.stores.pools.put(shown.key, shown)
         now += 60
         await controller.reconcile(("default", "web"))
-        written.append(len(apply.written))
-    assert apply.written[-1].healing is None
+        written.append(len(writer.statuses.written))
+    assert writer.statuses.written[-1].healing is None
     assert written[0] == written[1] == written[2]

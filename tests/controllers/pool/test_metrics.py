@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.pool.guest import VMI, Transition, transitions
-from controllers.pool.metrics import PoolMetrics
+from controllers.pool.metrics import OrphanedDisks, PoolMetrics, Transition, count_orphans, transitions
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.vmi import VMI
 from kinds.metav1 import Condition
 from kinds.pool import Breaker, Healing, PoolStatus
-from tests.controllers.pool.builders import a_pool, machine
+from tests.controllers.pool.builders import a_pool, ago, vm
 
 POOL = {"namespace": "default", "vmpool": "web"}
 KEY = ("default", "web")
-PENDING = VMI("default", "web-1", "run", phase="Pending", born=100, passed=(("Pending", 101),))
-RUNNING = replace(PENDING, phase="Running", passed=(("Pending", 101), ("Scheduled", 104), ("Running", 110)))
-ENDED = replace(RUNNING, phase="Succeeded", deleted_at=200, passed=(*RUNNING.passed, ("Succeeded", 203)))
+
+
+def at(seconds: float) -> str:
+    return ago(1000 - seconds)
+
+
+PENDING = VMI("default", "web-1", "run", phase="Pending", created_at=at(100), phase_times=(("Pending", at(101)),))
+RUNNING = replace(
+    PENDING, phase="Running", phase_times=(("Pending", at(101)), ("Scheduled", at(104)), ("Running", at(110)))
+)
+ENDED = replace(
+    RUNNING, phase="Succeeded", deleted_at=at(200), phase_times=(*RUNNING.phase_times, ("Succeeded", at(203)))
+)
 
 
 @pytest.fixture
@@ -46,14 +59,14 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
             id="a phase that was passed between two looks is counted",
         ),
         pytest.param(
-            replace(PENDING, phase="", passed=()), PENDING, [Transition("", "Pending", 1, 1, None)], id="the first"
+            replace(PENDING, phase="", phase_times=()), PENDING, [Transition("", "Pending", 1, 1, None)], id="the first"
         ),
         pytest.param(
             RUNNING, ENDED, [Transition("Running", "Succeeded", 93, 103, 3)], id="from its deletion to its end"
         ),
         pytest.param(
             RUNNING,
-            replace(ENDED, deleted_at=0),
+            replace(ENDED, deleted_at=""),
             [Transition("Running", "Succeeded", 93, 103, None)],
             id="one that ended by itself",
         ),
@@ -84,14 +97,14 @@ def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> 
 
 
 def test_starts_stops_and_heals(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
-    started, stopped = machine(1), machine(1, exists=False, ready=False)
+    started, stopped = vm(1), vm(1, vmi_exists=False, ready=False)
     assert value(registry, "vmpool_vm_starts_total") == 0, "a rate needs a first value"
-    metrics.machine(None, started)
+    metrics.vm(None, started)
     assert value(registry, "vmpool_vm_starts_total") == 0, "first seen is not started"
-    metrics.machine(stopped, started)
-    metrics.machine(started, stopped)
-    metrics.machine(stopped, started)
-    metrics.machine(started, None)
+    metrics.vm(stopped, started)
+    metrics.vm(started, stopped)
+    metrics.vm(stopped, started)
+    metrics.vm(started, None)
     metrics.healed(KEY, 2)
     assert value(registry, "vmpool_vm_starts_total") == 2
     assert value(registry, "vmpool_vm_stops_total") == 2
@@ -108,8 +121,8 @@ def test_vms_made_and_removed(registry: CollectorRegistry, metrics: PoolMetrics)
 
 
 def test_times_of_phases_have_the_pools_name(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
-    metrics.guest(KEY, PENDING, RUNNING)
-    metrics.guest(KEY, RUNNING, ENDED)
+    metrics.vmi(KEY, PENDING, RUNNING)
+    metrics.vmi(KEY, RUNNING, ENDED)
     running = {"phase": "Running", "last_phase": "Scheduled"}
     assert value(registry, "vmi_phase_transition_time_seconds_sum", **running) == 6
     assert value(registry, "vmi_phase_transition_time_from_creation_seconds_sum", **running) == 10
@@ -119,10 +132,41 @@ def test_times_of_phases_have_the_pools_name(registry: CollectorRegistry, metric
 
 @pytest.mark.parametrize("how", ["gone", "clear"])
 def test_no_series_outlives_its_pool(registry: CollectorRegistry, metrics: PoolMetrics, how: str) -> None:
-    metrics.guest(KEY, PENDING, RUNNING)
+    metrics.vmi(KEY, PENDING, RUNNING)
     metrics.gone(KEY) if how == "gone" else metrics.clear()
     # Its VMs go after it, and their events come late.
-    metrics.machine(machine(1), None)
-    metrics.guest(KEY, RUNNING, ENDED)
+    metrics.vm(vm(1), None)
+    metrics.vmi(KEY, RUNNING, ENDED)
     left = [s for metric in registry.collect() for s in metric.samples if s.labels.get("vmpool")]
     assert left == []
+
+
+def pool(uid: str) -> Any:
+    return cast(Any, SimpleNamespace(uid=uid))
+
+
+def disk(name: str, retained_by: str, namespace: str = "a") -> RetainedDisk:
+    return RetainedDisk(namespace, name, retained_by, "web-1")
+
+
+@pytest.mark.parametrize(
+    ("pools", "disks", "found"),
+    [
+        pytest.param([], [], {}, id="nothing at all"),
+        pytest.param([pool("1")], [disk("d", "1")], {}, id="its pool may want it back"),
+        pytest.param([pool("2")], [disk("d", "1")], {"a": 1}, id="a new pool of the same name is another"),
+        pytest.param([], [disk("d", "1"), disk("e", "1"), disk("d", "1", "b")], {"a": 2, "b": 1}, id="by namespace"),
+        pytest.param([], [disk("d", "")], {"a": 1}, id="nobody says whose it was"),
+    ],
+)
+def test_orphans(pools: list[Any], disks: list[RetainedDisk], found: dict[str, int]) -> None:
+    assert count_orphans(pools, disks) == found
+
+
+def test_the_stores_are_asked_at_every_scrape() -> None:
+    registry, disks = CollectorRegistry(), [disk("d", "1")]
+    registry.register(OrphanedDisks([], disks))
+    name, labels = "kubevirt_poolhouse_orphaned_disks", {"namespace": "a"}
+    assert registry.get_sample_value(name, labels) == 1
+    disks.clear()
+    assert registry.get_sample_value(name, labels) is None

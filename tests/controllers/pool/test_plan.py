@@ -11,7 +11,7 @@ from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, Remov
 from controllers.pool.plan import plan
 from controllers.pool.scale_in import with_invalid_scale_in
 from controllers.pool.snapshot import Failure, PoolSnapshot
-from tests.controllers.pool.builders import NOW, a_pool, halted, kept, leaving, machine, state
+from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, retained, snapshot, vm
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
@@ -24,20 +24,20 @@ def told(action: Action) -> tuple[Any, ...]:
         case Create():
             return "create", action.name
         case Delete():
-            return "delete and keep disks" if action.keep_disks else "delete", action.name
+            return "delete and keep disks" if action.retain_disks else "delete", action.name
         case SaveRevision():
             return "save", action.name
         case ReleaseDisks():
-            return "release", action.name, action.disks, action.kept_by
+            return "release", action.name, action.disks, action.retained_by
         case RemoveFinalizer():
             return "unmark", action.name
         case ReturnDisk():
             return "return", action.name, action.disk
 
 
-HALF_DOWN = [machine(n, born=str(n), ready=n < 4) for n in range(1, 7)]
-FAILING = machine(1, revision="r0", ready=False, exists=False, failures=3)
-DOWN_AND_PROTECTED = [machine(n, ready=False, scale_in="Protect") for n in (1, 2)]
+HALF_DOWN = [vm(n, created_at=str(n), ready=n < 4) for n in range(1, 7)]
+FAILING = vm(1, revision="r0", ready=False, vmi_exists=False, start_failures=3)
+DOWN_AND_PROTECTED = [vm(n, ready=False, scale_in="Protect") for n in (1, 2)]
 
 
 def creates(*ordinals: int) -> list[tuple[str, str]]:
@@ -47,30 +47,36 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(state(3), creates(1, 2, 3), id="a new pool makes all its VMs"),
-        pytest.param(state(3, saved=False), [("save", "web-r1"), *creates(1, 2, 3)], id="the template is saved first"),
-        pytest.param(state(0, saved=False), [], id="a template that no VM has is not saved"),
-        pytest.param(state(3, machine(1), machine(3)), creates(2), id="a gap is filled first"),
-        pytest.param(state(4, machine(1), machine(3)), creates(2, 4), id="then the numbers go on"),
-        pytest.param(state(2, machine(1), taken=[2, 3]), creates(4), id="names of strangers are skipped"),
+        pytest.param(snapshot(3), creates(1, 2, 3), id="a new pool makes all its VMs"),
         pytest.param(
-            state(2, machine(1), machine("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
+            snapshot(3, revision_saved=False), [("save", "web-r1"), *creates(1, 2, 3)], id="the template is saved first"
         ),
-        pytest.param(state(5, burst=2), creates(1, 2), id="never more at once than the burst"),
-        pytest.param(state(2, machine(1), machine(2)), [], id="enough is enough"),
-        pytest.param(state(3, machine(1), settled=False), [], id="what was written must be seen before more is"),
-        pytest.param(state(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),
-        pytest.param(state(a_pool(3, deleting=True)), [], id="a pool that is being deleted makes nothing"),
-        pytest.param(state(2, machine(1), leaving(2)), [], id="the name of a VM that is on its way out is waited for"),
+        pytest.param(snapshot(0, revision_saved=False), [], id="a template that no VM has is not saved"),
+        pytest.param(snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first"),
+        pytest.param(snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on"),
+        pytest.param(snapshot(2, vm(1), taken_ordinals=[2, 3]), creates(4), id="names of strangers are skipped"),
         pytest.param(
-            state(2, machine(1), leaving(2, seconds=400)), creates(3), id="but not for ever: another takes its place"
+            snapshot(2, vm(1), vm("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
+        ),
+        pytest.param(snapshot(5, burst=2), creates(1, 2), id="never more at once than the burst"),
+        pytest.param(snapshot(2, vm(1), vm(2)), [], id="enough is enough"),
+        pytest.param(snapshot(3, vm(1), synced=False), [], id="what was written must be seen before more is"),
+        pytest.param(snapshot(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),
+        pytest.param(snapshot(a_pool(3, deleting=True)), [], id="a pool that is being deleted makes nothing"),
+        pytest.param(snapshot(2, vm(1), leaving(2)), [], id="the name of a VM that is on its way out is waited for"),
+        pytest.param(
+            snapshot(2, vm(1), leaving(2, seconds=400)), creates(3), id="but not for ever: another takes its place"
         ),
         pytest.param(
-            state(3, machine(1), leaving(2), taken=[3]), creates(4), id="waiting for one does not hold up the others"
+            snapshot(3, vm(1), leaving(2), taken_ordinals=[3]),
+            creates(4),
+            id="waiting for one does not hold up the others",
         ),
-        pytest.param(state(1, machine(2)), [], id="a high ordinal is as good as a low one"),
+        pytest.param(snapshot(1, vm(2)), [], id="a high ordinal is as good as a low one"),
         pytest.param(
-            state(3, gone=frozenset({"web-1"})), creates(2, 3, 1), id="one that may find old disks holds up no other"
+            snapshot(3, recently_deleted=frozenset({"web-1"})),
+            creates(2, 3, 1),
+            id="one that may find old disks holds up no other",
         ),
     ],
 )
@@ -82,75 +88,73 @@ def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
     ("observed", "expected"),
     [
         pytest.param(
-            state(a_pool(1, scaleInStrategy=OLDEST), machine(1, born="b"), machine(2, born="a"), machine(3, born="c")),
+            snapshot(
+                a_pool(1, scaleInStrategy=OLDEST), vm(1, created_at="b"), vm(2, created_at="a"), vm(3, created_at="c")
+            ),
             [("delete", "web-2"), ("delete", "web-1")],
             id="the base policy chooses",
         ),
+        pytest.param(snapshot(1, vm(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"),
         pytest.param(
-            state(1, machine(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"
-        ),
-        pytest.param(
-            state(1, machine(1), machine(2, ready=False)),
+            snapshot(1, vm(1), vm(2, ready=False)),
             [("delete", "web-2")],
             id="by default what is not ready goes before what is",
         ),
         pytest.param(
-            state(1, machine(1, migrating=True), machine(2)),
+            snapshot(1, vm(1, printable_status="Migrating"), vm(2)),
             [("delete", "web-2")],
             id="by default what is just being moved is left alone",
         ),
         pytest.param(
-            state(1, machine(1), machine(2, ready=False), leaving(3, ready=False)),
+            snapshot(1, vm(1), vm(2, ready=False), leaving(3, ready=False)),
             [("delete", "web-2")],
             id="a VM that is on its way out is neither counted nor chosen",
         ),
         pytest.param(
-            state(2, leaving(1), leaving(2), leaving(3), machine(4), machine(5)),
+            snapshot(2, leaving(1), leaving(2), leaving(3), vm(4), vm(5)),
             [],
             id="deletes under way are not done twice when the target changes",
         ),
         pytest.param(
-            state(1, machine(1, scale_in="Protect"), machine(2), machine(3, scale_in="Protect")),
+            snapshot(1, vm(1, scale_in="Protect"), vm(2), vm(3, scale_in="Protect")),
             [("delete", "web-2")],
             id="the protected stay",
         ),
         pytest.param(
-            state(0, machine(1, scale_in="protect"), machine(2)),
+            snapshot(0, vm(1, scale_in="protect"), vm(2)),
             [("delete", "web-2")],
             id="a wish that is none protects as well, as perhaps it was meant to",
         ),
         pytest.param(
-            state(a_pool(3, scaleInStrategy=OLDEST, maxUnavailable=1), *HALF_DOWN),
+            snapshot(a_pool(3, scaleInStrategy=OLDEST, maxUnavailable=1), *HALF_DOWN),
             [("delete", "web-1"), ("delete", "web-4"), ("delete", "web-5")],
             id="what is available goes only while enough others are",
         ),
         pytest.param(
-            state(2, halted(1), machine(2, scale_in="First"), halted(3)),
+            snapshot(2, halted(1), vm(2, scale_in="First"), halted(3)),
             [("delete", "web-2")],
             id="the one that is to go first does, whatever it is",
         ),
         pytest.param(
-            state(a_pool(1, scaleInStrategy=OFFLINE), machine(1), halted(2)),
+            snapshot(a_pool(1, scaleInStrategy=OFFLINE), vm(1), halted(2)),
             [("delete and keep disks", "web-2")],
             id="Offline keeps disks",
         ),
+        pytest.param(snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)), [], id="unmanaged deletes nothing"),
         pytest.param(
-            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)), [], id="unmanaged deletes nothing"
-        ),
-        pytest.param(
-            state(a_pool(0, scaleInStrategy={"opportunistic": {}}), machine(1), halted(2)),
+            snapshot(a_pool(0, scaleInStrategy={"opportunistic": {}}), vm(1), halted(2)),
             [("delete", "web-2")],
             id="opportunistic takes the halted only",
         ),
-        pytest.param(state(a_pool(0, paused=True), machine(1)), [], id="a paused pool deletes nothing"),
-        pytest.param(state(0, machine(1), settled=False), [], id="what was deleted must be seen before more is"),
+        pytest.param(snapshot(a_pool(0, paused=True), vm(1)), [], id="a paused pool deletes nothing"),
+        pytest.param(snapshot(0, vm(1), synced=False), [], id="what was deleted must be seen before more is"),
         pytest.param(
-            state(a_pool(0, scaleInStrategy=OLDEST), machine(1), machine(2), machine(3), burst=2),
+            snapshot(a_pool(0, scaleInStrategy=OLDEST), vm(1), vm(2), vm(3), burst=2),
             [("delete", "web-1"), ("delete", "web-2")],
             id="never more at once than the burst",
         ),
         pytest.param(
-            state(a_pool(1, scaleInStrategy=OFFLINE), halted(1), machine(2, keeping=True)),
+            snapshot(a_pool(1, scaleInStrategy=OFFLINE), halted(1), vm(2, retains_disks=True)),
             [("delete and keep disks", "web-2")],
             id="a deletion that was begun is finished before another is",
         ),
@@ -164,35 +168,45 @@ def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
     ("observed", "expected"),
     [
         pytest.param(
-            state(1, machine(1), leaving(2, keeping=True, kept_by="u-web")),
+            snapshot(1, vm(1), leaving(2, retains_disks=True, retained_by="u-web")),
             [("release", "web-2", ("root-2",), "u-web")],
             id="a VM that waits for its disks is let go",
         ),
         pytest.param(
-            state(a_pool(1, paused=True), leaving(2, keeping=True, kept_by="u-web"), settled=False),
+            snapshot(a_pool(1, paused=True), leaving(2, retains_disks=True, retained_by="u-web"), synced=False),
             [("release", "web-2", ("root-2",), "u-web")],
             id="whatever else holds",
         ),
         pytest.param(
-            state(a_pool(1, deleting=True), leaving(2, keeping=True, kept_by="u-web")),
+            snapshot(a_pool(1, deleting=True), leaving(2, retains_disks=True, retained_by="u-web")),
             [("release", "web-2", ("root-2",), "u-web")],
             id="even while the pool is being deleted",
         ),
         pytest.param(
-            state(0, waiting=(leaving(2, keeping=True, kept_by="u-old", owner="", owner_name=""),)),
+            snapshot(
+                0, awaiting_release=(leaving(2, retains_disks=True, retained_by="u-old", owner_uid="", owner_name=""),)
+            ),
             [("release", "web-2", ("root-2",), "u-old")],
             id="even when nobody owns it any more, for the pool that kept them",
         ),
         pytest.param(
-            state(1, machine(1), kept=(kept(1),)), [("return", "web-1", "root-1")], id="a VM that is back has its disk"
+            snapshot(1, vm(1), retained_disks=(retained(1),)),
+            [("return", "web-1", "root-1")],
+            id="a VM that is back has its disk",
         ),
         pytest.param(
-            state(1, machine(1, disks=()), kept=(kept(1),)), [], id="a disk that its VM no longer names stays kept"
+            snapshot(1, vm(1, disks=()), retained_disks=(retained(1),)),
+            [],
+            id="a disk that its VM no longer names stays kept",
         ),
-        pytest.param(state(1, machine(1), kept=(kept(2),)), [], id="a kept disk waits for its VM"),
-        pytest.param(state(1, leaving(1), kept=(kept(1),)), [], id="a VM that is on its way out gets nothing back"),
+        pytest.param(snapshot(1, vm(1), retained_disks=(retained(2),)), [], id="a kept disk waits for its VM"),
         pytest.param(
-            state(2, machine(1, keeping=True), machine(2)),
+            snapshot(1, leaving(1), retained_disks=(retained(1),)),
+            [],
+            id="a VM that is on its way out gets nothing back",
+        ),
+        pytest.param(
+            snapshot(2, vm(1, retains_disks=True), vm(2)),
             [("unmark", "web-1")],
             id="a VM that was marked and stays is not marked any more",
         ),
@@ -206,7 +220,7 @@ def refused(observed: PoolSnapshot) -> PoolSnapshot:
     return replace(observed, failure=Failure("FailedDelete", "no"))
 
 
-OLD_THIRTEEN = [machine(n, born=f"{n:02}", revision="r0", ready=n != 9) for n in range(1, 14)]
+OLD_THIRTEEN = [vm(n, created_at=f"{n:02}", revision="r0", ready=n != 9) for n in range(1, 14)]
 BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2}
 
 
@@ -214,17 +228,17 @@ BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2
     ("observed", "expected"),
     [
         pytest.param(
-            refused(state(a_pool(10, **BOTH), *OLD_THIRTEEN)),
+            refused(snapshot(a_pool(10, **BOTH), *OLD_THIRTEEN)),
             ["Delete web-1", "Delete web-2", "Delete web-3", "Update web-13", "Update web-9"],
             id="what scale-in takes, a rollout does not have",
         ),
         pytest.param(
-            refused(state(a_pool(1, **{**BOTH, "updateStrategy": OLDEST}), *OLD_THIRTEEN[:3])),
+            refused(snapshot(a_pool(1, **{**BOTH, "updateStrategy": OLDEST}), *OLD_THIRTEEN[:3])),
             ["Delete web-1", "Delete web-2", "Update web-3"],
             id="nor is one updated that is to leave",
         ),
         pytest.param(
-            refused(state(a_pool(2, autohealing={}), FAILING, machine(2, revision="r0"))),
+            refused(snapshot(a_pool(2, autohealing={}), FAILING, vm(2, revision="r0"))),
             ["Heal web-1"],
             id="or that is to be replaced",
         ),
@@ -237,31 +251,32 @@ def test_what_else_is_done_while_something_is_refused(observed: PoolSnapshot, ex
 @pytest.mark.parametrize(
     ("observed", "sentence"),
     [
-        pytest.param(state(1, machine(1)), "", id="nothing to say"),
+        pytest.param(snapshot(1, vm(1)), "", id="nothing to say"),
         pytest.param(
-            state(1, machine(1, scale_in="Protect"), machine(2, scale_in="Protect")),
-            "1 VMs are too many, 0 can go: web-1, web-2 are protected by poolhouse.dev/scale-in",
+            snapshot(1, vm(1, scale_in="Protect"), vm(2, scale_in="Protect")),
+            "1 VMs are too many, 0 can be deleted: web-1, web-2 are protected by poolhouse.dev/scale-in",
             id="protected",
         ),
         pytest.param(
-            state(0, *(machine(n, scale_in="Protect") for n in range(1, 8))),
-            "7 VMs are too many, 0 can go: web-1, web-2, web-3, web-4, web-5 and 2 more are protected by "
+            snapshot(0, *(vm(n, scale_in="Protect") for n in range(1, 8))),
+            "7 VMs are too many, 0 can be deleted: web-1, web-2, web-3, web-4, web-5 and 2 more are protected by "
             "poolhouse.dev/scale-in",
             id="many protected",
         ),
         pytest.param(
-            state(a_pool(3, maxUnavailable=1), *DOWN_AND_PROTECTED, machine(3), machine(4)),
-            "1 VMs are too many, 0 can go now: 2 must stay available",
+            snapshot(a_pool(3, maxUnavailable=1), *DOWN_AND_PROTECTED, vm(3), vm(4)),
+            "1 VMs are too many, 0 can be deleted now: 2 must stay available",
             id="those that could go are the last that are available",
         ),
         pytest.param(
-            state(a_pool(0, scaleInStrategy={"opportunistic": {}}), machine(1), halted(2)),
-            "2 VMs are too many, 1 can go: the strategy is opportunistic, and the others are not halted or protected",
+            snapshot(a_pool(0, scaleInStrategy={"opportunistic": {}}), vm(1), halted(2)),
+            "2 VMs are too many, 1 can be deleted: the strategy is opportunistic, and the other VMs are not halted or "
+            "are protected",
             id="running",
         ),
         pytest.param(
-            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)),
-            "1 VMs are too many, 0 can go: the strategy is unmanaged: delete VMs yourself",
+            snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)),
+            "1 VMs are too many, 0 can be deleted: the strategy is unmanaged: delete VMs yourself",
             id="unmanaged",
         ),
     ],
@@ -271,27 +286,30 @@ def test_why_scale_in_is_blocked(observed: PoolSnapshot, sentence: str) -> None:
 
 
 def test_the_same_state_gives_the_same_plan() -> None:
-    machines = [machine(n) for n in range(1, 30)]
-    one, other = state(10, *machines), state(10, *reversed(machines))
+    machines = [vm(n) for n in range(1, 30)]
+    one, other = snapshot(10, *machines), snapshot(10, *reversed(machines))
     assert {a.name for a in plan(one, NOW).actions} == {a.name for a in plan(other, NOW).actions}
 
 
 def test_a_deletes_preconditions_are_the_machine_that_was_seen() -> None:
-    (delete,) = plan(state(0, machine(1, resource_version="42")), NOW).actions
+    (delete,) = plan(snapshot(0, vm(1, resource_version="42")), NOW).actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.resource_version) == ("u-web-1", "42")
 
 
 def test_the_pool_comes_back_when_it_stops_waiting_for_a_name() -> None:
-    assert plan(state(2, machine(1), leaving(2, seconds=100)), NOW).again_seconds == 200
-    assert plan(state(1, machine(1), leaving(2, seconds=100)), NOW).again_seconds is None
+    assert plan(snapshot(2, vm(1), leaving(2, seconds=100)), NOW).again_seconds == 200
+    assert plan(snapshot(1, vm(1), leaving(2, seconds=100)), NOW).again_seconds is None
 
 
 def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before() -> None:
-    actions = plan(state(2, gone=frozenset({"web-1"})), NOW).actions
-    assert {each.name: each.anew for each in actions if isinstance(each, Create)} == {"web-1": True, "web-2": False}
+    actions = plan(snapshot(2, recently_deleted=frozenset({"web-1"})), NOW).actions
+    assert {each.name: each.after_deletion for each in actions if isinstance(each, Create)} == {
+        "web-1": True,
+        "web-2": False,
+    }
 
 
 def test_who_wrote_a_wish_that_is_none_is_named() -> None:
-    given = state(2, machine(1, scale_in="Protect"), machine(2, scale_in="protect"), machine(3, scale_in="First"))
+    given = snapshot(2, vm(1, scale_in="Protect"), vm(2, scale_in="protect"), vm(3, scale_in="First"))
     assert [m.name for m in with_invalid_scale_in(given)] == ["web-2"]

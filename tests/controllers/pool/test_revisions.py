@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from controllers.pool.revisions import content as contents
-from controllers.pool.revisions import current_revision, document, meaning, parse_revision, read
+from controllers.pool.revisions import content_hash, current_revision, parse_revision, read
+from controllers.pool.template import build_revision
 from tests.controllers.pool.builders import a_pool, template
 
 INNER = template()["spec"]["template"]["spec"]
-OWNER = {"namespace": "default", "name": "web", "owner": {"uid": "u-web", "controller": True}}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ OWNER = {"namespace": "default", "name": "web", "owner": {"uid": "u-web", "contr
     ],
 )
 def test_what_templates_mean(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
-    assert (meaning(one) == meaning(other)) is same
+    assert (content_hash(one) == content_hash(other)) is same
 
 
 def content(**spec: Any) -> dict[str, Any]:
@@ -47,8 +47,9 @@ def test_a_new_template_gets_the_next_number_and_an_old_one_is_found_again() -> 
 
 
 def test_what_is_written_down_is_read_as_the_same() -> None:
-    made, _ = current_revision("web", "u-web", content(), [])
-    assert parse_revision(document(made, OWNER, content())) == made
+    pool = a_pool()
+    made, _ = current_revision("web", "u-web", contents(pool.spec), [])
+    assert parse_revision(build_revision(pool, made)) == made
 
 
 def test_a_pool_of_the_same_name_before_is_another_pool() -> None:
@@ -65,7 +66,7 @@ def test_a_label_fits_whatever_the_pools_name() -> None:
 
 
 def test_a_revision_without_an_owner_is_nobodys() -> None:
-    assert parse_revision({"metadata": {"name": "x"}}).owner == ""
+    assert parse_revision({"metadata": {"name": "x"}}).pool_uid == ""
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_revision_without_an_owner_is_nobodys() -> None:
     ],
 )
 def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
-    one, other = (meaning(contents(a_pool(**each).spec)) for each in ({"replicas": 3}, {"replicas": 3, **spec}))
+    one, other = (content_hash(contents(a_pool(**each).spec)) for each in ({"replicas": 3}, {"replicas": 3, **spec}))
     assert (one == other) is same
 
 
@@ -94,11 +95,11 @@ def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
 def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
     one, _ = current_revision("web", "u-web", content(), [])
     other, _ = current_revision("web", "u-web", content(**changed), [one])
-    assert one.meaning != other.meaning
-    assert (one.guest != other.guest) is restarts
+    assert one.template_hash != other.template_hash
+    assert (one.vmi_hash != other.vmi_hash) is restarts
 
 
 def test_what_was_written_down_is_a_pools_spec_again() -> None:
-    spec = a_pool(nameGeneration={"appendPostfixToSecretReferences": True}).spec
-    made, _ = current_revision("web", "u-web", contents(spec), [])
-    assert spec.model_copy(update=read(document(made, OWNER, contents(spec)))) == spec
+    pool = a_pool(nameGeneration={"appendPostfixToSecretReferences": True})
+    made, _ = current_revision("web", "u-web", contents(pool.spec), [])
+    assert pool.spec.model_copy(update=read(build_revision(pool, made))) == pool.spec

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Restart, SaveRevision, Update
-from controllers.pool.guest import VMI
-from controllers.pool.machine import VM, join_vmi
+from controllers.pool.actions import PruneRevision, Restart, SaveRevision, Update
 from controllers.pool.plan import plan
+from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
-from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, machine, state
+from controllers.shared.vm import VM, join_vmi
+from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
@@ -20,26 +20,25 @@ UNMANAGED: dict[str, Any] = {"unmanaged": {}}
 
 
 def old(ordinal: int, **given: Any) -> VM:
-    return machine(ordinal, **{"revision": "r0", "born": f"2026-01-{ordinal:02}", **given})
+    return vm(ordinal, **{"revision": "r0", "created_at": f"2026-01-{ordinal:02}", **given})
 
 
 def begun(ordinal: int, **given: Any) -> VM:
     """It has the new template, and runs the old one."""
-    run = VMI("default", f"web-{ordinal}", f"run-{ordinal}", f"u-web-{ordinal}", "r0")
-    return machine(ordinal, guest=run, **given)
+    return vm(ordinal, vmi=vmi(f"web-{ordinal}", revision="r0"), **given)
 
 
-ENDED = VMI("default", "web-1", "run-1", "u-web-1", "r0", phase="Succeeded")
+ENDED = vmi("web-1", revision="r0", phase="Succeeded")
 
 
 def failed(of: str) -> VM:
     """It is started by hand, and its run, of this revision, has failed."""
-    run = replace(ENDED, phase="Failed", revision=of)
-    return join_vmi(halted(1, strategy="Manual"), run)
+    run = vmi("web-1", revision=of, phase="Failed")
+    return join_vmi(halted(1, run_strategy="Manual"), run)
 
 
 def four(*machines: VM, limit: int = 1, **given: Any) -> PoolSnapshot:
-    return state(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
+    return snapshot(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
 
 
 def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
@@ -51,7 +50,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(four(*map(machine, range(1, 5))), [], id="nothing to do"),
+        pytest.param(four(*map(vm, range(1, 5))), [], id="nothing to do"),
         pytest.param(four(*map(old, range(1, 5))), [("Update", "web-1")], id="one at a time, the oldest first"),
         pytest.param(
             four(*map(old, range(1, 5)), limit=2), [("Update", "web-1"), ("Update", "web-2")], id="as many as may"
@@ -61,9 +60,9 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             four(begun(1), begun(2), old(3), old(4)), [("Restart", "web-1")], id="two that were begun go one by one"
         ),
         pytest.param(
-            four(machine(1, ready=False), old(2), old(3), old(4)), [], id="the next waits until the last is available"
+            four(vm(1, ready=False), old(2), old(3), old(4)), [], id="the next waits until the last is available"
         ),
-        pytest.param(four(machine(1), old(2), old(3), old(4)), [("Update", "web-2")], id="and then goes on"),
+        pytest.param(four(vm(1), old(2), old(3), old(4)), [("Update", "web-2")], id="and then goes on"),
         pytest.param(
             four(old(1), old(2), old(3), old(4, ready=False)),
             [("Update", "web-4")],
@@ -75,86 +74,86 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             id="where all are down, a bad template still takes no more than may be down",
         ),
         pytest.param(
-            four(*(old(n, guest=None, exists=False, ready=False) for n in range(1, 3)), old(3), old(4)),
+            four(*(old(n, vmi=None, vmi_exists=False, ready=False) for n in range(1, 3)), old(3), old(4)),
             [("Update", "web-1"), ("Update", "web-2")],
             id="VMs that don't run yet just get it",
         ),
         pytest.param(
-            state(a_pool(2, updateStrategy=OLDEST), *(machine(n, revision="light") for n in (1, 2))),
+            snapshot(a_pool(2, updateStrategy=OLDEST), *(vm(n, revision="light") for n in (1, 2))),
             [("Update", "web-1"), ("Update", "web-2")],
             id="a change that needs no restart is made everywhere at once, and restarts nothing",
         ),
         pytest.param(
-            state(a_pool(2, updateStrategy=OLDEST), *(halted(n, revision="r0") for n in (1, 2))),
+            snapshot(a_pool(2, updateStrategy=OLDEST), *(halted(n, revision="r0") for n in (1, 2))),
             [("Update", "web-1"), ("Update", "web-2")],
             id="halted VMs cost nothing",
         ),
         pytest.param(
-            state(a_pool(2, updateStrategy=OPPORTUNISTIC), old(1), halted(2, revision="r0")),
+            snapshot(a_pool(2, updateStrategy=OPPORTUNISTIC), old(1), halted(2, revision="r0")),
             [("Update", "web-2")],
             id="opportunistic takes the halted only",
         ),
         pytest.param(
-            state(a_pool(2, updateStrategy=OPPORTUNISTIC), begun(1), machine(2)), [], id="opportunistic restarts nobody"
+            snapshot(a_pool(2, updateStrategy=OPPORTUNISTIC), begun(1), vm(2)), [], id="opportunistic restarts nobody"
         ),
         pytest.param(
-            state(a_pool(2, updateStrategy=UNMANAGED), old(1), halted(2, revision="r0")), [], id="unmanaged: nobody"
+            snapshot(a_pool(2, updateStrategy=UNMANAGED), old(1), halted(2, revision="r0")), [], id="unmanaged: nobody"
         ),
-        pytest.param(state(a_pool(2, paused=True), old(1), old(2)), [], id="paused touches nobody"),
+        pytest.param(snapshot(a_pool(2, paused=True), old(1), old(2)), [], id="paused touches nobody"),
         pytest.param(
-            state(a_pool(1), old(1, revision="never-seen")), [("Update", "web-1")], id="an unknown one is old"
+            snapshot(a_pool(1), old(1, revision="never-seen")), [("Update", "web-1")], id="an unknown one is old"
         ),
         pytest.param(
-            state(a_pool(1), old(1), saved=False),
+            snapshot(a_pool(1), old(1), revision_saved=False),
             [("SaveRevision", "web-r1"), ("Update", "web-1")],
             id="the new template is saved first",
         ),
         pytest.param(
-            state(a_pool(2, maxUnavailable=2, updateStrategy=OLDEST), old(1), old(2), burst=1),
+            snapshot(a_pool(2, maxUnavailable=2, updateStrategy=OLDEST), old(1), old(2), burst=1),
             [("Update", "web-1")],
             id="the burst holds",
         ),
         pytest.param(
-            four(old(1), old(2), old(3), machine("db-7", revision="r0")),
+            four(old(1), old(2), old(3), vm("db-7", revision="r0")),
             [("Update", "web-1")],
             id="a VM of a strange name is left alone and holds nobody up",
         ),
         pytest.param(
-            replace(four(*map(old, range(1, 5))), unwanted=frozenset({"web-1@r1", "web-2@r0"})),
+            replace(four(*map(old, range(1, 5))), refused=frozenset({"web-1@r1", "web-2@r0"})),
             [("Update", "web-2")],
             id="one whose update is refused does not take the room of the others",
         ),
         pytest.param(
-            replace(four(old(1), machine(2), machine(3), machine(4)), unwanted=frozenset({"web-1@r1"})),
+            replace(four(old(1), vm(2), vm(3), vm(4)), refused=frozenset({"web-1@r1"})),
             [("Update", "web-1")],
             id="and is tried again when it is its turn",
         ),
         pytest.param(
-            replace(four(begun(1), old(2), old(3), old(4)), unwanted=frozenset({"run-1"})),
+            replace(four(begun(1), old(2), old(3), old(4)), refused=frozenset({"run-web-1"})),
             [("Update", "web-2")],
             id="one whose restart is refused does not either",
         ),
         pytest.param(
-            replace(four(begun(1), begun(2), old(3), old(4), limit=2), unwanted=frozenset({"run-1"})),
+            replace(four(begun(1), begun(2), old(3), old(4), limit=2), refused=frozenset({"run-web-1"})),
             [("Restart", "web-2"), ("Update", "web-3")],
             id="those that were begun and are not refused come first",
         ),
         pytest.param(
-            replace(four(begun(1), machine(2), machine(3), machine(4)), unwanted=frozenset({"run-1"})),
+            replace(four(begun(1), vm(2), vm(3), vm(4)), refused=frozenset({"run-web-1"})),
             [("Restart", "web-1")],
             id="it is tried again after all others",
         ),
         pytest.param(
-            replace(four(begun(1, ready=False), old(2), old(3), old(4)), unwanted=frozenset({"run-1"})),
+            replace(four(begun(1, ready=False), old(2), old(3), old(4)), refused=frozenset({"run-web-1"})),
             [("Restart", "web-1")],
             id="one that is down is on its way, whatever is refused",
         ),
         pytest.param(
-            four(halted(1, revision="r0", guest=ENDED, strategy="Once"), old(2), old(3), old(4)),
+            four(halted(1, revision="r0", vmi=ENDED, run_strategy="Once"), old(2), old(3), old(4)),
             [("Update", "web-2"), ("Update", "web-1")],
             id="one whose guest has ended costs nothing",
         ),
-        pytest.param(four(halted(1, guest=ENDED), *map(machine, (2, 3, 4))), [], id="and is not started again for it"),
+        pytest.param(four(halted(1, vmi=ENDED), *map(vm, (2, 3, 4))), [], id="and is not started again for it"),
         pytest.param(
             four(failed("r1"), old(2), old(3), old(4)), [], id="the next waits for one whose new run has failed"
         ),
@@ -163,19 +162,21 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             [("Restart", "web-1")],
             id="one whose old run has failed is started again with the new template",
         ),
-        pytest.param(state(a_pool(1), begun(1, strategy="Once")), [], id="what runs once is not restarted"),
+        pytest.param(snapshot(a_pool(1), begun(1, run_strategy="Once")), [], id="what runs once is not restarted"),
         pytest.param(
-            four(begun(1, strategy="Once"), *(old(n, strategy="Once") for n in (2, 3, 4))),
+            four(begun(1, run_strategy="Once"), *(old(n, run_strategy="Once") for n in (2, 3, 4))),
             [("Update", "web-2"), ("Update", "web-3"), ("Update", "web-4")],
             id="and loses nothing by an update, so all get it at once",
         ),
         pytest.param(
-            four(begun(1, strategy="Once"), old(2), old(3), old(4)),
+            four(begun(1, run_strategy="Once"), old(2), old(3), old(4)),
             [("Update", "web-2")],
             id="nor does it hold up others while it runs",
         ),
         pytest.param(
-            four(begun(1, strategy="Once", ready=False), old(2), old(3), old(4)), [], id="unless it is not available"
+            four(begun(1, run_strategy="Once", ready=False), old(2), old(3), old(4)),
+            [],
+            id="unless it is not available",
         ),
     ],
 )
@@ -186,7 +187,7 @@ def test_an_update(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> N
 def test_a_missing_vm_is_one_that_is_down() -> None:
     observed = four(old(1), old(2), old(3), leaving(4))
     assert done(observed) == []
-    assert {each.reason for each in plan(observed, NOW).waits} == {"1 VMs are on their way already, 1 may be"}
+    assert {each.reason for each in plan(observed, NOW).waits} == {"1 VMs are in progress, maxUnavailable is 1"}
 
 
 @pytest.mark.parametrize(
@@ -198,19 +199,21 @@ def test_a_missing_vm_is_one_that_is_down() -> None:
     ],
 )
 def test_how_a_vm_is_restarted(strategy: str, asks: bool) -> None:
-    (restart,) = plan(state(1, begun(1, strategy=strategy)), NOW).actions
+    (restart,) = plan(snapshot(1, begun(1, run_strategy=strategy)), NOW).actions
     assert isinstance(restart, Restart)
-    assert restart.asks is asks
-    assert restart.guest == "run-1"
+    assert restart.by_subresource is asks
+    assert restart.vmi_uid == "run-web-1"
 
 
 @pytest.mark.parametrize(
     ("observed", "reason"),
     [
-        pytest.param(state(a_pool(1, updateStrategy=UNMANAGED), old(1)), "the update strategy is unmanaged", id="mine"),
-        pytest.param(four(machine(1, ready=False), old(2)), "3 VMs are on their way already, 1 may be", id="under way"),
         pytest.param(
-            four(begun(1), begun(2), machine(3), machine(4)), "3 VMs are available, 3 must stay so", id="available"
+            snapshot(a_pool(1, updateStrategy=UNMANAGED), old(1)), "the update strategy is unmanaged", id="mine"
+        ),
+        pytest.param(four(vm(1, ready=False), old(2)), "3 VMs are in progress, maxUnavailable is 1", id="under way"),
+        pytest.param(
+            four(begun(1), begun(2), vm(3), vm(4)), "3 VMs are available, 3 must stay available", id="available"
         ),
     ],
 )
@@ -226,7 +229,7 @@ def after(seconds: float, *machines: VM, **given: Any) -> PoolSnapshot:
 
 
 def test_a_rollout_that_does_not_get_on_stops_and_says_why() -> None:
-    machines = machine(1, ready=False, state="CrashLoopBackOff"), old(2), old(3), old(4)
+    machines = vm(1, ready=False, printable_status="CrashLoopBackOff"), old(2), old(3), old(4)
     assert plan(after(500, *machines), NOW).again_seconds == 100
     observed = after(601, *machines, limit=4)
     assert done(observed) == []
@@ -236,7 +239,7 @@ def test_a_rollout_that_does_not_get_on_stops_and_says_why() -> None:
 
 
 def test_a_rollout_that_was_stuck_goes_on_when_what_held_it_is_available() -> None:
-    assert done(after(601, machine(1), old(2), old(3), old(4))) == [("Update", "web-2")]
+    assert done(after(601, vm(1), old(2), old(3), old(4))) == [("Update", "web-2")]
 
 
 def test_a_whole_rollout_never_goes_below_the_limit() -> None:
@@ -244,20 +247,38 @@ def test_a_whole_rollout_never_goes_below_the_limit() -> None:
     machines = {n: old(n) for n in range(1, 9)}
     limit = 2
     for _ in range(100):
-        observed = state(a_pool(8, maxUnavailable=limit), *machines.values())
+        observed = snapshot(a_pool(8, maxUnavailable=limit), *machines.values())
         actions = plan(observed, NOW).actions
         down = {n for n, m in machines.items() if not m.available}
         for n in down:
-            machines[n] = machine(n)
+            machines[n] = vm(n)
         for each in actions:
             n = int(each.name.split("-")[1])
             if isinstance(each, Update):
-                machines[n] = begun(n) if machines[n].available else machine(n)
+                machines[n] = begun(n) if machines[n].available else vm(n)
             else:
                 assert isinstance(each, Restart)
-                machines[n] = machine(n, ready=False, exists=False, guest=None)
+                machines[n] = vm(n, ready=False, vmi_exists=False, vmi=None)
         assert sum(not m.available for m in machines.values()) <= limit
         if not actions and not down:
             break
     assert {m.revision for m in machines.values()} == {"r1"}
     assert all(m.available for m in machines.values())
+
+
+SAVED = tuple(Revision(f"web-o{n}", "u-web", n, f"m{n}", f"g{n}") for n in range(-5, 0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "vms", "expected"),
+    [
+        pytest.param(10, [vm(1)], [], id="as many as can be gone back to"),
+        pytest.param(3, [vm(1)], ["web-o-5", "web-o-4"], id="the oldest go"),
+        pytest.param(0, [vm(1)], [each.name for each in SAVED], id="none is kept"),
+        pytest.param(4, [vm(1, vmi=vmi("web-1", revision="5"))], [], id="what a VM runs is kept"),
+    ],
+)
+def test_old_revisions(limit: int, vms: list[VM], expected: list[str]) -> None:
+    of = a_pool(1, revisionHistoryLimit=limit, updateStrategy={"unmanaged": {}})
+    observed = snapshot(of, *vms, revisions=(*SAVED, REVISION))
+    assert [each.name for each in plan(observed, NOW).actions if isinstance(each, PruneRevision)] == expected

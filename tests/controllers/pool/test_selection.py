@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from controllers.pool.machine import VM
 from controllers.pool.selection import ORDERS, sort_victims
+from controllers.shared.vm import VM
 from kinds.pool_strategies import BasePolicy, SelectionPolicy
-from tests.controllers.pool.builders import halted, machine
+from tests.controllers.pool.builders import halted, vm
 
 
 def names(machines: list[VM], **policy: Any) -> list[str]:
@@ -20,8 +20,8 @@ def test_every_base_policy_has_an_order() -> None:
     assert set(ORDERS) == set(get_args(BasePolicy))
 
 
-BORN = [machine(1, born="2026-02"), machine(2, born="2026-01"), machine(3, born="2026-03")]
-LABELLED = [machine(1), machine(2, labels={"tier": "b"}), machine(3, labels={"tier": "a", "x": ""}), machine(4)]
+BORN = [vm(1, created_at="2026-02"), vm(2, created_at="2026-01"), vm(3, created_at="2026-03")]
+LABELLED = [vm(1), vm(2, labels={"tier": "b"}), vm(3, labels={"tier": "a", "x": ""}), vm(4)]
 
 
 def by(key: str, value: str) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def by(key: str, value: str) -> dict[str, Any]:
     [
         pytest.param(BORN, {"basePolicy": "Oldest"}, ["web-2", "web-1", "web-3"], id="the oldest"),
         pytest.param(BORN, {"basePolicy": "Newest"}, ["web-3", "web-1", "web-2"], id="the newest"),
-        pytest.param([machine(2), machine(1)], {"basePolicy": "Oldest"}, ["web-1", "web-2"], id="of one age, by name"),
+        pytest.param([vm(2), vm(1)], {"basePolicy": "Oldest"}, ["web-1", "web-2"], id="of one age, by name"),
         pytest.param(
-            [machine(1, migrating=True), machine(2), machine(3, ready=False), halted(4)],
+            [vm(1, printable_status="Migrating"), vm(2), vm(3, ready=False), halted(4)],
             {},
             ["web-4", "web-3", "web-2", "web-1"],
             id="Random takes first what is missed least",
@@ -86,6 +86,6 @@ def test_the_order(machines: list[VM], policy: dict[str, Any], expected: list[st
 
 
 def test_random_is_the_same_when_tried_again_and_not_the_order_of_names() -> None:
-    machines = [machine(n) for n in range(1, 40)]
+    machines = [vm(n) for n in range(1, 40)]
     assert names(machines) == names(machines[::-1])
     assert names(machines) != [m.name for m in machines]

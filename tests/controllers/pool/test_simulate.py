@@ -1,15 +1,24 @@
-"""What would become of a pool if all went well."""
+"""What a simulated pool does, and what the endpoint answers."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 import pytest
 
 from controllers.pool.actions import Action
-from controllers.pool.simulate import after, rows, simulate
+from controllers.pool.simulate import after, answer, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
-from tests.controllers.pool.builders import NOW, a_pool, machine, state
+from controllers.pool.stores import Stores
+from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.vm import VM
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Unreachable
+from runtime.resource import VMS
+from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
+
+Json = dict[str, Any]
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 
@@ -21,23 +30,25 @@ def foreseen(observed: PoolSnapshot) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(state(1, machine(1)), [], id="at rest nothing will be done"),
+        pytest.param(snapshot(1, vm(1)), [], id="at rest nothing will be done"),
         pytest.param(
-            state(3, machine(2), burst=1),
+            snapshot(3, vm(2), burst=1),
             [(1, "Create", "web-1"), (2, "Create", "web-3")],
             id="burst after burst",
         ),
         pytest.param(
-            state(a_pool(0, scaleInStrategy=OLDEST), machine(1), machine(2), burst=1),
+            snapshot(a_pool(0, scaleInStrategy=OLDEST), vm(1), vm(2), burst=1),
             [(1, "Delete", "web-1"), (2, "Delete", "web-2")],
             id="those who leave in their order",
         ),
         pytest.param(
-            state(a_pool(2, maxUnavailable=1), machine(1, revision="r0"), machine(2)),
+            snapshot(a_pool(2, maxUnavailable=1), vm(1, revision="r0"), vm(2)),
             [(1, "Update", "web-1"), (2, "Restart", "web-1")],
             id="a VM is updated, then restarted",
         ),
-        pytest.param(state(2, saved=False, burst=9), [(1, "Create", "web-1"), (1, "Create", "web-2")], id="VMs only"),
+        pytest.param(
+            snapshot(2, revision_saved=False, burst=9), [(1, "Create", "web-1"), (1, "Create", "web-2")], id="VMs only"
+        ),
     ],
 )
 def test_foresight(observed: PoolSnapshot, expected: list[tuple[Any, ...]]) -> None:
@@ -45,12 +56,12 @@ def test_foresight(observed: PoolSnapshot, expected: list[tuple[Any, ...]]) -> N
 
 
 def test_it_says_when_it_has_not_looked_to_the_end() -> None:
-    foresight = simulate(state(9, burst=1), NOW, most_steps=3)
+    foresight = simulate(snapshot(9, burst=1), NOW, max_steps=3)
     assert (len(foresight.steps), foresight.complete) == (3, False)
 
 
 def test_it_says_what_stays_undone() -> None:
-    foresight = simulate(state(0, machine(1, scale_in="Protect")), NOW)
+    foresight = simulate(snapshot(0, vm(1, scale_in="Protect")), NOW)
     assert foresight.complete
     assert "web-1 is protected" in foresight.blocked
 
@@ -58,3 +69,91 @@ def test_it_says_what_stays_undone() -> None:
 @pytest.mark.parametrize("kind", get_args(Action), ids=lambda kind: str(kind.__name__))
 def test_every_action_leads_somewhere(kind: type) -> None:
     assert after.dispatch(kind) is not after.dispatch(object)
+
+
+# The endpoint
+
+
+def stores(*vms: VM, pool: Any = None) -> Stores:
+    found = Stores()
+    for m in vms:
+        found.vms.put(m.key, m)
+    if pool is not None:
+        found.pools.put(pool.key, pool)
+    return found
+
+
+class Reviews:
+    """The one question that is put to the API server."""
+
+    def __init__(self, allowed: bool | ApiError) -> None:
+        self._allowed = allowed
+
+    async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
+        assert (method, path.endswith("/selfsubjectaccessreviews"), token) == ("POST", True, "token")
+        asked = body["spec"]["resourceAttributes"]
+        assert (asked["verb"], asked["resource"], asked["namespace"]) == ("list", "virtualmachines", "default")
+        if isinstance(self._allowed, ApiError):
+            raise self._allowed
+        return {"status": {"allowed": self._allowed}}
+
+
+async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
+    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, "pool", lambda given: answer(of, given, 250, NOW))
+    return await endpoint(document, "token")
+
+
+async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None:
+    status, answer = await asked(stores(vm(1, owner_uid="", owner_kind="", owner_name="")), document(2))
+    assert status == 200
+    assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-2"), ("Create", "web-3")]
+    assert set(answer["plan"][0]) == {"action", "vm", "reason"}
+
+
+async def test_a_pool_that_there_is_keeps_what_it_has() -> None:
+    of = stores(vm(1), vm(2), pool=a_pool(2))
+    _, answer = await asked(of, document(3))
+    assert ("Create", "web-3") in [(row["action"], row["vm"]) for row in answer["plan"]]
+    assert not [row for row in answer["plan"] if row["action"] == "Delete"]
+
+
+async def test_a_new_pool_that_would_share_disks_with_another_is_told_so() -> None:
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2026-02-01T00:00:00Z")
+    _, answer = await asked(stores(pool=other), document(2))
+    assert answer["plan"] == []
+    assert "root is also pool other's" in answer["refused"]
+
+
+async def test_asking_changes_nothing() -> None:
+    of = stores(vm(1), pool=a_pool(1))
+    await asked(of, document(0))
+    known = of.pools.get(("default", "web"))
+    assert known is not None
+    assert known == a_pool(1)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        pytest.param({}, "metadata.name", id="no name"),
+        pytest.param({"metadata": {"name": 7}}, "metadata.name", id="a name that is none"),
+        pytest.param(document("many"), "spec", id="a spec that is none"),
+    ],
+)
+async def test_what_is_no_pool_is_refused(body: Json, path: str) -> None:
+    status, answer = await asked(stores(), body)
+    assert (status, answer["problems"][0]["path"]) == (422, path)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        pytest.param(False, 403, id="one who may not see the VMs"),
+        pytest.param(Forbidden("who?", status=401), 401, id="a token that nobody knows"),
+        pytest.param(Unreachable("away"), 503, id="an API server that does not say"),
+    ],
+)
+async def test_vms_are_named_only_to_who_may_see_them(allowed: bool | ApiError, expected: int) -> None:
+    status, answer = await asked(stores(a_vm := vm(1), pool=a_pool(1)), document(0), allowed)
+    assert status == expected
+    assert a_vm.name not in str(answer)

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Update
-from controllers.pool.guest import VMI
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Failure, InvalidSpec, PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status, pool_status
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus
-from tests.controllers.pool.builders import NOW, a_pool, document, halted, kept, leaving, machine, state
+from tests.controllers.pool.builders import NOW, a_pool, document, halted, leaving, retained, snapshot, vm, vmi
 
-RUN = VMI("default", "web-1", "run-1", "u-web-1", "r0")
-RUNS_ON = machine(1, guest=RUN, strategy="Once")
+RUN = vmi("web-1", revision="r0")
+RUNS_ON = vm(1, vmi=RUN, run_strategy="Once")
 """it gets the new template when it is started again"""
 
 
@@ -33,23 +32,25 @@ def condition(found: PoolStatus, kind: str) -> Condition | None:
 @pytest.mark.parametrize(
     ("observed", "counts"),
     [
-        pytest.param(state(3), {"replicas": 0, "unavailable_replicas": 3}, id="what is missing is unavailable"),
+        pytest.param(snapshot(3), {"replicas": 0, "unavailable_replicas": 3}, id="what is missing is unavailable"),
         pytest.param(
-            state(3, machine(1), machine(2, ready=False), leaving(3)),
+            snapshot(3, vm(1), vm(2, ready=False), leaving(3)),
             {"replicas": 2, "ready_replicas": 1, "terminating_replicas": 1, "unavailable_replicas": 2},
             id="what is on its way out is counted apart",
         ),
         pytest.param(
-            state(2, machine(1), machine(2, revision="old")),
+            snapshot(2, vm(1), vm(2, revision="old")),
             {"updated_replicas": 1, "available_replicas": 2},
             id="only VMs of the present template are updated",
         ),
         pytest.param(
-            state(2, halted(1), halted(2)),
+            snapshot(2, halted(1), halted(2)),
             {"ready_replicas": 0, "available_replicas": 2, "unavailable_replicas": 0},
             id="a VM that is meant to be halted is available and not ready",
         ),
-        pytest.param(state(1, kept=(kept(2), kept(3))), {"kept_disks": 2}, id="kept disks are counted"),
+        pytest.param(
+            snapshot(1, retained_disks=(retained(2), retained(3))), {"kept_disks": 2}, id="kept disks are counted"
+        ),
     ],
 )
 def test_counts(observed: PoolSnapshot, counts: dict[str, Any]) -> None:
@@ -60,38 +61,48 @@ def test_counts(observed: PoolSnapshot, counts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("observed", "kind", "expected"),
     [
-        pytest.param(state(1, machine(1)), "Available", ("True", "EnoughMachines"), id="all are ready"),
-        pytest.param(state(4), "Available", ("False", "TooManyUnavailable"), id="none exists"),
-        pytest.param(state(1), "Available", ("False", "TooManyUnavailable"), id="the only one does not exist"),
-        pytest.param(state(2, halted(1), halted(2)), "Available", ("True", "EnoughMachines"), id="meant to be halted"),
+        pytest.param(snapshot(1, vm(1)), "Available", ("True", "MinimumReplicasAvailable"), id="all are ready"),
+        pytest.param(snapshot(4), "Available", ("False", "MinimumReplicasUnavailable"), id="none exists"),
         pytest.param(
-            state(4, *(machine(n, ready=n > 1) for n in range(1, 5))),
+            snapshot(1), "Available", ("False", "MinimumReplicasUnavailable"), id="the only one does not exist"
+        ),
+        pytest.param(
+            snapshot(2, halted(1), halted(2)),
             "Available",
-            ("True", "EnoughMachines"),
+            ("True", "MinimumReplicasAvailable"),
+            id="meant to be halted",
+        ),
+        pytest.param(
+            snapshot(4, *(vm(n, ready=n > 1) for n in range(1, 5))),
+            "Available",
+            ("True", "MinimumReplicasAvailable"),
             id="one of four may be down",
         ),
         pytest.param(
-            state(4, *(machine(n, ready=n > 2) for n in range(1, 5))),
+            snapshot(4, *(vm(n, ready=n > 2) for n in range(1, 5))),
             "Available",
-            ("False", "TooManyUnavailable"),
+            ("False", "MinimumReplicasUnavailable"),
             id="two of four may not",
         ),
-        pytest.param(state(a_pool(1, paused=True)), "Paused", ("True", "PausedByUser"), id="paused"),
-        pytest.param(state(1, machine(1)), "Paused", None, id="never paused is not worth a word"),
+        pytest.param(snapshot(a_pool(1, paused=True)), "Paused", ("True", "PoolPaused"), id="paused"),
+        pytest.param(snapshot(1, vm(1)), "Paused", None, id="never paused is not worth a word"),
         pytest.param(
-            state(1, failure=Failure("FailedCreate", "quota")), "ReplicaFailure", ("True", "FailedCreate"), id="refused"
+            snapshot(1, failure=Failure("FailedCreate", "quota")),
+            "ReplicaFailure",
+            ("True", "FailedCreate"),
+            id="refused",
         ),
-        pytest.param(state(1, machine(1)), "ReplicaFailure", None, id="never refused is not worth a word"),
+        pytest.param(snapshot(1, vm(1)), "ReplicaFailure", None, id="never refused is not worth a word"),
         pytest.param(
-            state(a_pool(0, scaleInStrategy={"unmanaged": {}}), machine(1)),
+            snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)),
             "ScaleInBlocked",
             ("True", "NoCandidates"),
             id="nobody may go",
         ),
-        pytest.param(state(2, machine(1)), "Progressing", ("True", "MachinesChanging"), id="on the way"),
-        pytest.param(state(1, machine(1)), "Progressing", ("True", "Complete"), id="there"),
+        pytest.param(snapshot(2, vm(1)), "Progressing", ("True", "ScalingVMs"), id="on the way"),
+        pytest.param(snapshot(1, vm(1)), "Progressing", ("True", "Complete"), id="there"),
         pytest.param(
-            state(1, failure=Failure("FailedCreate", "x")),
+            snapshot(1, failure=Failure("FailedCreate", "x")),
             "Progressing",
             ("False", "FailedCreate"),
             id="not going on",
@@ -115,12 +126,12 @@ def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolSta
 @pytest.mark.parametrize(
     "observed",
     [
-        pytest.param(state(1, machine(1)), id="at rest"),
-        pytest.param(state(2, machine(1, ready=False)), id="on the way"),
-        pytest.param(state(1, RUNS_ON), id="never to be up to date"),
-        pytest.param(state(a_pool(1, paused=True), machine(1)), id="paused"),
-        pytest.param(state(a_pool(2, paused=True), machine(1)), id="paused on the way"),
-        pytest.param(state(2, machine(1), failure=Failure("FailedCreate", "quota")), id="refused"),
+        pytest.param(snapshot(1, vm(1)), id="at rest"),
+        pytest.param(snapshot(2, vm(1, ready=False)), id="on the way"),
+        pytest.param(snapshot(1, RUNS_ON), id="never to be up to date"),
+        pytest.param(snapshot(a_pool(1, paused=True), vm(1)), id="paused"),
+        pytest.param(snapshot(a_pool(2, paused=True), vm(1)), id="paused on the way"),
+        pytest.param(snapshot(2, vm(1), failure=Failure("FailedCreate", "quota")), id="refused"),
     ],
 )
 def test_a_status_that_says_the_same_is_equal_whenever_it_is_made(observed: PoolSnapshot) -> None:
@@ -152,7 +163,7 @@ def looked_at(observed: PoolSnapshot, before: PoolStatus, seconds: float, refuse
 
 def test_a_refused_update_does_not_let_a_stalled_rollout_go_on() -> None:
     pool = a_pool(3, maxUnavailable=2)
-    observed = state(pool, machine(1, ready=False), machine(2, revision="r0"), machine(3))
+    observed = snapshot(pool, vm(1, ready=False), vm(2, revision="r0"), vm(3))
     said, before = [], PoolStatus()
     for seconds in (0, 300, 599, 601, 602, 1300):
         before = looked_at(observed, before, seconds, "web-2")
@@ -162,15 +173,15 @@ def test_a_refused_update_does_not_let_a_stalled_rollout_go_on() -> None:
     assert said == [*["FailedUpdate"] * 3, *["ProgressDeadlineExceeded"] * 3]
 
 
-WELL = state(2, machine(1), machine(2))
-DOWN = state(2, machine(1), machine(2, ready=False))
-REFUSED = state(2, machine(1), failure=Failure("FailedCreate", "quota"))
+WELL = snapshot(2, vm(1), vm(2))
+DOWN = snapshot(2, vm(1), vm(2, ready=False))
+REFUSED = snapshot(2, vm(1), failure=Failure("FailedCreate", "quota"))
 PAUSED = a_pool(2, paused=True)
 BY_HAND = a_pool(2, updateStrategy={"unmanaged": {}})
-LEFT_OLD = state(BY_HAND, machine(1, revision="old"), machine(2))
-OLD_DOWN = state(BY_HAND, machine(1, revision="old", ready=False), machine(2))
-BOTH_DOWN = state(BY_HAND, machine(1, revision="old", ready=False), machine(2, ready=False))
-OLD_TO_UPDATE = state(2, machine(1, revision="old", ready=False), machine(2))
+LEFT_OLD = snapshot(BY_HAND, vm(1, revision="old"), vm(2))
+OLD_DOWN = snapshot(BY_HAND, vm(1, revision="old", ready=False), vm(2))
+BOTH_DOWN = snapshot(BY_HAND, vm(1, revision="old", ready=False), vm(2, ready=False))
+OLD_TO_UPDATE = snapshot(2, vm(1, revision="old", ready=False), vm(2))
 DAY = 86400
 
 
@@ -178,21 +189,21 @@ DAY = 86400
     ("looks", "expected"),
     [
         pytest.param([(0, WELL), (DAY, DOWN), (DAY + 599, DOWN), (DAY + 601, DOWN)], [0, 0, 0, 1], id="a VM is lost"),
-        pytest.param([(0, WELL), (DAY, state(2, machine(1)))], [0, 0], id="a VM is deleted"),
+        pytest.param([(0, WELL), (DAY, snapshot(2, vm(1)))], [0, 0], id="a VM is deleted"),
         pytest.param([(0, DOWN), (599, DOWN), (601, DOWN)], [0, 0, 1], id="it never got there"),
         pytest.param(
             [(0, DOWN), (601, DOWN), (602, DOWN), (603, WELL)], [0, 1, 1, 0], id="it stays stuck until it gets on"
         ),
         pytest.param([(0, WELL), (10, DOWN), (20, WELL), (DAY, DOWN)], [0, 0, 0, 0], id="each time anew"),
         pytest.param(
-            [(0, WELL), (10, state(2, machine(1), machine(2), machine(3), leaving(4))), (DAY, DOWN)],
+            [(0, WELL), (10, snapshot(2, vm(1), vm(2), vm(3), leaving(4))), (DAY, DOWN)],
             [0, 0, 0],
             id="one too many is no trouble",
         ),
         pytest.param(
             [
                 (0, LEFT_OLD),
-                (DAY, state(BY_HAND, machine(1, ready=False))),
+                (DAY, snapshot(BY_HAND, vm(1, ready=False))),
             ],
             [0, 0],
             id="old templates that nobody wants changed are none",
@@ -208,12 +219,12 @@ DAY = 86400
             id="but not one that is yet to be updated",
         ),
         pytest.param(
-            [(0, state(2, RUNS_ON, machine(2))), (DAY, state(2, RUNS_ON, machine(2, ready=False)))],
+            [(0, snapshot(2, RUNS_ON, vm(2))), (DAY, snapshot(2, RUNS_ON, vm(2, ready=False)))],
             [0, 0],
             id="nor are those that come with the next start",
         ),
         pytest.param(
-            [(0, DOWN), (300, state(PAUSED, machine(1))), (DAY, state(PAUSED, machine(1))), (DAY + 1, DOWN)],
+            [(0, DOWN), (300, snapshot(PAUSED, vm(1))), (DAY, snapshot(PAUSED, vm(1))), (DAY + 1, DOWN)],
             [0, 0, 0, 0],
             id="a pause does not count",
         ),
@@ -225,8 +236,8 @@ def test_how_long_a_pool_may_take(looks: list[tuple[float, PoolSnapshot]], expec
 
 
 def test_a_failure_that_is_over_is_said_to_be_over() -> None:
-    first = again(state(1, failure=Failure("FailedCreate", "quota")), PoolStatus(), 0)
-    found = condition(again(state(1, machine(1)), first, 60), "ReplicaFailure")
+    first = again(snapshot(1, failure=Failure("FailedCreate", "quota")), PoolStatus(), 0)
+    found = condition(again(snapshot(1, vm(1)), first, 60), "ReplicaFailure")
     assert found is not None
     assert (found.status, found.last_transition_time) == ("False", "2026-03-01T12:01:00Z")
 
@@ -246,8 +257,8 @@ def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
 
 
 def test_the_first_hundred_kept_disks_are_named() -> None:
-    kept_disks = tuple(kept(n) for n in range(200, 0, -1))
-    found = said(state(0, kept=kept_disks))
+    kept_disks = tuple(retained(n) for n in range(200, 0, -1))
+    found = said(snapshot(0, retained_disks=kept_disks))
     assert found.kept_disks == 200
     assert len(found.kept) == 100
     assert (found.kept[0].name, found.kept[0].vm) == ("root-1", "web-1")

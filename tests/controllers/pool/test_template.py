@@ -58,7 +58,7 @@ def test_each_vm_has_disks_of_its_own() -> None:
     machine = made(12)
     assert machine["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] == "root-12"
     assert volumes_of(machine)[0] == {"name": "root", "dataVolume": {"name": "root-12"}}
-    assert disk_names(template()) == {"root"}
+    assert disk_names(template()) == ("root",)
 
 
 @pytest.mark.parametrize(

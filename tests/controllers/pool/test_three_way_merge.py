@@ -39,8 +39,8 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
         pytest.param(
             vm({"machine": {"type": "pc-q35-7.2"}}),
             vm({"machine": {"type": "q35"}}),
-            vm({"machine": {"type": "q35"}, "memory": {"guest": "2Gi"}}),
-            vm({"machine": {"type": "pc-q35-7.2"}, "memory": {"guest": "2Gi"}}),
+            vm({"machine": {"type": "q35"}, "memory": {"vmi": "2Gi"}}),
+            vm({"machine": {"type": "pc-q35-7.2"}, "memory": {"vmi": "2Gi"}}),
             id="a machine type that was made exact stays exact",
         ),
         pytest.param(
@@ -165,7 +165,7 @@ def test_a_template_that_says_the_same_changes_nothing() -> None:
 
 def test_twice_is_once() -> None:
     live, base = vm({"cpu": {"cores": 1}, **DECIDED}), vm({"cpu": {"cores": 1}})
-    new = vm({"cpu": {"cores": 2}, "memory": {"guest": "1Gi"}})
+    new = vm({"cpu": {"cores": 2}, "memory": {"vmi": "1Gi"}})
     once = merge_template(live, base, new)
     assert merge_template(once, new, new) == once
     assert merge_template(once, base, new) == once

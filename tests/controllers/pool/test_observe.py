@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.machine import VM
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.retained_disks import RetainedDisk
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores
-from tests.controllers.pool.builders import NOW, a_pool, kept, leaving, machine, template
+from controllers.shared.disks import RetainedDisk
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, a_pool, leaving, retained, template, vm
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -26,40 +26,40 @@ def stores(*pools: Pool) -> Stores:
     return found
 
 
-WEB = replace(a_pool(1), born=YOUNGER)
-OTHER = replace(a_pool(1), name="other", uid="u-other", born=OLDER)
-DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="other", uid="u-other", born=OLDER)
+WEB = replace(a_pool(1), created_at=YOUNGER)
+OTHER = replace(a_pool(1), name="other", uid="u-other", created_at=OLDER)
+DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="other", uid="u-other", created_at=OLDER)
 
 
 @pytest.mark.parametrize(
     ("other", "made"),
     [
         pytest.param(OTHER, 0, id="an older pool has the disks, so nothing is created"),
-        pytest.param(replace(OTHER, born="2026-02-03T00:00:00Z"), 1, id="a younger pool has to wait for us"),
-        pytest.param(replace(OTHER, born=YOUNGER), 0, id="of the same second, the name decides"),
+        pytest.param(replace(OTHER, created_at="2026-02-03T00:00:00Z"), 1, id="a younger pool has to wait for us"),
+        pytest.param(replace(OTHER, created_at=YOUNGER), 0, id="of the same second, the name decides"),
         pytest.param(replace(OTHER, namespace="elsewhere"), 1, id="another namespace has other disks"),
         pytest.param(DISKLESS, 1, id="a pool without disks shares none"),
     ],
 )
 def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
-    state = observe(stores(WEB, other), WEB.key, settled=True, failure=None, burst=250)
+    state = observe(stores(WEB, other), WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     assert sum(isinstance(each, Create) for each in plan(state, NOW).actions) == made
-    assert (state.shared is not None) == (made == 0)
+    assert (state.disk_conflict is not None) == (made == 0)
 
 
 @pytest.mark.parametrize(
     ("stranger", "made"),
     [
-        pytest.param(machine("db", disks=("root-1",), owner="", owner_name=""), "web-2", id="a lone VM has that disk"),
-        pytest.param(machine("db", disks=("logs-1",), owner="", owner_name=""), "web-1", id="a lone VM has another"),
-        pytest.param(machine("db-1", disks=("root",), owner="", owner_name=""), "web-1", id="a name without ordinal"),
+        pytest.param(vm("db", disks=("root-1",), owner_uid="", owner_name=""), "web-2", id="a lone VM has that disk"),
+        pytest.param(vm("db", disks=("logs-1",), owner_uid="", owner_name=""), "web-1", id="a lone VM has another"),
+        pytest.param(vm("db-1", disks=("root",), owner_uid="", owner_name=""), "web-1", id="a name without ordinal"),
     ],
 )
 def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: VM, made: str) -> None:
     found = stores(WEB)
-    found.machines.put(stranger.key, stranger)
-    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    found.vms.put(stranger.key, stranger)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
 
@@ -67,24 +67,24 @@ def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: VM, made: str) 
 @pytest.mark.parametrize(
     ("other", "stranger", "updated"),
     [
-        pytest.param(OTHER, machine("other-2", disks=("root-2",), owner="u-other"), [], id="an older pool's names"),
+        pytest.param(OTHER, vm("other-2", disks=("root-2",), owner_uid="u-other"), [], id="an older pool's names"),
         pytest.param(
-            replace(OTHER, born="2026-02-03T00:00:00Z"),
-            machine("other-1", disks=("root-1",), owner="u-other", owner_name="other"),
+            replace(OTHER, created_at="2026-02-03T00:00:00Z"),
+            vm("other-1", disks=("root-1",), owner_uid="u-other", owner_name="other"),
             [],
             id="the disk of a younger pool's VM",
         ),
         pytest.param(
-            replace(OTHER, born="2026-02-03T00:00:00Z"),
-            machine("other-2", disks=("root-2",), owner="u-other", owner_name="other"),
+            replace(OTHER, created_at="2026-02-03T00:00:00Z"),
+            vm("other-2", disks=("root-2",), owner_uid="u-other", owner_name="other"),
             ["web-1"],
             id="a younger pool has that of another ordinal",
         ),
         pytest.param(
-            DISKLESS, machine("db", disks=("root-1",), owner="", owner_name=""), [], id="the disk of a lone VM"
+            DISKLESS, vm("db", disks=("root-1",), owner_uid="", owner_name=""), [], id="the disk of a lone VM"
         ),
         pytest.param(
-            DISKLESS, machine("db", disks=("old-1",), owner="", owner_name=""), ["web-1"], id="the disk that it had"
+            DISKLESS, vm("db", disks=("old-1",), owner_uid="", owner_name=""), ["web-1"], id="the disk that it had"
         ),
     ],
 )
@@ -93,10 +93,10 @@ def test_a_template_that_names_disks_anew_takes_none_of_anothers(
     other: Pool, stranger: VM, updated: list[str], halted: bool
 ) -> None:
     found = stores(WEB, other)
-    outdated = machine(1, disks=("old-1",), revision="web-r0", meant_to_run=not halted, exists=not halted)
+    outdated = vm(1, disks=("old-1",), revision="web-r0", should_run=not halted, vmi_exists=not halted)
     for m in (outdated, stranger):
-        found.machines.put(m.key, m)
-    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+        found.vms.put(m.key, m)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     decided = plan(state, NOW)
     assert [each.name for each in decided.actions if isinstance(each, Update)] == updated
@@ -105,41 +105,41 @@ def test_a_template_that_names_disks_anew_takes_none_of_anothers(
 
 def test_a_disk_that_a_vm_has_already_holds_up_no_update() -> None:
     found = stores(WEB, OTHER)
-    found.machines.put(("default", "web-1"), machine(1, revision="web-r0"))
-    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+    found.vms.put(("default", "web-1"), vm(1, revision="web-r0"))
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
-    assert state.shared is not None
+    assert state.disk_conflict is not None
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Update)] == ["web-1"]
 
 
-LONE = machine("db", disks=("root-1",), owner="", owner_name="")
-FAILING = machine(1, ready=False, failures=5, state="CrashLoopBackOff")
-HEALED = replace(a_pool(1, autohealing={}), born=YOUNGER)
+LONE = vm("db", disks=("root-1",), owner_uid="", owner_name="")
+FAILING = vm(1, ready=False, start_failures=5, printable_status="CrashLoopBackOff")
+HEALED = replace(a_pool(1, autohealing={}), created_at=YOUNGER)
 
 
 @pytest.mark.parametrize(
     ("own", "stranger", "said"),
     [
-        pytest.param(machine(1), LONE, "VM web-1 has disk root-1, which is VM db's", id="a VM made by hand"),
+        pytest.param(vm(1), LONE, "VM web-1 has disk root-1, which is VM db's", id="a VM made by hand"),
         pytest.param(
-            machine(1),
-            machine("other-1", disks=("root-1",), owner="u-other", owner_name="other"),
+            vm(1),
+            vm("other-1", disks=("root-1",), owner_uid="u-other", owner_name="other"),
             "VM web-1 has disk root-1, which is VM other-1's",
             id="a VM of another pool",
         ),
-        pytest.param(machine(1), kept(1, by="u-gone"), "disk root-1, kept for VM web-1 of another pool", id="kept"),
-        pytest.param(machine(2), LONE, "", id="the disk of another ordinal"),
+        pytest.param(vm(1), retained(1, by="u-gone"), "disk root-1, retained for VM web-1 of another pool", id="kept"),
+        pytest.param(vm(2), LONE, "", id="the disk of another ordinal"),
         pytest.param(leaving(1), LONE, "", id="one that leaves anyway"),
     ],
 )
 def test_vms_that_share_a_disk_already_are_named(own: VM, stranger: VM | RetainedDisk, said: str) -> None:
     found = stores(WEB)
-    found.machines.put(own.key, own)
+    found.vms.put(own.key, own)
     if isinstance(stranger, RetainedDisk):
-        found.kept.put((stranger.namespace, stranger.name), stranger)
+        found.retained_disks.put((stranger.namespace, stranger.name), stranger)
     else:
-        found.machines.put(stranger.key, stranger)
-    state = observe(found, WEB.key, settled=True, failure=None, burst=250)
+        found.vms.put(stranger.key, stranger)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     told = {c.type: c for c in pool_status(state, plan(state, NOW), NOW).conditions}.get("DisksShared")
     assert (told.status if told else "False") == ("True" if said else "False")
@@ -150,18 +150,18 @@ def test_vms_that_share_a_disk_already_are_named(own: VM, stranger: VM | Retaine
     ("other", "reason"),
     [
         pytest.param(OTHER, "also pool other's", id="an older pool has its names, so it could not be made again"),
-        pytest.param(LONE, "its disk root-1, which is VM db's", id="another VM's disk would go with it"),
+        pytest.param(LONE, "root-1, which is VM db's", id="another VM's disk would go with it"),
         pytest.param(DISKLESS, "", id="nobody shares anything"),
     ],
 )
 def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool | VM, reason: str) -> None:
     found = stores(HEALED)
-    found.machines.put(FAILING.key, FAILING)
+    found.vms.put(FAILING.key, FAILING)
     if isinstance(other, Pool):
         found.pools.put(other.key, other)
     else:
-        found.machines.put(other.key, other)
-    state = observe(found, HEALED.key, settled=True, failure=None, burst=250)
+        found.vms.put(other.key, other)
+    state = observe(found, HEALED.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     decided = plan(state, NOW)
     assert [each.name for each in decided.actions if isinstance(each, Heal)] == ([] if reason else ["web-1"])
@@ -169,8 +169,8 @@ def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool 
 
 
 def test_who_waits_is_told_for_whom_and_what_to_do() -> None:
-    state = observe(stores(WEB, OTHER), WEB.key, settled=True, failure=None, burst=250)
+    state = observe(stores(WEB, OTHER), WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
-    assert state.shared is not None
-    assert state.shared.message.startswith("dataVolumeTemplate root is also pool other's")
-    assert "give it another name" in state.shared.message
+    assert state.disk_conflict is not None
+    assert state.disk_conflict.message.startswith("dataVolumeTemplate root is also pool other's")
+    assert "give it another name" in state.disk_conflict.message

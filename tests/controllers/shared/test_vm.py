@@ -1,4 +1,4 @@
-"""What is kept of documents, whatever is missing in them."""
+"""The view of a VM, whatever its document lacks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.guest import VMI, parse_vmi
-from controllers.pool.machine import by_owner, by_stem, join_vmi, parse_vm
-from controllers.pool.retained_disks import RetainedDisk, parse_retained_disk
-from controllers.pool.snapshot import InvalidSpec, Pool, parse_pool, resolve_max_unavailable
-from tests.controllers.pool.builders import NOW, document
+from controllers.pool.stores import by_base_name, by_owner
+from controllers.shared.vm import join_vmi, parse_vm
+from controllers.shared.vmi import VMI
 
 Json = dict[str, Any]
 
@@ -42,8 +40,8 @@ def owned(kind: str = "VirtualMachinePool", version: str = "kubevirt.io/v1", con
 def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> None:
     found = parse_vm(given)
     assert list(by_owner(found)) == (["u-web"] if member else [])
-    assert found.owner_name == ("web" if member else "")
-    assert list(by_stem(found)) == [("default", "web")]
+    assert found.pool_name == ("web" if member else "")
+    assert list(by_base_name(found)) == [("default", "web")]
 
 
 STOPPED = {"printableStatus": "Stopped"}
@@ -85,8 +83,8 @@ FAILS = {"startFailure": {"consecutiveFailCount": 1}}
         pytest.param({}, {}, False, id="nothing said"),
     ],
 )
-def test_who_is_meant_to_run(spec: Json, status: Json, expected: bool) -> None:
-    assert parse_vm(vm(spec=spec, status=status)).meant_to_run is expected
+def test_whether_a_vm_should_run(spec: Json, status: Json, expected: bool) -> None:
+    assert parse_vm(vm(spec=spec, status=status)).should_run is expected
 
 
 def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() -> None:
@@ -94,12 +92,12 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
     assert not parse_vm(vm(spec={"running": False}, status={"created": True})).available
     assert not parse_vm(vm(spec={"running": True})).available
     over = parse_vm(vm(spec={"runStrategy": "Once"}, status={**STOPPED, "created": True}))
-    assert replace(over, guest=VMI("default", "web-1", "run", phase="Succeeded")).available
+    assert replace(over, vmi=VMI("default", "web-1", "run", phase="Succeeded")).available
     assert over.halted
     found = parse_vm(vm(spec={"running": True}, status={"created": True, "ready": True}))
     assert not found.available, "its run is not seen"
-    assert replace(found, guest=VMI("default", "web-1", "run")).available
-    assert not replace(found, guest=VMI("default", "web-1", "run", deleting=True)).available
+    assert replace(found, vmi=VMI("default", "web-1", "run")).available
+    assert not replace(found, vmi=VMI("default", "web-1", "run", deleted_at="now")).available
 
 
 @pytest.mark.parametrize(
@@ -112,7 +110,7 @@ def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() 
         pytest.param("Halted", "Failed", True, id="Halted, on its way down"),
     ],
 )
-def test_a_run_that_failed_is_none_that_was_shut_down(strategy: str, phase: str, available: bool) -> None:
+def test_a_failed_vmi_was_not_shut_down(strategy: str, phase: str, available: bool) -> None:
     stopped = parse_vm(vm(spec={"runStrategy": strategy}, status={**STOPPED, "created": strategy != "Halted"}))
     found = join_vmi(stopped, VMI("default", "web-1", "run", phase=phase))
     assert found.available is available
@@ -124,77 +122,8 @@ def test_a_run_that_failed_is_none_that_was_shut_down(strategy: str, phase: str,
     [
         pytest.param({"annotations": {"poolhouse.dev/scale-in": "Protect"}}, "Protect", id="annotation"),
         pytest.param({"labels": {"poolhouse.dev/scale-in": "First"}}, "First", id="label"),
-        pytest.param({"labels": {"poolhouse.dev/scale-in": "maybe"}}, "maybe", id="a word that is none of the two"),
+        pytest.param({"labels": {"poolhouse.dev/scale-in": "maybe"}}, "maybe", id="another value"),
     ],
 )
-def test_a_wish_about_scale_in(metadata: Json, expected: str) -> None:
+def test_scale_in(metadata: Json, expected: str) -> None:
     assert parse_vm(vm(metadata)).scale_in == expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "problem"),
-    [
-        pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
-        pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
-        pytest.param({"template": None}, "spec.template", id="no template"),
-        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="neither 10 nor 10%"),
-        pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
-        pytest.param(
-            {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "?"}}}}, "basePolicy", id="?"
-        ),
-    ],
-)
-def test_a_pool_whose_spec_is_none_is_said_to_be_so(spec: Json, problem: str) -> None:
-    found = parse_pool(document(**{"replicas": 3, **spec}))
-    assert isinstance(found, InvalidSpec)
-    assert problem in found.problem
-
-
-def test_a_status_that_is_none_is_as_good_as_empty() -> None:
-    found = parse_pool(document(status={"replicas": "three"}))
-    assert isinstance(found, Pool)
-    assert found.status.replicas == 0
-
-
-@pytest.mark.parametrize(
-    ("limit", "replicas", "expected"),
-    [
-        pytest.param("25%", 8, 2, id="a quarter"),
-        pytest.param("25%", 7, 1, id="rounded down"),
-        pytest.param("25%", 3, 1, id="at least one"),
-        pytest.param("100%", 0, 1, id="of nothing"),
-        pytest.param(10, 3, 10, id="a number is a number"),
-    ],
-)
-def test_how_many_may_be_unavailable(limit: int | str, replicas: int, expected: int) -> None:
-    assert resolve_max_unavailable(limit, replicas) == expected
-
-
-def test_a_kept_disk() -> None:
-    labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
-    given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
-    assert parse_retained_disk(given) == RetainedDisk("default", "root-3", "u-web", "web-3")
-
-
-def test_a_guest() -> None:
-    given = {
-        "metadata": {
-            "namespace": "default",
-            "name": "web-1",
-            "uid": "run",
-            "labels": {"poolhouse.dev/revision": "r1"},
-            "ownerReferences": [{"uid": "u", "controller": True}],
-            "creationTimestamp": "2026-03-01T11:59:48Z",
-            "deletionTimestamp": "2026-03-01T12:00:00Z",
-        },
-        "status": {
-            "phase": "Running",
-            "phaseTransitionTimestamps": [
-                {"phase": "Pending", "phaseTransitionTimestamp": "2026-03-01T11:59:50Z"},
-                {"phase": "Running", "phaseTransitionTimestamp": "2026-03-01T11:59:58Z"},
-            ],
-        },
-    }
-    noon = int(NOW.timestamp())
-    passed = (("Pending", noon - 10), ("Running", noon - 2))
-    assert parse_vmi(given) == VMI("default", "web-1", "run", "u", "r1", True, "Running", noon - 12, noon, passed)

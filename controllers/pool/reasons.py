@@ -1,0 +1,71 @@
+"""Reasons of the conditions and events of VirtualMachinePools."""
+
+from __future__ import annotations
+
+from apimachinery.reasons import Reason
+
+
+class PoolReason(Reason):
+    # Conditions
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The stored spec is invalid: the controller does nothing. The message has the path.",
+    )
+    MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "No more VMs are unavailable than `maxUnavailable`."
+    MINIMUM_REPLICAS_UNAVAILABLE = (
+        "MinimumReplicasUnavailable",
+        "More VMs are unavailable than `maxUnavailable`.",
+    )
+    PAUSED = "PoolPaused", "`spec.paused` is true: the controller does nothing to the pool's VMs."
+    RESUMED = "PoolResumed", "The pool is not paused."
+    NO_FAILURE = "NoFailure", "The API server refused nothing."
+    NO_CANDIDATES = "NoCandidates", "Too many VMs exist, and scale-in may not delete any of them."
+    NOT_BLOCKED = "NotBlocked", "Scale-in is possible, or is not needed."
+    DISK_CONFLICT = "DiskConflict", "Two VMs use one disk, or would: the message names the disk and its other owner."
+    NO_DISK_CONFLICT = "NoDiskConflict", "No VM of the pool uses a disk of another owner."
+    TOO_MANY_FAILING = (
+        "TooManyFailing",
+        "Healing has stopped, because too many VMs fail at once. The cause is elsewhere.",
+    )
+    VMS_REPLACED = "VMsReplaced", "Healing replaced VMs. The message lists them with the number of attempts."
+    NO_FAILING_VMS = "NoFailingVMs", "No VM fails repeatedly."
+    PROGRESS_DEADLINE_EXCEEDED = (
+        "ProgressDeadlineExceeded",
+        "The pool made no progress for `progressDeadlineSeconds`. An update stops.",
+    )
+    UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
+    SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
+    COMPLETE = "Complete", "All VMs are as the spec requires."
+    # Events
+    SUCCESSFUL_SAVE_REVISION = "SuccessfulSaveRevision", "The controller saved a new template as a ControllerRevision."
+    FAILED_SAVE_REVISION = "FailedSaveRevision", "The controller could not save the ControllerRevision."
+    SUCCESSFUL_PRUNE_REVISION = "SuccessfulPruneRevision", "The controller deleted a revision over the history limit."
+    FAILED_PRUNE_REVISION = "FailedPruneRevision", "The controller could not delete an old revision."
+    SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VM. The message has the reason."
+    FAILED_CREATE = "FailedCreate", "The API server refused a new VM. The controller tries again after a growing pause."
+    SUCCESSFUL_DELETE = "SuccessfulDelete", "The controller deleted a VM. The message has the reason."
+    FAILED_DELETE = "FailedDelete", "The API server refused to delete a VM. The message has its answer."
+    SUCCESSFUL_UPDATE = "SuccessfulUpdate", "The controller updated a VM to the pool's template."
+    FAILED_UPDATE = "FailedUpdate", "The API server refused the update of a VM. The message has its answer."
+    SUCCESSFUL_RESTART = "SuccessfulRestart", "The controller restarted a VM, so that it runs with the new template."
+    FAILED_RESTART = "FailedRestart", "The controller could not restart a VM."
+    SUCCESSFUL_HEAL = "SuccessfulHeal", "The controller deleted a failing VM with its disks, to create it again."
+    FAILED_HEAL = "FailedHeal", "The controller could not delete a failing VM."
+    SUCCESSFUL_RELEASE_DISKS = "SuccessfulReleaseDisks", "The disks of a deleted VM were retained."
+    FAILED_RELEASE_DISKS = (
+        "FailedReleaseDisks",
+        "The disks of a VM are not retained yet, and the VM stays.",
+    )
+    SUCCESSFUL_RETURN_DISK = "SuccessfulReturnDisk", "The controller returned a retained disk to its VM."
+    FAILED_RETURN_DISK = "FailedReturnDisk", "The controller could not return a retained disk to its VM."
+    SUCCESSFUL_REMOVE_FINALIZER = (
+        "SuccessfulRemoveFinalizer",
+        "The controller removed its finalizer from a VM that it no longer deletes.",
+    )
+    FAILED_REMOVE_FINALIZER = "FailedRemoveFinalizer", "The controller could not remove its finalizer from a VM."
+    INVALID_SCALE_IN = (
+        "InvalidScaleIn",
+        "A VM's `poolhouse.dev/scale-in` is neither `Protect` nor `First`. The VM counts as protected.",
+    )
+    DETACHED = "Detached", "A VM left the pool, because its owner reference was removed."
+    ATTACHED = "Attached", "A VM joined the pool, because it got the pool's owner reference."

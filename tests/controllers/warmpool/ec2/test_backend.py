@@ -140,7 +140,7 @@ async def test_of_two_leaders_that_write_at_once_only_the_later_launches() -> No
         ready.uid, {meta.CLAIM_UID: "other-uid", "poolhouse.dev/revision": tags["poolhouse.dev/revision"]}
     )
     found = await first.backend.check(mine, Readiness())
-    assert (found.verdict, found.reason) == ("Failed", "Lost")
+    assert (found.verdict, found.reason) == ("Failed", "ClaimedByAnother")
     assert first.agents.launched == []
     with pytest.raises(WriteConflict):
         await first.backend.change(mine, Change(WarmState.IN_USE))

@@ -114,7 +114,7 @@ def doctor(cluster: Cluster, fix: bool, output: str) -> None:
 
 
 def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
-    said = {"ailment": finding.ailment, "name": finding.name, "says": finding.says}
+    said = {"ailment": finding.problem, "name": finding.name, "says": finding.message}
     return {"namespace": namespace, **said, "fixable": finding.delete is not None, "fixed": fixed}
 
 
@@ -122,7 +122,7 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
     """What is found in two looks, and in which namespace."""
 
     def what(where: str, each: Finding) -> tuple[str, str, str]:
-        return where, each.ailment, each.name
+        return where, each.problem, each.name
 
     if not (before := {what(*found) for found in await _look(api, namespace)}):
         return []

@@ -1,7 +1,7 @@
-"""What is not as it should be among warm machines and claims, and what would put it right.
+"""Finds inconsistencies among warm VMs and claims, for `poolhouse warmpool doctor`.
 
-The controllers end all of this by themselves within seconds. What a person finds here, twice, means that they don't
-run, or that somebody wrote labels and owners who should not have.
+The controllers correct all of them within seconds. A problem that is found twice means that the controllers do not run,
+or that a user changed labels or owner references.
 """
 
 from __future__ import annotations
@@ -17,84 +17,100 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm_states import WarmState
 
-LOCKED_SECONDS = 60.0
-"""A machine is not longer than this on its way to a claim that nobody works on."""
+MAX_RESERVATION_SECONDS = 60.0
+"""A VM is reserved for a shorter time before its claim's status has it, if a controller works on the claim."""
 
-Ailment = Literal["Orphan", "Stray", "StuckLock", "TwoMachines", "Drift", "StuckDeletion"]
+Problem = Literal["Orphaned", "ClaimGone", "StuckReservation", "MultipleVMs", "Inconsistent", "StuckDeletion"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    ailment: Ailment
+    problem: Problem
     name: str
-    """of the machine, or of the claim where it has none"""
-    says: str
+    """of the VM, or of the claim if no VM is concerned"""
+    message: str
     delete: WarmVM | None = None
-    """to delete this machine puts it right, and nothing that anybody uses is lost"""
+    """deleting this VM solves the problem, and no user loses anything"""
 
 
 def findings(
-    machines: Iterable[WarmVM], claims: Collection[Claim], pools: Collection[WarmPool | InvalidWarmPool], now: datetime
+    vms: Iterable[WarmVM], claims: Collection[Claim], pools: Collection[WarmPool | InvalidWarmPool], now: datetime
 ) -> Iterator[Finding]:
-    by_uid = {c.uid: c for c in claims}
-    owners = by_uid.keys() | {p.uid for p in pools}
-    given: dict[str, list[WarmVM]] = defaultdict(list)
-    for m in machines:
-        if m.deleting:
-            if seconds_since(m.state_since, now) > 10 * LOCKED_SECONDS:
-                yield Finding("StuckDeletion", m.name, "it is being deleted; see its finalizers")
+    by_uid = {claim.uid: claim for claim in claims}
+    owners = by_uid.keys() | {pool.uid for pool in pools}
+    vms_of: dict[str, list[WarmVM]] = defaultdict(list)
+    """by UID of the claim"""
+    for vm in vms:
+        if vm.deleting:
+            if seconds_since(vm.state_since, now) > 10 * MAX_RESERVATION_SECONDS:
+                yield Finding("StuckDeletion", vm.name, "the VM is being deleted; see its finalizers")
             continue
-        if m.claim_uid:
-            given[m.claim_uid].append(m)
-        yield from _machine(m, by_uid, owners, now)
-    for uid, found in given.items():
+        if vm.claim_uid:
+            vms_of[vm.claim_uid].append(vm)
+            yield from _claimed_vm(vm, by_uid, now)
+        else:
+            yield from _unclaimed_vm(vm, owners)
+    for uid, found in vms_of.items():
         if uid in by_uid:
-            yield from _doubles(by_uid[uid], found)
-    for c in claims:
-        yield from _claim(c, given.get(c.uid, []), now)
+            yield from _multiple_vms(by_uid[uid], found)
+    for claim in claims:
+        yield from _ready_claim(claim, vms_of.get(claim.uid, []), now)
 
 
-def _machine(m: WarmVM, claims: Mapping[str, Claim], owners: Collection[str], now: datetime) -> Iterator[Finding]:
-    if m.orphaned:
-        yield Finding("Orphan", m.name, f"no pool takes care of it ({m.orphaned}); delete it if nobody needs it")
+def _orphaned(vm: WarmVM) -> Finding:
+    return Finding("Orphaned", vm.name, f"no pool manages the VM ({vm.orphaned}); delete it if you do not need it")
+
+
+def _unclaimed_vm(vm: WarmVM, owners: Collection[str]) -> Iterator[Finding]:
+    if vm.orphaned:
+        yield _orphaned(vm)
+    elif vm.owner.uid not in owners:
+        yield Finding("Orphaned", vm.name, "no pool or claim owns the VM", vm)
+    elif vm.state is WarmState.ALLOCATING:
+        yield Finding("Inconsistent", vm.name, "the VM is reserved, and its label names no claim", vm)
+
+
+def _claimed_vm(vm: WarmVM, claims: Mapping[str, Claim], now: datetime) -> Iterator[Finding]:
+    claim = claims.get(vm.claim_uid)
+    if vm.orphaned:
+        yield _orphaned(vm)
+    elif claim is None:
+        yield Finding("ClaimGone", vm.name, "the claim of the VM is gone, and no other claim gets the VM", vm)
+    elif vm.owner.uid != vm.claim_uid:
+        message = f"the label of the VM names claim {claim.name}, its owner is {vm.owner.name}"
+        yield Finding("Inconsistent", vm.name, message)
+    elif vm.unclaimed or vm.state is WarmState.READY:
+        yield Finding("Inconsistent", vm.name, f"the VM is {vm.state} and has claim {claim.name}", vm)
+    elif vm.state is WarmState.ALLOCATING and not claim.vm_uid and _is_late(vm, now):
+        age = seconds_since(vm.state_since, now)
+        message = f"the VM was reserved for claim {claim.name} {age:.0f} s ago, and the claim's status does not have it"
+        yield Finding("StuckReservation", vm.name, f"{message}: check whether the controllers run")
+
+
+def _multiple_vms(claim: Claim, vms: list[WarmVM]) -> Iterator[Finding]:
+    if len(vms) == 1:
         return
-    if m.claim_uid and m.claim_uid not in claims:
-        yield Finding("Stray", m.name, "its claim is gone, and nobody else will get it", m)
-    elif not m.claim_uid and m.owner.uid not in owners:
-        yield Finding("Orphan", m.name, "neither a pool nor a claim owns it", m)
-    elif m.claim_uid and m.owner.uid != m.claim_uid:
-        yield Finding("Drift", m.name, f"its label names claim {claims[m.claim_uid].name}, its owner is {m.owner.name}")
-    elif (m.claim_uid and m.unclaimed) or (m.claim_uid and m.state is WarmState.READY):
-        yield Finding("Drift", m.name, f"it is {m.state} and has claim {claims[m.claim_uid].name}", m)
-    elif m.state is WarmState.ALLOCATING and not m.claim_uid:
-        yield Finding("Drift", m.name, "it is being given to a claim, and its label names none", m)
-    elif m.state is WarmState.ALLOCATING and not claims[m.claim_uid].vm_uid and _old(m, now):
-        age = seconds_since(m.state_since, now)
-        said = f"taken for claim {claims[m.claim_uid].name} {age:.0f} s ago, and not written there"
-        yield Finding("StuckLock", m.name, f"{said}: do the controllers run?")
+    names = ", ".join(sorted(vm.name for vm in vms))
+    for vm in vms:
+        if claim.vm_uid and vm.uid != claim.vm_uid:
+            message = f"claim {claim.name} has the VMs {names}; its status has another one"
+            yield Finding("MultipleVMs", vm.name, message, vm)
+    if not claim.vm_uid:
+        yield Finding("MultipleVMs", claim.name, f"the claim has the VMs {names}; its status has none yet")
 
 
-def _doubles(c: Claim, machines: list[WarmVM]) -> Iterator[Finding]:
-    if len(machines) > 1:
-        names = ", ".join(sorted(m.name for m in machines))
-        for m in machines:
-            if c.vm_uid and m.uid != c.vm_uid:
-                yield Finding("TwoMachines", m.name, f"claim {c.name} has {names}; another one is written in it", m)
-        if not c.vm_uid:
-            yield Finding("TwoMachines", c.name, f"it has {names}, and none is written in it yet")
-
-
-def _claim(c: Claim, machines: list[WarmVM], now: datetime) -> Iterator[Finding]:
-    if c.status.phase != "Ready" or c.status.instance_ref is not None:
+def _ready_claim(claim: Claim, vms: list[WarmVM], now: datetime) -> Iterator[Finding]:
+    if claim.status.phase != "Ready" or claim.status.instance_ref is not None:
         return
-    mine = next((m for m in machines if m.uid == c.vm_uid), None)
-    if mine is None:
-        yield Finding("Drift", c.name, "it is Ready, and its machine is gone or is not its own")
-    elif mine.state is WarmState.ALLOCATING and not _old(mine, now):
-        return  # its label follows in a moment
-    elif mine.state is not WarmState.IN_USE:
-        yield Finding("Drift", c.name, f"it is Ready, and its machine {mine.name} is {mine.state or 'in no state'}")
+    vm = next((vm for vm in vms if vm.uid == claim.vm_uid), None)
+    if vm is None:
+        yield Finding("Inconsistent", claim.name, "the claim is Ready, and its VM is gone or has another claim")
+    elif vm.state is WarmState.ALLOCATING and not _is_late(vm, now):
+        return  # the label follows in a moment
+    elif vm.state is not WarmState.IN_USE:
+        message = f"the claim is Ready, and its VM {vm.name} is {vm.state or 'in no state'}"
+        yield Finding("Inconsistent", claim.name, message)
 
 
-def _old(m: WarmVM, now: datetime) -> bool:
-    return seconds_since(m.state_since, now) > LOCKED_SECONDS
+def _is_late(vm: WarmVM, now: datetime) -> bool:
+    return seconds_since(vm.state_since, now) > MAX_RESERVATION_SECONDS

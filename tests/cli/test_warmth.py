@@ -76,12 +76,12 @@ class Moments:
         pytest.param([[TAKEN]], [[SERVED]], [], id="all is well, and looked at once"),
         pytest.param([[], [TAKEN]], [[SERVED], [SERVED]], [], id="a claim that was served between two lists"),
         pytest.param([[TAKEN], []], [[], []], [], id="one that was given back between them"),
-        pytest.param([[], []], [[SERVED], [SERVED]], ["Drift"], id="what stays so"),
+        pytest.param([[], []], [[SERVED], [SERVED]], ["Inconsistent"], id="what stays so"),
         pytest.param([[], [TAKEN]], [[SERVED], []], [], id="something else each time"),
     ],
 )
 async def test_what_is_on_its_way_is_no_finding(machines: list[Any], claims: list[Any], expected: list[str]) -> None:
     api = Moments(machines, claims)
     found = await examined(cast(Api, api), "a", again_seconds=0)
-    assert [each.ailment for _, each in found] == expected
+    assert [each.problem for _, each in found] == expected
     assert api.left == {VMS: [], CLAIMS: []}

@@ -532,10 +532,10 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
         return await asyncio.to_thread(CliRunner().invoke, poolhouse, ["warmpool", "doctor", *arguments, *options])
 
     found = await run()
-    assert (found.exit_code, "Stray" in found.output, "--fix deletes it" in found.output) == (1, True, True)
+    assert (found.exit_code, "ClaimGone" in found.output, "--fix deletes it" in found.output) == (1, True, True)
     everywhere = json.loads((await run("-A", "-o", "json")).stdout)
     # Others share the cluster, and what they have left may still be there.
-    wanted = {"namespace": desk.namespace, "ailment": "Stray", "name": "left"}
+    wanted = {"namespace": desk.namespace, "ailment": "ClaimGone", "name": "left"}
     assert [each for each in everywhere if wanted.items() <= each.items()], everywhere
     fixed = await run("--fix")
     assert (fixed.exit_code, re.search(r"left +deleted", fixed.output) is not None) == (0, True), fixed.output

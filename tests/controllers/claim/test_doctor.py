@@ -1,4 +1,4 @@
-"""What is not as it should be."""
+"""Inconsistencies among warm VMs and claims."""
 
 from __future__ import annotations
 
@@ -15,45 +15,58 @@ from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 
 READY = a_claim(status=bound_status("m", phase="Ready"))
 WAITING = a_claim()
-WELL = claimed_vm("m", WarmState.IN_USE)
+IN_USE = claimed_vm("m", WarmState.IN_USE)
 OLD = ago(3600)
 
 
 @pytest.mark.parametrize(
-    ("machines", "claims", "expected"),
+    ("vms", "claims", "expected"),
     [
-        pytest.param([a_vm("a"), WELL], [READY], [], id="all is well"),
-        pytest.param([replace(a_vm("a"), orphaned="PoolDeleted")], [], [("Orphan", False)], id="left by its pool"),
-        pytest.param([replace(a_vm("a"), owner=NO_OWNER)], [], [("Orphan", True)], id="owned by nobody"),
-        pytest.param([WELL], [], [("Stray", True)], id="its claim is gone"),
+        pytest.param([a_vm("a"), IN_USE], [READY], [], id="nothing to find"),
         pytest.param(
-            [claimed_vm("m", state_since=OLD)], [WAITING], [("StuckLock", False)], id="taken and not written down"
+            [replace(a_vm("a"), orphaned="PoolDeleted")], [], [("Orphaned", False)], id="orphaned by its pool"
         ),
-        pytest.param([claimed_vm("m", state_since=ago(2))], [WAITING], [], id="taken a moment ago"),
-        pytest.param([WELL, claimed_vm("b")], [READY], [("TwoMachines", True)], id="one too many"),
+        pytest.param([replace(a_vm("a"), owner=NO_OWNER)], [], [("Orphaned", True)], id="without owner"),
+        pytest.param([IN_USE], [], [("ClaimGone", True)], id="the claim is gone"),
         pytest.param(
-            [claimed_vm("a"), claimed_vm("b")], [WAITING], [("TwoMachines", False)], id="two, and none chosen"
+            [claimed_vm("m", state_since=OLD)],
+            [WAITING],
+            [("StuckReservation", False)],
+            id="reserved long ago, not in the claim's status",
         ),
-        pytest.param([claimed_vm("m", WarmState.READY)], [WAITING], [("Drift", True)], id="ready and claimed"),
-        pytest.param([], [READY], [("Drift", False)], id="ready without a machine"),
+        pytest.param([claimed_vm("m", state_since=ago(2))], [WAITING], [], id="reserved a moment ago"),
+        pytest.param([IN_USE, claimed_vm("b")], [READY], [("MultipleVMs", True)], id="an extra VM"),
         pytest.param(
-            [claimed_vm("m", state_since=OLD)], [READY], [("Drift", False)], id="ready, and its machine does not say so"
+            [claimed_vm("a"), claimed_vm("b")],
+            [WAITING],
+            [("MultipleVMs", False)],
+            id="two VMs, none in the claim's status",
         ),
-        pytest.param([claimed_vm("m", state_since=ago(2))], [READY], [], id="ready, and its machine's label follows"),
         pytest.param(
-            [replace(WELL, owner=a_vm("a").owner)], [READY], [("Drift", False)], id="another owner than its label's"
+            [claimed_vm("m", WarmState.READY)], [WAITING], [("Inconsistent", True)], id="Ready VM with a claim"
+        ),
+        pytest.param([], [READY], [("Inconsistent", False)], id="Ready claim without VM"),
+        pytest.param(
+            [claimed_vm("m", state_since=OLD)], [READY], [("Inconsistent", False)], id="Ready claim, VM not in use"
+        ),
+        pytest.param([claimed_vm("m", state_since=ago(2))], [READY], [], id="Ready claim, the label follows"),
+        pytest.param(
+            [replace(IN_USE, owner=a_vm("a").owner)],
+            [READY],
+            [("Inconsistent", False)],
+            id="owner differs from the label",
         ),
         pytest.param(
-            [replace(WELL, deleting=True, state_since=OLD)], [], [("StuckDeletion", False)], id="it does not go"
+            [replace(IN_USE, deleting=True, state_since=OLD)], [], [("StuckDeletion", False)], id="stuck in deletion"
         ),
-        pytest.param([claimed_vm("m", claim_uid="")], [WAITING], [("Drift", True)], id="given to nobody"),
+        pytest.param([claimed_vm("m", claim_uid="")], [WAITING], [("Inconsistent", True)], id="reserved without claim"),
     ],
 )
-def test_findings(machines: list[WarmVM], claims: list[Claim], expected: list[tuple[str, bool]]) -> None:
-    found = list(findings(machines, claims, [a_pool()], NOW))
-    assert [(each.ailment, each.delete is not None) for each in found] == expected
+def test_findings(vms: list[WarmVM], claims: list[Claim], expected: list[tuple[str, bool]]) -> None:
+    found = list(findings(vms, claims, [a_pool()], NOW))
+    assert [(each.problem, each.delete is not None) for each in found] == expected
 
 
-def test_what_somebody_uses_is_never_to_be_deleted() -> None:
+def test_a_vm_in_use_is_never_to_be_deleted() -> None:
     for other in (a_vm("a"), claimed_vm("b"), claimed_vm("c", WarmState.READY)):
-        assert all(each.delete != WELL for each in findings([WELL, other], [READY], [a_pool()], NOW))
+        assert all(each.delete != IN_USE for each in findings([IN_USE, other], [READY], [a_pool()], NOW))

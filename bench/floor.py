@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from defaulter.defaulting import VMRequest, set_defaults
-from defaulter.domain import NAME
+from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.driver import Libvirt
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.root_directories import environment
 from defaulter.settings import Settings
-from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.worker import drop_privileges
 
 

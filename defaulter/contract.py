@@ -1,6 +1,6 @@
-"""What others may know of the defaulter: its requests, its answers, its client, and what it would still fill.
+"""What other rooms may use of the defaulter: its requests and responses, its client, and checks that need no libvirt.
 
-Needs no libvirt, no lxml and no server; aiohttp only once a `Defaulter` is used.
+Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp when it is used.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import at
+from apimachinery.unstructured import Json
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
-from defaulter.json_paths import DocumentEditor
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
-from defaulter.stored_values import fill_stored_values
-from defaulter.undefaulted import CLUSTER_INDEPENDENT, undefaulted_fields
-from defaulter.vm_paths import locate, opted_out
+from defaulter.stored_values import preserve_stored_values
+from defaulter.undefaulted import undefaulted_fields
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 __all__ = [
     "API_VERSION",
-    "BODY_LIMIT_BYTES",
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
     "SCHEDULABLE_LABEL",
@@ -58,60 +55,61 @@ __all__ = [
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
 DEFAULTS_PATH = "/apis/vms/defaults"
-BODY_LIMIT_BYTES = 3 * 1024 * 1024
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, use_attribute_docstrings=True)
 
 
 class Problems(_Message):
-    """The body of every answer that is not 200."""
+    """The body of every response whose status is not 200."""
 
     problems: tuple[Problem, ...]
 
 
 class DefaultingRequest(_Message):
-    """A document with what admission knows about it. A bare document is a request too."""
+    """A document with what admission knows about it."""
 
     api_version: Literal["poolhouse.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: Literal["DefaultingRequest"] = "DefaultingRequest"
-    object: dict[str, Any]
-    old_object: dict[str, Any] | None = Field(default=None, alias="oldObject")
-    """the stored document on UPDATE: what it decided stays decided"""
+    object: Json
+    """The document: a VM, a VMI, a replica set or a pool."""
+    old_object: Json | None = Field(default=None, alias="oldObject")
+    """The stored document, on UPDATE. Its values are kept where `object` leaves a field unset."""
     namespace: str | None = None
-    """where the object will live, when its metadata doesn't say"""
+    """The namespace of the document where its metadata has none."""
     seed: str | None = None
-    """replaces the service's own seed of MAC addresses, firmware UUIDs and serials"""
+    """Seed of MAC addresses, firmware UUIDs and serials, instead of the service's own."""
     offered: MachineTypes | None = None
-    """machine types that the nodes can run; absent where the client does not watch nodes"""
+    """Machine types that the nodes can run; absent where the client does not watch nodes."""
 
 
 class DefaultingResponse(_Message):
     api_version: Literal["poolhouse.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: Literal["DefaultingResponse"] = "DefaultingResponse"
-    object: dict[str, Any]
+    object: Json
+    """The document with its defaults."""
     warnings: tuple[str, ...] = ()
-    """sentences for the person who sent it, such as a machine alias that was made canonical"""
+    """Messages for the user, such as the machine type that an alias was resolved to."""
 
 
 class Version(_Message):
-    """Which libvirt and QEMU decide, and which machines they know."""
+    """The versions that decide, and their machine types by architecture."""
 
     poolhouse: str
     libvirt: str
     qemu: dict[str, str]
-    """by architecture"""
+    """By architecture."""
     machines: dict[str, tuple[str, ...]]
-    """by architecture: canonical machine types"""
+    """Canonical machine types."""
     aliases: dict[str, dict[str, str]] = {}
-    """by architecture: alias to canonical machine type"""
+    """The canonical machine type of each alias."""
 
 
 class DefaulterUnavailable(Exception):
-    """No answer in time, or the service cannot work now; the document may be right. Fail open or ask again later."""
+    """No response in time, or the service cannot work now. The document may be valid: fail open, or try again later."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -119,7 +117,7 @@ class DefaulterUnavailable(Exception):
 
 
 class ForbiddenChange(DefaulterUnavailable):
-    """The service answered, and changed what is not its to change; nothing of it was taken."""
+    """The service changed a field that it must not change; the client discards the whole response."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -127,30 +125,19 @@ class ForbiddenChange(DefaulterUnavailable):
 
 
 def parse_mac_policy(text: str) -> MACPolicy:
-    """Of the setting POOLHOUSE_MACS, which the service and its clients share. Raises ValueError."""
+    """The setting POOLHOUSE_MACS, which the service and its clients share. Raises ValueError."""
     found: MACPolicy | None = next((policy for policy in get_args(MACPolicy) if policy == text), None)
     if found is None:
         raise ValueError(f"POOLHOUSE_MACS: must be {', '.join(get_args(MACPolicy))}, not {text!r}")
     return found
 
 
-def preserve_stored_values(document: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """The document with what the stored one (`old`) had decided and this one leaves open: as much of an answer to an
-    update as can be had without the service."""
-    location = locate(document)
-    if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
-        return document
-    editor = DocumentEditor(document)
-    fill_stored_values(editor, location, old, CLUSTER_INDEPENDENT)
-    return editor.document
-
-
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
-    Each call ends within `timeout_seconds`: with an answer, `InvalidDocument` or `DefaulterUnavailable`. A session that
-    is given stays open. Without one the client opens and closes its own, trusting `ca` where the URL is https. Each
-    request carries the machine types that `machine_types` returns.
+    Each call ends within `timeout_seconds`: with a response, `InvalidDocument` or `DefaulterUnavailable`. A session
+    that is given stays open. Without one the client opens and closes its own, trusting `ca` where the URL is https.
+    Each request carries the machine types that `machine_types` returns.
     """
 
     def __init__(
@@ -165,7 +152,7 @@ class Defaulter:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
-        self._owned: ClientSession | None = None
+        self._own_session: ClientSession | None = None
         self._ca = ca
         self._machine_types = machine_types
 
@@ -178,17 +165,12 @@ class Defaulter:
         await self.close()
 
     async def close(self) -> None:
-        owned, self._owned = self._owned, None
-        if owned is not None:
-            await owned.close()
+        session, self._own_session = self._own_session, None
+        if session is not None:
+            await session.close()
 
     async def complete(
-        self,
-        document: dict[str, Any],
-        *,
-        old: dict[str, Any] | None = None,
-        namespace: str | None = None,
-        seed: str | None = None,
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
     ) -> DefaultingResponse:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
@@ -201,29 +183,33 @@ class Defaulter:
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
-        answer = _read(DefaultingResponse, await self._call("POST", DEFAULTS_PATH, body))
-        if beyond := forbidden_changes(document, answer.object):
-            raise ForbiddenChange(beyond)
-        return answer
+        response = _parse(DefaultingResponse, await self._call("POST", DEFAULTS_PATH, body))
+        if paths := forbidden_changes(document, response.object):
+            raise ForbiddenChange(paths)
+        return response
 
     async def version(self) -> Version:
-        """What the service runs. Raises `DefaulterUnavailable`."""
-        return _read(Version, await self._call("GET", "/version", None))
+        """Raises `DefaulterUnavailable`."""
+        return _parse(Version, await self._call("GET", "/version", None))
 
-    async def _call(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+    async def _call(self, method: str, path: str, body: Json | None) -> Any:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
         try:
-            async with self._open().request(method, self._url + path, json=body, timeout=timeout) as answer:
-                status, content = answer.status, await answer.json(content_type=None)
+            async with self._open().request(method, self._url + path, json=body, timeout=timeout) as response:
+                status, content = response.status, await response.json(content_type=None)
         except TimeoutError:
             raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
         except (aiohttp.ClientError, ValueError, OSError) as error:
             raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
         if status == 200:
             return content
-        problems = _problems(content) or (Problem(path="", message=f"{self._url}{path} answered {status}"),)
+        try:
+            problems = Problems.model_validate(content).problems
+        except ValidationError:
+            problems = ()
+        problems = problems or (Problem("", f"{self._url}{path} answered {status}"),)
         if status in (400, 413, 422):
             raise InvalidDocument(problems)
         raise DefaulterUnavailable("; ".join(problem.message for problem in problems))
@@ -231,25 +217,18 @@ class Defaulter:
     def _open(self) -> ClientSession:
         if self._session is not None:
             return self._session
-        if self._owned is None:
+        if self._own_session is None:
             import ssl
 
             import aiohttp
 
             trust = ssl.create_default_context(cafile=str(self._ca)) if self._ca else True
-            self._owned = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
-        return self._owned
+            self._own_session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
+        return self._own_session
 
 
-def _problems(content: Any) -> tuple[Problem, ...]:
-    try:
-        return Problems.model_validate(content).problems
-    except ValidationError:
-        return ()
-
-
-def _read(model: type[_M], content: Any) -> _M:
+def _parse(model: type[_M], content: Any) -> _M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise DefaulterUnavailable(f"the answer is no {model.__name__}: {error}") from error
+        raise DefaulterUnavailable(f"the answer is not a {model.__name__}: {error}") from error

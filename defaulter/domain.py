@@ -12,12 +12,21 @@ from apimachinery.unstructured import Json, at, entries
 from defaulter import walker, xml
 from defaulter.domain_devices import add_default_devices, add_host_devices
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, DeviceList
-from defaulter.kubevirt_defaults import device_kind, is_emulated
 from defaulter.machine_types import ALIASES
-from defaulter.vmi_spec import DEFAULT_MEMORY_BYTES, PLACEHOLDER_UUID, alias, architecture, has_efi, virtio_model
+from defaulter.vmi_spec import (
+    DEFAULT_MEMORY_BYTES,
+    alias,
+    architecture,
+    disk_kind,
+    has_efi,
+    is_emulated,
+    virtio_model,
+)
 from defaulter.xml import Element
 
 NAME = "defaulting"
+PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
+"""of a domain whose spec has no UUID: each define must be of the same domain"""
 
 
 def build(spec: Json) -> Element:
@@ -113,7 +122,7 @@ def _product(topology: Element) -> int:
 
 
 def _disk(element: Element, device: Json, spec: Json) -> None:
-    kind = device_kind(device) or "disk"
+    kind = disk_kind(device) or "disk"
     element.set("device", kind)
     element.set("type", "block" if kind == "lun" else "file")
     volumes = {volume.get("name") for _, volume in entries(spec.get("volumes"))}

@@ -1,7 +1,7 @@
-"""What KubeVirt decides before it asks libvirt anything, decided earlier.
+"""The defaults that KubeVirt sets before it asks libvirt, set earlier.
 
-KubeVirt does most of this when a VM starts, on a copy that nobody keeps; libvirt alone would choose otherwise (IDE
-disks, rtl8139). Pure: the same document gives the same answer, with no libvirt at hand.
+KubeVirt sets most of them when a VM starts, in the VMI only. libvirt alone would choose others, such as IDE disks and
+the NIC model rtl8139. The same document always gets the same defaults; no libvirt is needed.
 """
 
 from __future__ import annotations
@@ -14,78 +14,36 @@ from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import UnavailablePolicy
-from defaulter.vm_paths import VMLocation, places_on_root_complex
-from defaulter.vmi_spec import video_type
+from defaulter.vm_paths import VMLocation
+from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated, video_type
 
 MACPolicy = Literal["deterministic", "libvirt", "leave"]
 InterfaceBinding = Literal["bridge", "masquerade", "leave"]
 VideoPolicy = Literal["fill", "leave"]
 
-DISK_KINDS = ("disk", "cdrom", "lun")
-CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
-
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """What a cluster's KubeVirt is configured to, as far as it shows in a guest."""
+    """The configuration of the cluster's KubeVirt, as far as the guest can see it."""
 
     architecture: str = "amd64"
     binding: InterfaceBinding = "bridge"
-    """of the NIC that a VM gets which names none"""
+    """of the interface that KubeVirt adds to a VM without one"""
     cpu_model: str = "host-model"
     machines: Mapping[str, str] = field(default_factory=dict)
-    """what an alias stands for on the nodes, where that is not what our own QEMU takes it for"""
+    """the machine type that an alias stands for on the nodes, where it differs from this QEMU's"""
     unavailable_machines: UnavailablePolicy = "warn"
-    """what to do about a machine type that no node has"""
+    """what happens to a machine type that no node has"""
     macs: MACPolicy = "deterministic"
     video: VideoPolicy = "fill"
-    """whether the display adapter is written down: KubeVirt before 1.7 refuses a VM that names one"""
+    """whether the display adapter gets a default: KubeVirt before 1.7 rejects a VM that names one"""
     record: bool = False
-    """whether what a spec cannot hold is recorded beside it"""
-
-
-def device_kind(disk: Json) -> str | None:
-    return next((kind for kind in DISK_KINDS if isinstance(disk.get(kind), dict)), None)
-
-
-def is_emulated(interface: Json) -> bool:
-    """Whether a NIC is emulated for it: not for passed-through functions, nor for one that is being unplugged."""
-    return "sriov" not in interface and interface.get("state") != "absent"
-
-
-def has_root_ports(spec: Json) -> bool:
-    """Whether KubeVirt adds root ports: on PCI Express machines, which are all that it supports but mainframes."""
-    machine = at(spec, "domain", "machine", "type")
-    express = not isinstance(machine, str) or not machine or "q35" in machine or machine.startswith("virt")
-    return express and spec.get("architecture") != "s390x"
-
-
-def holds_addresses(spec: Json, location: VMLocation) -> bool:
-    """Whether a spec can hold its PCI addresses at all.
-
-    Not on s390x; not where KubeVirt numbers the root complex itself, without stepping round what is explicit; not
-    beside disks or NICs that are conventional PCI, as transitional virtio is: libvirt puts those behind a bridge that
-    the next define does not find in its place.
-    """
-    if spec.get("architecture") == "s390x" or places_on_root_complex(location):
-        return False
-    return not has_root_ports(spec) or not any(_conventional(spec))
-
-
-def _conventional(spec: Json) -> Iterator[bool]:
-    devices = at(spec, "domain", "devices")
-    transitional = at(devices, "useVirtioTransitional") is True
-    for _, interface in entries(devices, "interfaces"):
-        if is_emulated(interface):
-            model = interface.get("model") or "virtio"
-            yield model in CONVENTIONAL_PCI_MODELS or (transitional and model == "virtio")
-    for _, disk in entries(devices, "disks"):
-        yield transitional and at(disk, "disk", "bus") == "virtio"
+    """whether an annotation records the hardware that a spec cannot hold"""
 
 
 def with_input_device(spec: Json, location: VMLocation) -> Json:
-    """The spec with the input device that KubeVirt gives a VM each time it starts, and writes into its instance only.
-    Which one is the preference's choice where there is one; a mainframe has no USB for it."""
+    """The spec with the input device that KubeVirt adds to the VMI each time the VM starts. A preference chooses the
+    device itself, and s390x has no USB."""
     devices = at(spec, "domain", "devices")
     wanted = location.is_vm and at(devices, "autoattachInputDevice") is True
     if not wanted or location.has_preference or at(devices, "inputs") or spec.get("architecture") == "s390x":
@@ -96,7 +54,7 @@ def with_input_device(spec: Json, location: VMLocation) -> Json:
 
 
 def add_devices(editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig) -> None:
-    """Gives a VM without a NIC the pod network's, and each volume without a device a disk."""
+    """Adds an interface on the pod network to a VM without one, and a disk to each volume without a device."""
     if not location.has_preference:
         _network(editor, location.spec, cluster)
     disks = (*location.spec, "domain", "devices", "disks")
@@ -107,7 +65,7 @@ def add_devices(editor: DocumentEditor, location: VMLocation, cluster: ClusterCo
 
 
 def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig) -> None:
-    """Fills all that KubeVirt would fill by itself before the VM's domain is made."""
+    """Fills what KubeVirt fills before it builds the domain."""
     add_devices(editor, location, cluster)
     spec = location.spec
     if not location.has_preference:
@@ -134,15 +92,15 @@ def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster:
 def _processors(editor: DocumentEditor, domain: Path, architecture: str, cluster: ClusterConfig) -> None:
     cpu = (*domain, "cpu")
     editor.fill((*cpu, "model"), "host-passthrough" if architecture == "arm64" else cluster.cpu_model)
-    # Sockets beside cores or threads would make virt-api reserve four times as many: another guest.
+    # With cores or threads set, virt-api reserves four times the sockets: the guest would see other hardware.
     if all(is_unset(editor.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
-        wanted = _requested(editor.get(domain), "cpu")
+        wanted = _requested_count(editor.get(domain), "cpu")
         editor.fill((*cpu, "sockets"), wanted or 1)
     for part in ("cores", "threads"):
         editor.fill((*cpu, part), 1)
 
 
-def _requested(domain: Any, resource: str) -> int | None:
+def _requested_count(domain: Any, resource: str) -> int | None:
     for source in ("limits", "requests"):
         value = to_int(at(domain, "resources", source, resource))
         if value and value < 2**31:
@@ -151,7 +109,7 @@ def _requested(domain: Any, resource: str) -> int | None:
 
 
 def _memory(domain: Any) -> Any:
-    """The quantity as the user wrote it, so that nothing is rounded on the way."""
+    """The quantity as the user wrote it, so that it is not rounded."""
     sources = (
         ("resources", "requests", "memory"),
         ("resources", "limits", "memory"),
@@ -188,9 +146,9 @@ def _disks(editor: DocumentEditor, spec: Path, architecture: str, has_preference
     disks = (*spec, "domain", "devices", "disks")
     bus = "sata" if architecture == "amd64" else "virtio"
     for index, disk in entries(editor.get(disks)):
-        kind = device_kind(disk) or "disk"
+        kind = disk_kind(disk) or "disk"
         place = (*disks, index, kind)
-        if device_kind(disk) is None and all(disk.get(other) is None for other in DISK_KINDS):
+        if disk_kind(disk) is None and all(disk.get(other) is None for other in DISK_KINDS):
             editor.fill(place, {})
         if not has_preference:
             editor.fill((*place, "bus"), bus)

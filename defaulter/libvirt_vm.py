@@ -15,15 +15,14 @@ from typing import Any
 from apimachinery.unstructured import Json, at, entries
 from defaulter import identity, xml
 from defaulter.codecs import INVALID_XML_CHARACTERS
+from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.errors import DomainRejected, FieldError
 from defaulter.json_paths import Path
-from defaulter.vmi_spec import PLACEHOLDER_UUID
 from defaulter.xml import Element
 
 API_VERSION = "kubevirt.io/v1alpha1"
 SPEC: Path = ("spec", "domain")
 
-_NAME = "defaulting"
 _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
@@ -207,7 +206,7 @@ def _text_faults(value: Any, path: Path) -> Iterator[FieldError]:
 def build(given: Json, name: str = "") -> Element:
     """The domain that libvirt is asked for: always emulated."""
     root = xml.element("domain", type="qemu")
-    xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else _NAME)
+    xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else NAME)
     _write(root, given, DOMAIN)
     if root.find("uuid") is None:
         xml.add(root, "uuid", PLACEHOLDER_UUID)

@@ -1,7 +1,7 @@
-"""What a stored VM had decided stays decided, when a document that leaves it open replaces it.
+"""Keeps the values of a stored VM where a new version of its document leaves them unset.
 
-A bare manifest applied once more loses no address, and a device that is new takes nobody's place. Devices are matched
-by their names; what was removed is not brought back, since only fields that would be filled anyway are looked up.
+Applying a bare manifest again loses no address, and a new device never takes the address of another. Devices are
+matched by name. A removed device stays removed: only fields that would get a default are looked up.
 """
 
 from __future__ import annotations
@@ -14,39 +14,48 @@ from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults
 from defaulter.machine_types import is_version_of
-from defaulter.undefaulted import fields_left_to_libvirt
-from defaulter.vm_paths import VMLocation
+from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
+from defaulter.vm_paths import VMLocation, locate, opted_out
+
+
+def preserve_stored_values(document: Json, old: Json) -> Json:
+    """The document with the values of the stored document (`old`) that it leaves unset. It is the part of an answer to
+    an update that needs no service."""
+    location = locate(document)
+    if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
+        return document
+    editor = DocumentEditor(document)
+    fill_stored_values(editor, location, old, CLUSTER_INDEPENDENT)
+    return editor.document
 
 
 def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> None:
-    """Fills from the stored document what would else be decided anew."""
     add_devices(editor, location, cluster)
-    _machine(editor, location, old)
+    _fill_machine_type(editor, location, old)
     editor.fill(location.record, at(old, *location.record))
-    while _pass(editor, location, old, cluster):
-        pass  # what is kept opens more, as a disk's bus opens its address; each pass fills something, so it ends
+    # A value that is kept may open another field, as a disk's bus opens its address.
+    while _fill_once(editor, location, old, cluster):
+        pass
 
 
-def _pass(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
+def _fill_once(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
     trial = DocumentEditor(editor.document)
     set_kubevirt_defaults(trial, location, cluster)
-    wanted = [path for path, _ in trial.filled] + list(fields_left_to_libvirt(trial.document, location, cluster.macs))
-    kept = False
-    for path in wanted:
-        before = _counterpart(editor.document, old, path)
-        value = at(old, *before) if before is not None else None
-        if (
-            is_unset(value)
-            or isinstance(value, dict | list)
-            or not _still_right(editor, location, path, before, old, value)
-        ):
+    unset = [path for path, _ in trial.filled]
+    unset += fields_left_to_libvirt(trial.document, location, cluster.macs)
+    filled = False
+    for path in unset:
+        old_path = _old_path(editor.document, old, path)
+        value = at(old, *old_path) if old_path is not None else None
+        if old_path is None or is_unset(value) or isinstance(value, dict | list):
             continue
-        kept = editor.fill(path, value) or kept
-    return kept
+        if _still_valid(editor, location, path, old_path, old, value):
+            filled = editor.fill(path, value) or filled
+    return filled
 
 
-def _counterpart(document: Json, old: Json, path: Path) -> Path | None:
-    """The same field of the same device in the stored document, wherever in its list the device stands now."""
+def _old_path(document: Json, old: Json, path: Path) -> Path | None:
+    """The same field of the device with the same name in the stored document, at whatever index it is there."""
     for depth, step in enumerate(path):
         if isinstance(step, int):
             name = at(document, *path[: depth + 1], "name")
@@ -57,29 +66,29 @@ def _counterpart(document: Json, old: Json, path: Path) -> Path | None:
     return path
 
 
-def _still_right(
-    editor: DocumentEditor, location: VMLocation, path: Path, before: Path | None, old: Json, value: Any
+def _still_valid(
+    editor: DocumentEditor, location: VMLocation, path: Path, old_path: Path, old: Json, value: Any
 ) -> bool:
-    """A NIC's PCI address goes with its model, and no address is kept that the document gives to another device."""
+    """An interface keeps its PCI address only with its model. No address is kept that another device has now."""
     field = path[-1]
-    if before is None or field not in ("pciAddress", "macAddress"):
+    if field not in ("pciAddress", "macAddress"):
         return True
-    models = editor.get((*path[:-1], "model")), at(old, *before[:-1], "model")
-    if field == "pciAddress" and "interfaces" in path and models[0] != models[1]:
+    same_model = editor.get((*path[:-1], "model")) == at(old, *old_path[:-1], "model")
+    if field == "pciAddress" and "interfaces" in path and not same_model:
         return False
-    return normalize_address(value) not in map(normalize_address, _given(editor.document, location, str(field)))
+    return normalize_address(value) not in map(normalize_address, _addresses(editor.document, location, str(field)))
 
 
-def _given(document: Json, location: VMLocation, field: str) -> Iterator[Any]:
+def _addresses(document: Json, location: VMLocation, field: str) -> Iterator[Any]:
     devices = (*location.spec, "domain", "devices")
     yield from (at(disk, "disk", field) for _, disk in entries(document, *devices, "disks"))
     nics = [nic for _, nic in entries(document, *devices, "interfaces") if nic.get("state") != "absent"]
     yield from (nic.get(field) for nic in nics)
 
 
-def _machine(editor: DocumentEditor, location: VMLocation, old: Json) -> None:
-    """An alias means what it meant when the VM was stored, not what the QEMU of today makes of it."""
+def _fill_machine_type(editor: DocumentEditor, location: VMLocation, old: Json) -> None:
+    """An alias keeps the machine type that it had when the VM was stored, whatever QEMU resolves it to today."""
     path = (*location.spec, "domain", "machine", "type")
-    alias, decided = editor.get(path), at(old, *path)
-    if isinstance(alias, str) and isinstance(decided, str) and is_version_of(alias, decided):
-        editor.replace(path, decided)
+    alias, machine_type = editor.get(path), at(old, *path)
+    if isinstance(alias, str) and isinstance(machine_type, str) and is_version_of(alias, machine_type):
+        editor.replace(path, machine_type)

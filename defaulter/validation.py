@@ -17,7 +17,7 @@ from defaulter.codecs import is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.json_paths import Path, format_path, is_unset, parse_path
-from defaulter.kubevirt_defaults import DISK_KINDS, device_kind, is_emulated
+from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
 MAX_DEVICES = 256
@@ -142,7 +142,7 @@ def _backends(spec: Json) -> Iterator[FieldError]:
         kinds = [kind for kind in DISK_KINDS if disk.get(kind) is not None]
         if len(kinds) > 1:
             yield FieldError(path, f"is {' and '.join(kinds)} at once")
-        if device_kind(disk) != "cdrom" and isinstance(disk.get("name"), str) and disk["name"] not in volumes:
+        if disk_kind(disk) != "cdrom" and isinstance(disk.get("name"), str) and disk["name"] not in volumes:
             yield FieldError((*path, "name"), f"there is no volume of the name {_shown(disk['name'])}")
     for path, interface in list_devices(INTERFACES, spec):
         name = interface.get("name")
@@ -152,7 +152,7 @@ def _backends(spec: Json) -> Iterator[FieldError]:
 
 def _addresses(spec: Json) -> Iterator[FieldError]:
     for path, disk in list_devices(DISKS, spec):
-        kind = device_kind(disk)
+        kind = disk_kind(disk)
         for other in DISK_KINDS:
             if not is_unset(at(disk, other, "pciAddress")) and (other != kind or other != "disk" or not _virtio(disk)):
                 message = "only a disk on the bus virtio has a PCI address of its own"

@@ -1,25 +1,27 @@
-"""What a spec says about the machine as a whole, in the words that KubeVirt's converter uses."""
+"""Facts about a VMI spec that KubeVirt derives from it when it builds the domain."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, entries
 from defaulter.fields import ARCHITECTURES
+from defaulter.vm_paths import VMLocation, places_on_root_complex
 
-PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
-"""the UUID of a domain whose spec has none: each pass must define the same domain again"""
+DISK_KINDS = ("disk", "cdrom", "lun")
+CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
 DEFAULT_MEMORY_BYTES = 1024**3
-"""where the spec has none: an instance type will bring it, and no address depends on it"""
+"""for a spec without memory, whose instance type sets it later; no address depends on it"""
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def alias(name: str) -> str:
-    """The alias that KubeVirt gives a device of this name; for a name that libvirt would drop, one made from it."""
+    """The alias that KubeVirt gives a device; a hash for a name with characters that libvirt does not keep."""
     return f"ua-{name}" if _ALIAS.fullmatch(name) else f"ua-{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
 
 
@@ -29,7 +31,7 @@ def architecture(spec: Json) -> str:
 
 
 def virtio_model(spec: Json) -> str:
-    """What KubeVirt makes of the model `virtio`."""
+    """The libvirt model of a virtio device."""
     if architecture(spec) == "s390x":
         return "virtio"
     return "virtio-transitional" if turned_on(spec, "useVirtioTransitional") else "virtio-non-transitional"
@@ -44,17 +46,10 @@ def has_efi(spec: Json) -> bool:
 
 
 def video_type(spec: Json) -> str:
-    """The display adapter that KubeVirt gives a VM which names none."""
+    """The display adapter that KubeVirt gives a VM without one."""
     if architecture(spec) != "amd64":
         return "virtio"
     return "vga" if not has_efi(spec) else "bochs"
-
-
-def rename_machine(domain: Any, machine: str) -> None:
-    """Calls the machine what it is called on the nodes, which may have it when our own QEMU has only its like."""
-    kind = domain.find("os/type")
-    if kind is not None:
-        kind.set("machine", machine)
 
 
 def device_field(spec: Json, name: str) -> Any:
@@ -67,3 +62,42 @@ def turned_on(spec: Json, name: str) -> bool:
 
 def turned_off(spec: Json, name: str) -> bool:
     return device_field(spec, name) is False
+
+
+def disk_kind(disk: Json) -> str | None:
+    return next((kind for kind in DISK_KINDS if isinstance(disk.get(kind), dict)), None)
+
+
+def is_emulated(interface: Json) -> bool:
+    """Whether QEMU emulates the NIC. An SR-IOV function is passed through, and an absent interface is unplugged."""
+    return "sriov" not in interface and interface.get("state") != "absent"
+
+
+def has_root_ports(spec: Json) -> bool:
+    """Whether KubeVirt adds root ports, which it does on PCI Express machines: all of its machines except s390x."""
+    machine = at(spec, "domain", "machine", "type")
+    express = not isinstance(machine, str) or not machine or "q35" in machine or machine.startswith("virt")
+    return express and spec.get("architecture") != "s390x"
+
+
+def holds_addresses(spec: Json, location: VMLocation) -> bool:
+    """Whether the spec may hold PCI addresses. Three kinds of VM may not:
+
+    - VMs on s390x;
+    - VMs whose devices KubeVirt places on the root complex, where it does not avoid addresses that are set;
+    - VMs with a disk or NIC on conventional PCI, such as transitional virtio. libvirt puts the device behind a bridge,
+      and the next define does not find the bridge at the same address.
+    """
+    if spec.get("architecture") == "s390x" or places_on_root_complex(location):
+        return False
+    return not has_root_ports(spec) or not any(_conventional_pci(spec))
+
+
+def _conventional_pci(spec: Json) -> Iterator[bool]:
+    transitional = turned_on(spec, "useVirtioTransitional")
+    for _, interface in entries(spec, "domain", "devices", "interfaces"):
+        if is_emulated(interface):
+            model = interface.get("model") or "virtio"
+            yield model in CONVENTIONAL_PCI_MODELS or (transitional and model == "virtio")
+    for _, disk in entries(spec, "domain", "devices", "disks"):
+        yield transitional and at(disk, "disk", "bus") == "virtio"

@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from defaulter.app import create
-from defaulter.contract import BODY_LIMIT_BYTES, DEFAULTS_PATH
+from defaulter.contract import DEFAULTS_PATH
 from defaulter.metrics import Metrics
 from defaulter.settings import Settings
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerCounts
+from service.request_body import MAX_BODY_BYTES
 
 
 class Scripted:
@@ -71,11 +72,11 @@ async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) ->
             yield b"x" * 65536
 
     async with client((200, b"{}")) as http:
-        content = b"x" * (BODY_LIMIT_BYTES + 1) if declared else endless()
+        content = b"x" * (MAX_BODY_BYTES + 1) if declared else endless()
         found = await http.post(DEFAULTS_PATH, content=content)
     assert found.status_code == 413
-    assert str(BODY_LIMIT_BYTES) in found.json()["problems"][0]["message"]
-    assert sent < 2 * BODY_LIMIT_BYTES
+    assert str(MAX_BODY_BYTES) in found.json()["problems"][0]["message"]
+    assert sent < 2 * MAX_BODY_BYTES
 
 
 async def test_a_compressed_body_is_not_opened() -> None:

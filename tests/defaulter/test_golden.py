@@ -10,8 +10,7 @@ from defaulter import xml
 from defaulter.contract import forbidden_changes, undefaulted_fields
 from defaulter.fields import DEVICES, DOMAIN, DeviceList, Field, Side
 from defaulter.json_paths import format_path
-from defaulter.kubevirt_defaults import is_emulated
-from defaulter.vmi_spec import alias
+from defaulter.vmi_spec import alias, is_emulated
 from defaulter.walker import decoded, iter_values, list_devices
 from defaulter.xml import Element
 from tests.defaulter.builders import inner

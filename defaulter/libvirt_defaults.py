@@ -1,0 +1,208 @@
+"""The defaults that libvirt chooses: machine type, addresses and models, read back from a domain that it defines.
+
+`LibvirtDefaults` defines the domain that virt-launcher would define. libvirt stops at the first error of a domain, so
+the domain is defined again without the invalid field, until all errors are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from apimachinery.unstructured import Json, at
+from defaulter import domain, hook, pci_addresses, validation, walker
+from defaulter.error_paths import find_error_path
+from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
+from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
+from defaulter.json_paths import DocumentEditor, Path
+from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
+from defaulter.libvirt_cache import LibvirtCache, LibvirtChoices, cache_key
+from defaulter.machine_types import (
+    ALIASES,
+    MachineTypes,
+    find_substitute,
+    is_canonical,
+    resolve_alias,
+    unavailable_message,
+)
+from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_complex
+from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
+from defaulter.xml import Element
+
+MAX_LIBVIRT_ERRORS = 8
+MACHINE_TYPE: Path = ("domain", "machine", "type")
+
+
+class Hypervisor(Protocol):
+    """The part of `driver.Libvirt` that defaulting uses."""
+
+    def scratch(self) -> AbstractContextManager[Callable[[str], str]]: ...
+
+    def machines(self) -> dict[str, dict[str, str | None]]: ...
+
+    def cpu_models(self, arch: str) -> frozenset[str]: ...
+
+    def knows_cpu_feature(self, arch: str, name: str) -> bool: ...
+
+    def version(self) -> str: ...
+
+    def qemu(self) -> str: ...
+
+
+def libvirt_architecture(spec: Json) -> str:
+    return ARCHITECTURES[architecture(spec)]
+
+
+class LibvirtDefaults:
+    """The defaults of one VMI spec, to which the defaults of KubeVirt have been applied already.
+
+    Raises `LibvirtUnavailable` where this host has no emulator for the VM's architecture.
+    """
+
+    def __init__(
+        self,
+        spec: Json,
+        location: VMLocation,
+        cluster: ClusterConfig,
+        host: Hypervisor,
+        machine_types: MachineTypes | None,
+        record: Any,
+    ) -> None:
+        self._spec, self._location, self._cluster, self._host = spec, location, cluster, host
+        self._machine_types = machine_types
+        self._record = record
+        known = host.machines().get(libvirt_architecture(spec))
+        if known is None:
+            raise LibvirtUnavailable(f"there is no emulator for {architecture(spec)} here")
+        self._known = known
+
+    def errors(self, old: Json | None) -> list[FieldError]:
+        """Every error of the spec; those of libvirt only where another error was found."""
+        found = validation.validate_values(self._spec, self._host.cpu_models(libvirt_architecture(self._spec)))
+        if self._record is not None:
+            try:
+                hook.read_record(str(self._record))
+            except hook.InvalidHardwareRecord as error:
+                found.append(FieldError(("..", "metadata", "annotations", hook.HARDWARE_ANNOTATION), str(error)))
+        machine = at(self._spec, *MACHINE_TYPE)
+        # A VM that is stored with a machine type can still be edited when the nodes with that type are gone.
+        stored = at(old, *self._location.spec, *MACHINE_TYPE) == machine
+        if self._cluster.unavailable_machines == "refuse" and isinstance(machine, str) and not stored:
+            message = unavailable_message(machine, self._machine_types) if is_canonical(machine) else None
+            found += [] if message is None else [FieldError(MACHINE_TYPE, message)]
+        return [*found, *self._further_errors(found)] if found else []
+
+    def choose(self, open_paths: set[Path], cache: LibvirtCache | None) -> tuple[LibvirtChoices, Element | None]:
+        """libvirt's choices for these paths, and its domain unless the choices come from the cache. Raises
+        `InvalidDocument` with every error."""
+        machine_type, asked = self._resolve_machine_type(), self._with_known_machine_type()
+        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE))
+        key = cache_key(self._spec, self._location, open_paths, inputs) if cache is not None else None
+        cached = cache.get(key) if cache is not None else None
+        if cached is not None:
+            return cached, None
+        final = self._define_or_raise(asked)
+        # The nodes may have another machine type than this QEMU.
+        for element in final.iterfind("os/type"):
+            element.set("machine", machine_type)
+        values = [choice for choice in self._read(final) if (*self._location.spec, *choice[0]) in open_paths]
+        choices = LibvirtChoices(tuple(values), self._build_record(final) if self._cluster.record else self._record)
+        if cache is not None:
+            cache.put(key, choices)
+        return choices, final
+
+    def _resolve_machine_type(self) -> str:
+        machine = at(self._spec, *MACHINE_TYPE) or ALIASES[architecture(self._spec)]
+        if is_canonical(machine):
+            return str(machine)
+        return resolve_alias(machine, self._known.get(machine) or machine, self._cluster.machines, self._machine_types)
+
+    def _with_known_machine_type(self) -> Json:
+        """The spec with a machine type that this QEMU has, where only the nodes have the spec's own."""
+        machine = at(self._spec, *MACHINE_TYPE)
+        if not isinstance(machine, str) or machine in self._known:
+            return self._spec
+        substitute = find_substitute(machine, self._known, self._cluster.machines, self._machine_types)
+        if substitute is None:
+            return self._spec
+        editor = DocumentEditor(self._spec)
+        editor.replace(MACHINE_TYPE, substitute)
+        return editor.document
+
+    def _define_or_raise(self, spec: Json) -> Element:
+        try:
+            return self._define(spec, self._record)
+        except DomainRejected as error:
+            first = FieldError(find_error_path(str(error), self._spec), str(error))
+            errors = (first, *self._further_errors([first]))
+            raise InvalidDocument(each.below(self._location.spec) for each in errors) from error
+
+    def _define(self, spec: Json, record: str | None = None) -> Element:
+        root = domain.build(with_input_device(spec, self._location))
+        ports = None
+        if places_on_root_complex(self._location):
+            if not pci_addresses.place_on_root_complex(root):
+                raise DomainRejected("no space is left on the root PCI bus")
+        elif has_root_ports(spec):
+            nics = at(spec, "domain", "devices", "interfaces") or []
+            ports = pci_addresses.hotplug_ports(len(nics), memory_bytes(spec), self._slot_count())
+        with self._host.scratch() as define:
+
+            def define_with_record(text: str) -> str:
+                return define(text if record is None else hook.restore_hardware(record, text))
+
+            return pci_addresses.assign_pci_addresses(root, ports, virtio_model(spec), define_with_record)
+
+    def _slot_count(self) -> int | None:
+        text = self._location.annotations.get(PCI_SLOT_COUNT)
+        return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
+
+    def _further_errors(self, found: list[FieldError]) -> Iterator[FieldError]:
+        """The errors of libvirt that remain without the fields that are known to be invalid."""
+        editor = DocumentEditor(self._spec)
+        known = {error.path for error in found}
+        if not all(_remove(editor, error.path) for error in found):
+            return
+        for _ in range(MAX_LIBVIRT_ERRORS):
+            try:
+                self._define(editor.document)
+                return
+            except DomainRejected as error:
+                path = find_error_path(str(error), editor.document)
+                if path not in known:
+                    yield FieldError(path, str(error))
+                known.add(path)
+                if not _remove(editor, path):
+                    return
+
+    def _read(self, final: Element) -> Iterator[tuple[Path, Any]]:
+        """The values of a domain, by their paths in the spec. Devices are matched by alias, never by order."""
+        for _, path, value in walker.read(DOMAIN, final, self._spec):
+            yield path, value
+        for devices in DEVICES:
+            elements = final.findall(devices.element)
+            by_alias = {each.get("name"): element for element in elements for each in element.iterfind("alias")}
+            for index, (path, device) in enumerate(walker.list_devices(devices, self._spec)):
+                if devices.has_alias:
+                    element = by_alias.get(alias(str(device.get("name"))))
+                else:
+                    element = elements[index] if index < len(elements) else None
+                if element is not None and (devices is not INTERFACES or is_emulated(device)):
+                    for _, inner, value in walker.read(devices.fields, element, device):
+                        yield (*path, *inner), value
+
+    def _build_record(self, final: Element) -> str:
+        """The hardware record of the domain. A stored record stays, byte for byte, while it describes the domain."""
+        record = hook.build_record(final, self._host.version(), self._host.qemu())
+        return self._record if self._record is not None and hook.same_hardware(self._record, record) else record
+
+
+def _remove(editor: DocumentEditor, path: Path) -> bool:
+    """Removes a value, or the whole device of a name; False where that would remove more than what is invalid."""
+    if path and path[-1] == "name":
+        path = path[:-1]
+    if len(path) < 2 or path in (("domain", "devices"), ("domain", "devices", "disks")) or editor.get(path) is None:
+        return False
+    editor.replace(path, None)
+    return True

@@ -8,15 +8,24 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from apimachinery.problem import Problem
+from apimachinery.unstructured import Json
 from defaulter.contract import DEFAULTS_PATH, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerPool
 from defaulter.worker_protocol import Operation
+from service import api_docs
 from service.request_body import BodyReader, RequestRefused
 
+REQUEST_SCHEMA = {
+    "anyOf": [
+        {"$ref": "#/components/schemas/DefaultingRequest"},
+        {"type": "object", "description": "The document of a VM, a VMI, a replica set or a pool."},
+    ]
+}
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problems, "description": "The body is not a JSON object, or did not arrive in time"},
     413: {"model": Problems, "description": "The body is too large"},
@@ -28,7 +37,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) -> FastAPI:
-    app = FastAPI(title="Poolhouse defaulter", version=own_version(), docs_url=None, redoc_url=None)
+    # FastAPI's own documentation page loads scripts from the internet.
+    app = FastAPI(title="Poolhouse defaulter", version="v1alpha1", docs_url=None, redoc_url=None, openapi_url=None)
     bodies = BodyReader(timeout_seconds=body_seconds, timeout_status=400)
 
     @app.post(
@@ -37,7 +47,7 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
             200: {"model": DefaultingResponse | dict[str, Any], "content": {"application/xml": {}}},
             **ERRORS,
         },
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST_SCHEMA}}}},
     )
     async def set_defaults(request: Request) -> Response:
         """Fills every unset field that the guest of a VM sees.
@@ -74,6 +84,14 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
             content = json.dumps({"poolhouse": own_version(), **json.loads(content)}).encode()
         return Response(content, status, media_type="application/json")
 
+    @app.get("/openapi.json", include_in_schema=False)
+    async def get_openapi() -> JSONResponse:
+        return JSONResponse(openapi_document())
+
+    @app.get("/docs", include_in_schema=False)
+    async def get_docs() -> HTMLResponse:
+        return HTMLResponse(api_docs.page(openapi_document()))
+
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
@@ -96,8 +114,13 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
     return app
 
 
-_REQUEST = DefaultingRequest.model_json_schema()
-"""The endpoint takes bytes: a worker parses them. So FastAPI does not see the model of the body."""
+def openapi_document() -> Json:
+    """FastAPI does not know the model of the request: the endpoint takes bytes, which a worker parses."""
+    without_workers: Any = None
+    document = create(without_workers, without_workers).openapi()
+    request = DefaultingRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"] |= {**request.pop("$defs"), "DefaultingRequest": request}
+    return document
 
 
 def _problem(status: int, message: str, retry_seconds: float | None = None) -> Response:

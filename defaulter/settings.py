@@ -44,7 +44,7 @@ class Settings(ServerSettings):
     )
     architecture: str = setting("POOLHOUSE_ARCHITECTURE", "amd64", "Architecture of a VM that names none.")
     binding: InterfaceBinding = setting(
-        "POOLHOUSE_DEFAULT_NETWORK", "bridge", "Binding of the interface of a VM that names none; `leave` adds none."
+        "POOLHOUSE_DEFAULT_NETWORK", "bridge", "Binding of the interface that a VM without one gets; `leave` adds none."
     )
     cpu_model: str = setting("POOLHOUSE_CPU_MODEL", "host-model", "CPU model of a VM that names none.")
     machines: Annotated[dict[str, str], BeforeValidator(_parse_aliases)] = setting(
@@ -64,7 +64,9 @@ class Settings(ServerSettings):
     record: Annotated[bool, BeforeValidator(_parse_boolean)] = setting(
         "POOLHOUSE_HARDWARE_RECORD", False, "Whether an annotation records the hardware that a spec cannot hold."
     )
-    workers: int = setting("POOLHOUSE_WORKERS", max(2, min(4, len(os.sched_getaffinity(0)))), "Worker processes.", ge=1)
+    workers: int = setting(
+        "POOLHOUSE_WORKERS", 0, "Worker processes. 0: one for each processor, but at least 2 and at most 4.", ge=0
+    )
     deadline_seconds: float = setting(
         "POOLHOUSE_DEADLINE_SECONDS", 2.0, "After this time a request gets 503.", unit="seconds", gt=0
     )
@@ -106,7 +108,7 @@ class Settings(ServerSettings):
     @property
     def limits(self) -> WorkerLimits:
         return WorkerLimits(
-            workers=self.workers,
+            workers=self.workers or max(2, min(4, len(os.sched_getaffinity(0)))),
             deadline_seconds=self.deadline_seconds,
             queue_length=self.queue_length,
             max_requests=self.max_requests,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import defaulter.app
+import webhook.app
 from monitoring import dashboard, metrics, reasons, settings
-from webhook.app import openapi_document
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -17,7 +18,8 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
         Path("docs/reference/settings.md"): settings.page(),
-        Path("docs/reference/openapi-webhook.json"): json.dumps(openapi_document(), indent=2) + "\n",
+        Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",
+        Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),
         Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }

@@ -138,6 +138,20 @@ async def test_the_version_says_whose_hardware_it_is() -> None:
         assert content.items() <= (await http.get("/version")).json().items()
 
 
+@pytest.mark.parametrize(
+    ("path", "media_type", "content"),
+    [
+        ("/openapi.json", "application/json", '"#/components/schemas/DefaultingRequest"'),
+        ("/docs", "text/html; charset=utf-8", "/apis/vms/defaults"),
+    ],
+)
+async def test_the_service_describes_its_endpoints(path: str, media_type: str, content: str) -> None:
+    async with client((200, b"{}")) as http:
+        found = await http.get(path)
+    assert (found.status_code, found.headers["content-type"]) == (200, media_type)
+    assert content in found.text
+
+
 async def test_other_methods_are_not_allowed() -> None:
     async with client((200, b"{}")) as http:
         assert (await http.get(DEFAULTS_PATH)).status_code == 405

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import re
-from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from typing import Any
 
 DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-MOST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 
-_FORM = re.compile(rf"(?P<number>[+-]?{DECIMAL})(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{{1,3}})?")
-_TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_LONGEST = 64
+_QUANTITY = re.compile(rf"(?P<number>[+-]?{DECIMAL})(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{{1,3}})?")
+_POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_MAX_LENGTH = 64
 
 
 def to_int(value: Any) -> int | None:
-    """Rounded up to a whole number, as Kubernetes' own library does; None for what is no quantity."""
+    """`resource.ParseQuantity(value).Value()` of Kubernetes: rounded away from zero; None for an invalid quantity.
+
+    Two results differ on purpose: a value above the largest int64 stays exact, so that a check can refuse it, and text
+    without a digit ("Gi", which Kubernetes reads as 0) is invalid.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if not isinstance(value, str) or len(value) > _LONGEST or (found := _FORM.fullmatch(value)) is None:
+    if not isinstance(value, str) or len(value) > _MAX_LENGTH or (found := _QUANTITY.fullmatch(value)) is None:
         return None
-    number, suffix = Decimal(found["number"]), found["suffix"] or ""
-    if suffix in _TWOS:
-        number *= 2 ** _TWOS[suffix]
+    number, suffix = Fraction(found["number"]), found["suffix"] or ""
+    if suffix in _POWERS_OF_TWO:
+        number *= 2 ** _POWERS_OF_TWO[suffix]
     else:
-        number = number.scaleb(_TENS[suffix] if suffix in _TENS else int(suffix[1:]))
-    return int(number.to_integral_value(ROUND_CEILING))
+        number *= Fraction(10) ** (_POWERS_OF_TEN[suffix] if suffix in _POWERS_OF_TEN else int(suffix[1:]))
+    return math.ceil(number) if number > 0 else math.floor(number)

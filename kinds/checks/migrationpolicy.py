@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from apimachinery.problem import Problem
-from apimachinery.quantity import MOST, to_int
+from apimachinery.quantity import MAX_INT64, to_int
 from apimachinery.unstructured import Json, at, replaced
 from kinds.checks.metadata import booleans_as_text, effective_name, is_label_value, selector_problems
 from kinds.meta import MIGRATION_POLICY
@@ -50,7 +50,7 @@ def labels(document: Json) -> Iterator[Problem]:
 
 def bandwidth(document: Json) -> Iterator[Problem]:
     bytes_a_second = to_int(value := at(document, "spec", "bandwidthPerMigration"))
-    if bytes_a_second is not None and bytes_a_second > MOST:
+    if bytes_a_second is not None and bytes_a_second > MAX_INT64:
         yield Problem("spec.bandwidthPerMigration", f"must be less than 8Ei, not {quoted(value)}")
 
 

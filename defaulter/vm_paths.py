@@ -12,6 +12,7 @@ from typing import Any
 from apimachinery.unstructured import Json, at, typed
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.json_paths import Path
+from defaulter.template_paths import VM_TEMPLATES, VMI_TEMPLATES
 
 OPT_OUT = "poolhouse.dev/defaulting"
 ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
@@ -28,14 +29,11 @@ class VMPaths:
     """many VMs share a template, so it gets addresses but no MAC address and no firmware UUID"""
 
 
-_POOL = VMPaths(("spec", "template", "spec", "template"), vm=("spec", "template"), is_template=True)
-
 PATHS_BY_KIND: Mapping[str, VMPaths] = {
     "VirtualMachine": VMPaths(("spec", "template"), vm=()),
     "VirtualMachineInstance": VMPaths(()),
-    "VirtualMachineInstanceReplicaSet": VMPaths(("spec", "template"), is_template=True),
-    "VirtualMachinePool": _POOL,
-    "VirtualMachineWarmPool": _POOL,
+    **{kind: VMPaths((*path, "spec", "template"), vm=path, is_template=True) for kind, path in VM_TEMPLATES.items()},
+    **{kind: VMPaths(path, is_template=True) for kind, path in VMI_TEMPLATES.items()},
 }
 
 

@@ -45,8 +45,27 @@ def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: Any, value: int
 
 @pytest.mark.parametrize(
     "text",
-    ["", ".", "-", "Gi", " 1Gi", "1Gi ", "1Gi\n", "1 Gi", "1e3Ki", "1mi", "1K", "1ki", "1e", "1ei", "1Kib", "0x10"]
-    + ["1,5", "1_000", "--1", "1.1.1", "1i", "١", True, None, 1.5, ["1"], "9" * 70],
+    [
+        *(
+            "",
+            ".",
+            "-",
+            "Gi",
+            " 1Gi",
+            "1Gi ",
+            "1Gi\n",
+            "1 Gi",
+            "1e3Ki",
+            "1mi",
+            "1K",
+            "1ki",
+            "1e",
+            "1ei",
+            "1Kib",
+            "0x10",
+        ),
+        *("1,5", "1_000", "--1", "1.1.1", "1i", "\u0661", True, None, 1.5, ["1"], "9" * 70),
+    ],
 )
 def test_an_invalid_quantity_has_no_value(text: Any) -> None:
     assert to_int(text) is None

@@ -1,8 +1,7 @@
-"""The API server, in raw documents. The only file that imports the Kubernetes client.
+"""A client of the Kubernetes API that returns raw documents. The only module that imports the Kubernetes client.
 
-`kubernetes.aio` finds the server, its TLS and the credentials, and renews them. What it would do with documents is left
-alone: its typed models cost nine times the parsing, and its watch asks two thousand times a second of a server that
-hangs up.
+`kubernetes.aio` provides the address, TLS and renewed credentials of the API server. Its typed models are not used:
+they take nine times as long to parse, and its watch reconnects two thousand times a second to a server that hangs up.
 """
 
 from __future__ import annotations
@@ -21,38 +20,36 @@ from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
 from runtime.clock import ApiServerClock
-from runtime.errors import (
-    Unreachable,
-    error_from_status,
-)
+from runtime.errors import Unreachable, error_from_status
 from runtime.metrics import Metrics
 from runtime.resource import Resource, resource_of_path
 from runtime.transport import Document, Request, Transport, new_session, parse_object
 
+# Inside `Api`, `list` is a method.
 Documents = list[Document]
-Operations = list[Any]
-Sentences = list[str]
+JSONPatch = list[Any]
+Warnings = list[str]
 PatchKind = Literal["json", "merge", "apply"]
 
-PATCHES: dict[str, str] = {
+PATCH_TYPES: dict[str, str] = {
     "json": "application/json-patch+json",
     "merge": "application/merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
 
-# The API server sends a bookmark about once a minute. A watch that is silent for longer is half open as often as it is
-# quiet; starting it again from where it was costs one request, trusting it costs minutes of blindness.
-QUIET_SECONDS = 100.0
-# How long a watch may outlive the end that was asked for before it is closed from this side.
+# The API server sends a bookmark about every minute. A watch that is silent for longer may be half open. To start it
+# again costs one request; to trust it could hide changes for minutes.
+IDLE_TIMEOUT_SECONDS = 100.0
+# How long a watch may exceed the time that was asked for before the client closes it.
 OVERTIME_SECONDS = 10.0
-# A kubeconfig whose credentials were refused is read again, but not for every refused call.
+# A kubeconfig whose credentials are refused is read again, but not after every refused request.
 RELOAD_SECONDS = 10.0
-# What the Kubernetes client trips over in a file that is YAML and no kubeconfig.
-MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError)
+# The Kubernetes client raises these for a YAML file that is not a kubeconfig.
+INVALID_KUBECONFIG = (AttributeError, IndexError, KeyError, TypeError)
 
 
 class Credentials:
-    """How to reach the server and as whom, by the Kubernetes client's own rules."""
+    """Address and credentials of the API server, found by the rules of the Kubernetes client."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
         self._kubeconfig, self._context = kubeconfig, context
@@ -61,7 +58,7 @@ class Credentials:
         self.host = ""
 
     async def load(self) -> None:
-        # Here and not at the top: it takes 0.2 s and 22 MB, which nobody should pay who only names an ApiError.
+        # Imported here: it takes 0.2 s and 22 MB, which a process that needs only an ApiError does not pay.
         from kubernetes.aio import client, config
 
         settings = client.Configuration()
@@ -69,28 +66,28 @@ class Credentials:
             if self._kubeconfig is None:
                 config.load_incluster_config(client_configuration=settings)
             else:
-                # Its TLS files may be written to a temporary directory, and exec plugins are run.
+                # It runs exec plugins, and may write TLS files to a temporary directory.
                 await config.load_kube_config(
                     config_file=str(self._kubeconfig),
                     context=self._context,
                     client_configuration=settings,
                     persist_config=False,
                 )
-            tls, anonymous_tls = _tls(settings, certified=True), _tls(settings, certified=False)
-        except Exception as error:  # whatever YAML, PEM or a plugin may fail with
-            where = self._kubeconfig or "the pod's service account"
-            why = "it is not as a kubeconfig should be" if isinstance(error, MISSHAPEN) else error
-            raise Unreachable(f"cannot read how to reach the API server from {where}: {why}") from error
+            tls, anonymous_tls = _tls(settings, client_certificate=True), _tls(settings, client_certificate=False)
+        except Exception as error:  # YAML, PEM and exec plugins raise many types
+            source = self._kubeconfig or "the pod's service account"
+            cause = "the file is not a valid kubeconfig" if isinstance(error, INVALID_KUBECONFIG) else error
+            raise Unreachable(f"cannot read the address of the API server from {source}: {cause}") from error
         self._settings = settings
         self.tls: ssl.SSLContext = tls
         self.anonymous_tls: ssl.SSLContext = anonymous_tls
         self.host = str(settings.host).rstrip("/")
         self.server_name: str | None = settings.tls_server_name
-        self.proxy = settings.proxy or _proxy_of_environment(self.host)
+        self.proxy = settings.proxy or _proxy_from_environment(self.host)
         self._loaded_at = asyncio.get_running_loop().time()
 
     async def authorization(self) -> str | None:
-        # Renews the token of a pod when its minute is over.
+        # Reads the token of a pod again after a minute.
         value = await self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")
         return value.strip() if value else None
 
@@ -102,17 +99,16 @@ class Credentials:
 
 
 class Api:
-    """One API server. Every call has a deadline, which begins when the call is sent: no more than `max_connections`
-    calls are under way at once, and those that wait their turn don't lose time to the others.
+    """One API server. Every call has a deadline, which starts when the request is sent: at most `max_connections`
+    calls are in flight at one time, and the wait for a free place does not count.
 
-    No call is tried twice here (but once, with fresh credentials, after a 401). Watches and `urgent` calls wait for
-    nobody.
+    No call is repeated, except once with new credentials after a 401. Watches and `urgent` calls need no free place.
     """
 
-    def __init__(self, wire: Transport, identity: str) -> None:
+    def __init__(self, transport: Transport, identity: str) -> None:
         self.identity = identity
-        """Who calls, stable over restarts: what jitter is a function of."""
-        self._wire = wire
+        """The caller, the same after a restart: jitter depends on it."""
+        self._transport = transport
 
     @classmethod
     async def connect(
@@ -127,22 +123,22 @@ class Api:
         context: str | None = None,
         clock: ApiServerClock | None = None,
     ) -> Api:
-        """Reads how to reach the server (`kubeconfig`, else $KUBECONFIG, else the pod's service account; of a
-        kubeconfig the `context`, else its current one); asks it nothing."""
-        if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
-            kubeconfig = Path(named)
+        """Reads address and credentials (from `kubeconfig`, else $KUBECONFIG, else the pod's service account), and
+        sends no request. `context` is of the kubeconfig; without it, the current context."""
+        if kubeconfig is None and (variable := os.environ.get("KUBECONFIG")):
+            kubeconfig = Path(variable)
         credentials = Credentials(kubeconfig, context)
         await credentials.load()
         metrics = metrics or Metrics()
-        wire = Transport(
+        transport = Transport(
             credentials,
             new_session(user_agent),
-            seconds=timeout_seconds,
-            turns=asyncio.Semaphore(max_connections),
-            metrics=metrics,
-            clock=clock or ApiServerClock(metrics),
+            timeout_seconds,
+            asyncio.Semaphore(max_connections),
+            metrics,
+            clock or ApiServerClock(metrics),
         )
-        return cls(wire, identity or f"{user_agent}@{socket.gethostname()}")
+        return cls(transport, identity or f"{user_agent}@{socket.gethostname()}")
 
     async def __aenter__(self) -> Api:
         return self
@@ -153,89 +149,87 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self._wire.session.close()
+        await self._transport.session.close()
 
     @property
     def host(self) -> str:
-        return self._wire.reach.host
+        return self._transport.config.host
 
     @property
     def metrics(self) -> Metrics:
-        return self._wire.metrics
+        return self._transport.metrics
 
     def now(self) -> datetime:
-        """The time by this server's clock, with which times that others have written are to be compared."""
-        return self._wire.clock.now()
+        """The time by the clock of the API server, to compare with times that other writers have stored."""
+        return self._transport.clock.now()
 
     @property
     def urgent(self) -> Api:
-        """The same server and connections without waiting for a turn: a lease must be renewed however busy we are."""
-        return Api(self._wire.urgent, self.identity)
+        """The same client, whose calls need no free place: a lease must be renewed while all places are taken."""
+        return Api(self._transport.unbounded, self.identity)
 
-    # Objects
-
-    async def get(self, r: Resource, namespace: str | None, name: str) -> Document:
-        return await self._call("get", r, "GET", r.path(namespace, name))
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Document:
+        return await self._call("get", resource, "GET", resource.path(namespace, name))
 
     async def list(
         self,
-        r: Resource,
+        resource: Resource,
         namespace: str | None = None,
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
         page: int = 500,
     ) -> tuple[Documents, str]:
-        """Every object, read page by page, and the resourceVersion of the whole."""
+        """All objects, read page by page, and the resourceVersion of the list."""
         items: Documents = []
         version = ""
-        async for some, version in self.pages(  # noqa: B007
-            r, namespace, label_selector=label_selector, field_selector=field_selector, page=page
+        async for page_items, version in self.pages(  # noqa: B007
+            resource, namespace, label_selector=label_selector, field_selector=field_selector, page=page
         ):
-            items += some
+            items += page_items
         return items, version
 
     async def pages(
         self,
-        r: Resource,
+        resource: Resource,
         namespace: str | None = None,
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
         page: int = 500,
     ) -> AsyncGenerator[tuple[Documents, str]]:
-        """The objects a page at a time, all as of one moment; each page comes with that moment's resourceVersion.
+        """Pages of objects, each with the resourceVersion of the list, which all pages share.
 
-        It is asked for without a resourceVersion, so it is never older than what was already seen: a list "from the
-        cache" after the API server's restart may be.
+        The request has no resourceVersion: a list from the cache of a restarted API server may be older than what this
+        process has already seen.
         """
         query = {"limit": str(page)} | _selectors(label_selector, field_selector)
         while True:
-            answer = await self._call("list", r, "GET", r.path(namespace), query=query)
+            answer = await self._call("list", resource, "GET", resource.path(namespace), query=query)
             metadata = answer.get("metadata")
             version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
             if not version or not isinstance(answer.get("items") or [], list):
-                raise Unreachable(f"not a list: {json.dumps(answer)[:200]}", call=f"list {r.plural}")
+                raise Unreachable(f"not a list: {json.dumps(answer)[:200]}", call=f"list {resource.plural}")
             yield answer.get("items") or [], version
             more = answer["metadata"].get("continue")
             if not more:
                 return
             query["continue"] = more
 
-    async def create(self, r: Resource, body: Document, *, dry_run: bool = False) -> Document:
-        path = r.path(_namespace(r, body))
-        return await self._call("create", r, "POST", path, body=body, query=_dry(dry_run))
+    async def create(self, resource: Resource, body: Document, *, dry_run: bool = False) -> Document:
+        path = resource.path(_namespace(resource, body))
+        return await self._call("create", resource, "POST", path, body=body, query=_dry(dry_run))
 
-    async def replace(self, r: Resource, body: Document, *, subresource: str | None = None) -> Document:
-        path = r.path(_namespace(r, body), body["metadata"]["name"], subresource)
-        return await self._call("update", r, "PUT", path, body=body)
+    async def replace(self, resource: Resource, body: Document, *, subresource: str | None = None) -> Document:
+        path = resource.path(_namespace(resource, body), body["metadata"]["name"], subresource)
+        return await self._call("update", resource, "PUT", path, body=body)
 
     async def patch(
         self,
-        r: Resource,
+        resource: Resource,
         namespace: str | None,
         name: str,
-        patch: Operations | Document,
+        patch: JSONPatch | Document,
         *,
         kind: PatchKind = "merge",
         subresource: str | None = None,
@@ -248,12 +242,14 @@ class Api:
             query["fieldManager"] = field_manager
         if force:
             query["force"] = "true"
-        path = r.path(namespace, name, subresource)
-        return await self._call("patch", r, "PATCH", path, body=patch, query=query, content_type=PATCHES[kind])
+        path = resource.path(namespace, name, subresource)
+        return await self._call(
+            "patch", resource, "PATCH", path, body=patch, query=query, content_type=PATCH_TYPES[kind]
+        )
 
     async def delete(
         self,
-        r: Resource,
+        resource: Resource,
         namespace: str | None,
         name: str,
         *,
@@ -262,42 +258,46 @@ class Api:
         propagation: str | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Asks for its deletion; Conflict when it is not the one of that UID or resourceVersion any more."""
-        wanted = {"uid": uid, "resourceVersion": resource_version}
+        """Raises Conflict if the object has another UID or resourceVersion."""
+        known = {"uid": uid, "resourceVersion": resource_version}
         body: Document = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if preconditions := {name: value for name, value in wanted.items() if value is not None}:
+        if preconditions := {name: value for name, value in known.items() if value is not None}:
             body["preconditions"] = preconditions
         if propagation is not None:
             body["propagationPolicy"] = propagation
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        await self._call("delete", r, "DELETE", r.path(namespace, name), body=body)
+        await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)
 
     async def watch(
         self,
-        r: Resource,
+        resource: Resource,
         namespace: str | None = None,
         *,
         resource_version: str,
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_seconds: float,
-        quiet_seconds: float = QUIET_SECONDS,
+        idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
     ) -> AsyncGenerator[tuple[str, Document]]:
-        """(type, object) of each event after that version, bookmarks included. It ends when the server ends it, at the
-        latest shortly after `timeout_seconds`, or when nothing came for `quiet_seconds`; a cut stream and an ERROR
-        event raise. Use it in `contextlib.aclosing`."""
+        """Type and object of each event after the version, bookmarks included. Use it in `contextlib.aclosing`.
+
+        The watch ends when the server ends it, shortly after `timeout_seconds` at the latest, or when no event came for
+        `idle_timeout_seconds`. A cut stream and an ERROR event raise.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout_seconds))),
         } | _selectors(label_selector, field_selector)
-        call = Request("watch", r.plural, "GET", r.path(namespace), query=query)
-        end = timeout_seconds + OVERTIME_SECONDS
-        async with aclosing(self._wire.lines(call, seconds=end, quiet_seconds=quiet_seconds)) as lines:
+        call = Request("watch", resource.plural, "GET", resource.path(namespace), query=query)
+        stream = self._transport.lines(
+            call, timeout_seconds=timeout_seconds + OVERTIME_SECONDS, idle_timeout_seconds=idle_timeout_seconds
+        )
+        async with aclosing(stream) as lines:
             async for line in lines:
-                yield _event(line, f"watch {r.plural}", self.now)
+                yield _event(line, f"watch {resource.plural}", self.now)
 
     async def request(
         self,
@@ -309,10 +309,10 @@ class Api:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         timeout_seconds: float | None = None,
-        warnings: Sentences | None = None,
+        warnings: Warnings | None = None,
     ) -> Document:
-        """Any other call. With `token` it is made in the name of whose token that is, and of nobody else. To `warnings`
-        are added those that the server sends with its answer, whatever the answer."""
+        """Any other call. With `token` it is made only as the user of that token. The warnings of the answer, even of
+        an error, are appended to `warnings`."""
         call = Request(
             method.lower(),
             resource_of_path(path),
@@ -322,20 +322,20 @@ class Api:
             query=query,
             headers=headers,
             token=token,
-            seconds=timeout_seconds,
+            timeout_seconds=timeout_seconds,
             warnings=warnings,
         )
-        return await self._wire.exchange(call)
+        return await self._transport.send(call)
 
     async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
-        """What is no document: the log of a pod, the server's own health page."""
-        raw = await self._wire.body(Request("get", resource_of_path(path), "GET", path, query=query))
+        """An answer that is not JSON, such as the log of a pod or /readyz."""
+        raw = await self._transport.send_raw(Request("get", resource_of_path(path), "GET", path, query=query))
         return raw.decode(errors="replace")
 
     async def _call(
         self,
         verb: str,
-        r: Resource,
+        resource: Resource,
         method: str,
         path: str,
         *,
@@ -344,7 +344,9 @@ class Api:
         content_type: str | None = None,
     ) -> Document:
         headers = {"Content-Type": content_type} if content_type else None
-        return await self._wire.exchange(Request(verb, r.plural, method, path, body=body, query=query, headers=headers))
+        return await self._transport.send(
+            Request(verb, resource.plural, method, path, body=body, query=query, headers=headers)
+        )
 
 
 def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Document]:
@@ -357,29 +359,29 @@ def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Do
     return kind, changed
 
 
-def _namespace(r: Resource, body: Document) -> str | None:
-    if not r.namespaced:
+def _namespace(resource: Resource, body: Document) -> str | None:
+    if not resource.namespaced:
         return None
     namespace = body["metadata"].get("namespace")
     if not namespace:
-        raise ValueError(f"{r.kind} {body['metadata'].get('name')!r} names no namespace")
+        raise ValueError(f"{resource.kind} {body['metadata'].get('name')!r} has no namespace")
     return str(namespace)
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
-    wanted = {"labelSelector": labels, "fieldSelector": fields}
-    return {name: value for name, value in wanted.items() if value}
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in selectors.items() if value}
 
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _tls(settings: Any, *, certified: bool) -> ssl.SSLContext:
-    """As the Kubernetes client makes it, in all of its releases; with our own certificate, or without."""
-    # Its older releases always write the authority to a file.
+def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
+    """The context that the Kubernetes client would make, with our client certificate or without."""
+    # Older releases of the client have no `ca_cert_data`: they write the CA to a file.
     context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
-    if certified and settings.cert_file:
+    if client_certificate and settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
     if not settings.verify_ssl:
         context.check_hostname = False
@@ -389,7 +391,7 @@ def _tls(settings: Any, *, certified: bool) -> ssl.SSLContext:
     return context
 
 
-def _proxy_of_environment(host: str) -> str | None:
+def _proxy_from_environment(host: str) -> str | None:
     scheme, _, rest = host.partition("://")
     name = rest.split("/")[0].rsplit(":", 1)[0].strip("[]")
     return None if proxy_bypass(name) else getproxies().get(scheme)

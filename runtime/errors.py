@@ -1,16 +1,16 @@
-"""What the API server refused, one class for each way of reacting to it.
+"""Errors of the Kubernetes API: one class for each reaction.
 
 ApiError
-├── NotFound       it is gone, or its kind is
-├── AlreadyExists  someone was first
-├── Conflict       it changed since it was read: read again
+├── NotFound       the object or its kind does not exist
+├── AlreadyExists  another writer has created it
+├── Conflict       it changed since it was read: read it again
 ├── Invalid        the same body will never be accepted: tell its author
-├── Forbidden      we may not (401 too), or somebody's policy says no
-│   └── OverQuota  a quota is full: later perhaps, when there is room
-├── Expired        that resourceVersion is history: list again
-├── Throttled      later, and not before `retry_after_seconds`
-├── Unavailable    the server failed; a write may have happened
-└── Unreachable    no answer, or not a whole one: a write MAY HAVE HAPPENED
+├── Forbidden      RBAC (401 too) or an admission policy refuses it
+│   └── QuotaExceeded  a quota is full: retry later
+├── Expired        the resourceVersion is too old: list again
+├── Throttled      retry, but not before `retry_after_seconds`
+├── Unavailable    the server failed; a write may have been done
+└── Unreachable    no answer, or an incomplete one; a write MAY HAVE BEEN DONE
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 TEXT_LIMIT = 2000
-# No answer, whoever wrote it, makes us wait for longer.
+# An answer may come from anywhere, so the wait that it asks for is bounded.
 RETRY_AFTER_LIMIT_SECONDS = 300.0
 
 
 class ApiError(Exception):
-    """An answer that is not what was asked for. `message` is the server's own sentence, its causes included."""
+    """`message` is the server's own message with its causes."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> list[dict[str, Any]]:
-        """`details.causes`: each has `reason`, `message` and, for a bad field, `field`."""
+        """`details.causes`: each has `reason`, `message` and, for an invalid field, `field`."""
         return [cause for cause in self.details.get("causes") or [] if isinstance(cause, dict)]
 
     def __str__(self) -> str:
@@ -89,10 +89,10 @@ class Unreachable(ApiError): ...
 
 
 OUTCOME_UNKNOWN: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
-"""An answer that never came, or is none: what was asked for may have been done."""
+"""After these errors the request may have been carried out."""
 
 QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
-"""Full, or so new that nobody has counted yet."""
+"""The quota is full, or so new that its usage is not counted yet."""
 
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -110,7 +110,7 @@ CLASSES: dict[int, type[ApiError]] = {
 def error_from_status(
     status: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None, now: datetime, call: str = ""
 ) -> ApiError:
-    """The error that a `Status` object means, whether it was an answer or an event of a watch."""
+    """The error of a `Status` object, which is an answer or an event of a watch."""
     number = code or _number(status.get("code")) or 500
     reason = str(status.get("reason") or "")
     details = status.get("details") if isinstance(status.get("details"), dict) else {}
@@ -134,7 +134,7 @@ def error_from_status(
 def error_from_response(
     code: int, body: bytes, *, retry_after: str | None = None, now: datetime, call: str = ""
 ) -> ApiError:
-    """The error of an HTTP answer. What is between us and the API server answers too, in HTML or in nothing."""
+    """The error of an HTTP answer. A proxy may have written it, in HTML or without a body."""
     try:
         status = json.loads(body)
     except ValueError:
@@ -148,21 +148,21 @@ def error_from_response(
 def _class(code: int, reason: str, retry_after_seconds: float | None, message: str) -> type[ApiError]:
     if reason == "AlreadyExists":
         return AlreadyExists
-    # Events of a watch say it by reason where the code is another one.
+    # Events of a watch have this reason with another code.
     if reason in {"Expired", "Gone"}:
         return Expired
-    # 503 with Retry-After is how the server says "not now" before it has done anything.
+    # The server sends 503 with Retry-After before it does anything.
     if code == 503 and retry_after_seconds is not None:
         return Throttled
-    # The code and the reason are those of any other refusal.
+    # Code and reason are the same as of other refusals.
     if code == 403 and QUOTA.search(message):
         return QuotaExceeded
     return CLASSES.get(code, Unavailable if code >= 500 else ApiError)
 
 
 def _sentence(status: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    """The server's message, and those causes that it doesn't already quote."""
-    message = str(status.get("message") or status.get("reason") or "no reason given")
+    """The server's message, and the causes that it does not quote."""
+    message = str(status.get("message") or status.get("reason") or "the answer has no message")
     for cause in details.get("causes") or []:
         if isinstance(cause, dict):
             text = str(cause.get("message") or cause.get("reason") or "")

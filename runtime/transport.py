@@ -1,4 +1,4 @@
-"""HTTP to one API server: one call, one whole answer or one error, within a deadline. It knows no resource."""
+"""Sends HTTP requests to one API server: each returns one whole answer or raises one error, within a deadline."""
 
 from __future__ import annotations
 
@@ -11,255 +11,214 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 
 from runtime.clock import ApiServerClock
 from runtime.errors import Unreachable, error_from_response
 from runtime.metrics import Metrics
 
-LIMIT_BYTES = 32 * 1024 * 1024
-
-
-class LineTooLong(ValueError):
-    """A line that has no end: not an object of Kubernetes, which ends at a few megabytes."""
-
-
-class LineSplitter:
-    """Splits a stream. A line is joined once, when its end arrives: a buffer that grows by `+=` and is searched from
-    its beginning costs the square of an object's size, and `StreamReader.readline` ends at 64 KB."""
-
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._limit = limit_bytes
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends; empty ones are left out."""
-        *ended, rest = chunk.split(b"\n")
-        lines = []
-        for end in ended:
-            lines.append(b"".join([*self._parts, end]) if self._parts else end)
-            self._parts, self._size = [], 0
-        if rest:
-            self._parts.append(rest)
-            self._size += len(rest)
-            if self._size > self._limit:
-                raise LineTooLong(f"a line longer than {self._limit} bytes")
-        return [line for line in lines if line.strip()]
-
-    @property
-    def rest(self) -> bytes:
-        """What came after the last line end. A stream that was cut leaves half an object here."""
-        return b"".join(self._parts)
-
-
 Document = dict[str, Any]
+
+# No object of Kubernetes is longer than a few megabytes.
+MAX_LINE_BYTES = 32 * 1024 * 1024
 
 
 class RestConfig(Protocol):
-    """Where the server is, and as whom we go there."""
+    """Address and credentials, like client-go's `rest.Config`."""
 
     host: str
     tls: ssl.SSLContext
     anonymous_tls: ssl.SSLContext
-    """for calls in another's name: a client certificate would win over their token"""
+    """without a client certificate, which would take precedence over the token of another user"""
     server_name: str | None
     proxy: str | None
 
     async def authorization(self) -> str | None: ...
 
     async def renew(self) -> bool:
-        """Reads all of this again, if that was not just done; whether it was."""
+        """Reads the configuration again, unless it was read just now; returns whether it did."""
 
 
 @dataclass(frozen=True)
 class Request:
     verb: str
-    """with `what`, how it is counted: both from small sets"""
-    what: str
+    """a metric label, as is `resource`"""
+    resource: str
     method: str
     path: str
     body: Any = None
     query: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     token: str | None = None
-    """whose call it is, if not ours"""
-    seconds: float | None = None
+    """of another user, for whom the request is made"""
+    timeout_seconds: float | None = None
     warnings: list[str] | None = None
-    """is given the warnings that come with the answer"""
+    """The warnings of the answer are appended to it."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
 
+@dataclass(frozen=True)
 class Transport:
-    def __init__(
-        self,
-        reach: RestConfig,
-        session: aiohttp.ClientSession,
-        *,
-        seconds: float,
-        turns: asyncio.Semaphore | None,
-        metrics: Metrics,
-        clock: ApiServerClock,
-    ) -> None:
-        """`turns` bounds how many calls are under way at once. Time begins to count when a call has its turn."""
-        self.reach = reach
-        self.session = session
-        self.metrics = metrics
-        self.clock = clock
-        self._seconds = seconds
-        self._turns = turns
+    config: RestConfig
+    session: aiohttp.ClientSession
+    timeout_seconds: float
+    in_flight: asyncio.Semaphore | None
+    """Bounds the requests at one time. The deadline of a request starts when it is sent."""
+    metrics: Metrics
+    clock: ApiServerClock
 
     @property
-    def urgent(self) -> Transport:
-        return Transport(
-            self.reach, self.session, seconds=self._seconds, turns=None, metrics=self.metrics, clock=self.clock
-        )
+    def unbounded(self) -> Transport:
+        return replace(self, in_flight=None)
 
-    async def exchange(self, call: Request) -> Document:
-        return parse_object(await self.body(call), str(call))
+    async def send(self, request: Request) -> Document:
+        return parse_object(await self.send_raw(request), str(request))
 
-    async def body(self, call: Request) -> bytes:
-        """The answer as it came."""
-        if self._turns is None:
-            return await self._answer(call)
-        async with self._turns:
-            return await self._answer(call)
+    async def send_raw(self, request: Request) -> bytes:
+        if self.in_flight is None:
+            return await self._read(request)
+        async with self.in_flight:
+            return await self._read(request)
 
-    async def lines(self, call: Request, *, seconds: float, quiet_seconds: float) -> AsyncGenerator[bytes]:
-        """The lines of an answer that goes on, until the server ends it, nothing came for `quiet_seconds` or `seconds`
-        are over. A cut stream raises."""
+    async def lines(
+        self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float
+    ) -> AsyncGenerator[bytes]:
+        """The lines of a stream, until the server ends it, no line came for `idle_timeout_seconds` or `timeout_seconds`
+        are over. A stream that is cut inside a line raises `Unreachable`."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        lines = LineSplitter()
-        # No deadline may be around a `yield`: it would cancel what its caller does with the line.
-        async with _answers(call), self._open(call) as answer:
+        end = loop.time() + timeout_seconds
+        # A deadline around a `yield` would cancel what the caller does with the line.
+        async with _unreachable(request), self._open(request) as answer:
             while True:
                 try:
-                    async with asyncio.timeout_at(min(end, loop.time() + quiet_seconds)):
-                        chunk = await answer.content.readany()
+                    async with asyncio.timeout_at(min(end, loop.time() + idle_timeout_seconds)):
+                        line = await answer.content.readline(max_line_length=MAX_LINE_BYTES)
                 except TimeoutError:
                     return
-                for line in lines.feed(chunk):
+                if not line:
+                    return
+                if not line.endswith(b"\n"):
+                    raise Unreachable("the stream was cut inside a line", call=str(request))
+                if line.strip():
                     yield line
-                if not chunk:
-                    break
-        if lines.rest:
-            raise Unreachable("the stream was cut inside a line", call=str(call))
 
-    async def _answer(self, call: Request) -> bytes:
+    async def _read(self, request: Request) -> bytes:
         began = time.perf_counter()
+        timeout = asyncio.timeout(request.timeout_seconds or self.timeout_seconds)
         try:
-            async with _answers(call), asyncio.timeout(call.seconds or self._seconds), self._open(call) as answer:
+            async with _unreachable(request), timeout, self._open(request) as answer:
                 return await answer.read()
         finally:
-            self.metrics.request_seconds.labels(call.verb).observe(time.perf_counter() - began)
+            self.metrics.request_seconds.labels(request.verb).observe(time.perf_counter() - began)
 
     @asynccontextmanager
-    async def _open(self, call: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer of 2xx, its head had within the deadline; any other is raised as the error it is."""
+    async def _open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A 2xx answer whose headers came before the deadline. Any other answer raises its error."""
         code = 0
         try:
-            async with asyncio.timeout(call.seconds or self._seconds):
+            async with asyncio.timeout(request.timeout_seconds or self.timeout_seconds):
                 sent_at = self.clock.steady
-                answer = await self._send(call)
+                answer = await self._send(request)
                 code = answer.status
-                if code < 300:  # an error may be the word of a proxy on the way
+                if code < 300:  # an error may come from a proxy, with the time of the proxy
                     self.clock.observe(answer.headers, sent_at)
-                if call.warnings is not None:
-                    call.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
+                if request.warnings is not None:
+                    request.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
                 if code >= 300:
                     async with answer:
                         raw = await answer.read()
-                    later = answer.headers.get("Retry-After")
-                    raise error_from_response(code, raw, retry_after=later, now=self.clock.now(), call=str(call))
+                    retry_after = answer.headers.get("Retry-After")
+                    raise error_from_response(
+                        code, raw, retry_after=retry_after, now=self.clock.now(), call=str(request)
+                    )
             async with answer:
                 yield answer
         finally:
-            self.metrics.requests.labels(call.verb, call.what, str(code)).inc()
+            self.metrics.requests.labels(request.verb, request.resource, str(code)).inc()
 
-    async def _send(self, call: Request) -> aiohttp.ClientResponse:
-        """Sends it once. Only what certainly did nothing, because it never got past TLS or a 401, is sent again, and
-        only when there are new credentials to send it with."""
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        """Repeats only requests that certainly had no effect (TLS failed, or 401), and only with new credentials."""
         try:
-            answer = await self._send_once(call)
+            answer = await self._send_once(request)
         except aiohttp.ClientConnectorCertificateError:
-            if not await self.reach.renew():
+            if not await self.config.renew():
                 raise
-            return await self._send_once(call)
-        if answer.status == 401 and call.token is None:
-            before = await self.reach.authorization()
-            if await self.reach.renew() and await self.reach.authorization() != before:
+            return await self._send_once(request)
+        if answer.status == 401 and request.token is None:
+            before = await self.config.authorization()
+            if await self.config.renew() and await self.config.authorization() != before:
                 answer.release()
-                return await self._send_once(call)
+                return await self._send_once(request)
         return answer
 
-    async def _send_once(self, call: Request) -> aiohttp.ClientResponse:
-        reach = self.reach
+    async def _send_once(self, request: Request) -> aiohttp.ClientResponse:
+        config = self.config
         headers: dict[str, str] = {}
         data = None
-        if call.body is not None:
-            data = json.dumps(call.body, separators=(",", ":")).encode()
+        if request.body is not None:
+            data = json.dumps(request.body, separators=(",", ":")).encode()
             headers["Content-Type"] = "application/json"
-        headers |= call.headers or {}
-        authorization = await reach.authorization() if call.token is None else f"Bearer {call.token}"
+        headers |= request.headers or {}
+        authorization = await config.authorization() if request.token is None else f"Bearer {request.token}"
         if authorization:
             headers["Authorization"] = authorization
         return await self.session.request(
-            call.method,
-            reach.host + call.path,
+            request.method,
+            config.host + request.path,
             data=data,
-            params=call.query or None,
+            params=request.query or None,
             headers=headers,
-            ssl=reach.tls if call.token is None else reach.anonymous_tls,
-            server_hostname=reach.server_name,
-            proxy=reach.proxy,
-            # Deadlines are asyncio.timeout's: a timeout of aiohttp would be rounded up to whole seconds.
+            ssl=config.tls if request.token is None else config.anonymous_tls,
+            server_hostname=config.server_name,
+            proxy=config.proxy,
+            # asyncio.timeout sets the deadlines: aiohttp would round them up to whole seconds.
             timeout=aiohttp.ClientTimeout(total=None),
-            # Elsewhere our credentials are nobody's business.
+            # A redirect must not receive our credentials.
             allow_redirects=False,
         )
 
 
 def new_session(user_agent: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        # The number of connections is bounded by turns, so that a watch never takes the place of a call.
+        # `in_flight` bounds the connections, so that watches do not count.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         headers={"User-Agent": user_agent, "Accept": "application/json"},
         cookie_jar=aiohttp.DummyCookieJar(),
-        # With it, aiohttp looks for a .netrc in a thread on every request; the proxy is found once instead.
+        # `RestConfig` knows the proxy. With trust_env, aiohttp would look for .netrc in a thread at every request.
         trust_env=False,
     )
 
 
 @asynccontextmanager
-async def _answers(call: Request) -> AsyncIterator[None]:
-    """Turns what a connection can die of into `Unreachable`."""
+async def _unreachable(request: Request) -> AsyncIterator[None]:
+    """Turns every failure of a connection into `Unreachable`."""
     try:
         yield
     except TimeoutError as error:
-        raise Unreachable("no answer before the deadline", reason="Timeout", call=str(call)) from error
+        raise Unreachable("no answer before the deadline", reason="Timeout", call=str(request)) from error
     except LineTooLong as error:
-        raise Unreachable(str(error), call=str(call)) from error
+        raise Unreachable(f"a line is longer than {MAX_LINE_BYTES} bytes", call=str(request)) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(_said(error), reason=type(error).__name__, call=str(call)) from error
+        raise Unreachable(_message(error), reason=type(error).__name__, call=str(request)) from error
 
 
-def _said(error: Exception) -> str:
-    """In a person's words: aiohttp's own sentence about a connection has the address of an object in it."""
+def _message(error: Exception) -> str:
+    """aiohttp's own message of a connection error contains the address of a Python object."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"cannot connect to {error.host}:{error.port}: {_why(error.certificate_error)}"
+        return f"cannot connect to {error.host}:{error.port}: {_cause(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect to {error.host}:{error.port}: {_why(error.os_error)}"
+        return f"cannot connect to {error.host}:{error.port}: {_cause(error.os_error)}"
     return str(error) or type(error).__name__
 
 
-def _why(error: Exception) -> str:
-    """A refused connection's own words are a function's arguments; those of names and of TLS are sentences."""
+def _cause(error: Exception) -> str:
+    """The message of a refused connection is the arguments of a function; those of DNS and TLS are sentences."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in errno.errorcode:
         return os.strerror(error.errno or 0)
     return getattr(error, "strerror", None) or str(error)
@@ -276,6 +235,6 @@ def parse_object(raw: bytes, call: str) -> Document:
 
 
 def warning_texts(headers: Iterable[str]) -> list[str]:
-    """Those of `Warning: 299 - "..."`, as RFC 7234 quotes them."""
+    """The texts of `Warning: 299 - "..."` headers (RFC 7234)."""
     quoted = (header.split(" ", 2)[-1].strip() for header in headers)
     return [re.sub(r"\\(.)", r"\1", text[1:-1]) for text in quoted if text[:1] == text[-1:] == '"']

@@ -68,7 +68,9 @@ async def watched(
 
 async def _watch(api: Api, resource: Resource, namespace: str, version: str, saw: Callable[[str, Json], None]) -> None:
     while True:
-        events = api.watch(resource, namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600)
+        events = api.watch(
+            resource, namespace, resource_version=version, timeout_seconds=3600, idle_timeout_seconds=3600
+        )
         try:
             async with aclosing(events):
                 async for kind, document in events:

@@ -223,7 +223,7 @@ async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane:
 
 async def _watched(place: Place, version: str, seen: set[str]) -> None:
     async for kind, document in place.api.watch(
-        VMS, place.namespace, resource_version=version, timeout_seconds=3600, quiet_seconds=3600
+        VMS, place.namespace, resource_version=version, timeout_seconds=3600, idle_timeout_seconds=3600
     ):
         if kind == "ADDED":
             seen.add(document["metadata"]["name"])

@@ -87,7 +87,7 @@ def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any
         (b"{}", "{}"),
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b"x" * 10_000, "x" * errors.TEXT_LIMIT),
-        (b'{"kind": "Status", "details": 7, "message": null}', "no reason given"),
+        (b'{"kind": "Status", "details": 7, "message": null}', "the answer has no message"),
         (b'{"kind": "Status", "details": {"causes": [7, {}]}, "message": "m"}', "m"),
     ],
 )

@@ -1,0 +1,185 @@
+"""A new kind costs its module, its controller package and two lines: all other rooms read its declaration."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+MODULE = '''
+from typing import Annotated
+
+from apimachinery.problem import Problem
+from apimachinery.unstructured import Json, at
+from kinds.kind import AGE, VMS, Column, Kind, Phases, Scale, Template
+from kinds.model import Count, Model, SchemaOf
+from kinds.virtualmachine import VMTemplate
+
+
+class FleetSpec(Model):
+    """How large the fleet is."""
+
+    replicas: Count
+    """Number of ships."""
+    harbor: str = "home"
+    """Name of the harbor."""
+    template: Annotated[Json, SchemaOf(VMTemplate)]
+    """Template of the ships."""
+
+
+class FleetStatus(Model):
+    """The ships that exist."""
+
+    phase: str = ""
+    """Moored or AtSea."""
+    ready_replicas: Count = 0
+    """Ships that can sail."""
+
+
+def harbor(document: Json):
+    if at(document, "spec", "harbor") == "lost":
+        yield Problem("spec.harbor", "is not on the map")
+
+
+FLEET = Kind(
+    group="poolhouse.dev",
+    versions=("v1alpha1",),
+    kind="Fleet",
+    plural="fleets",
+    short_names=("flt",),
+    doc="A fleet of ships.",
+    spec=FleetSpec,
+    status=FleetStatus,
+    scale=Scale(),
+    columns=(Column("Harbor", ".spec.harbor", "Name of the harbor"), AGE),
+    checks=(harbor,),
+    templates=(Template(("spec", "template"), VMS),),
+    listed_at_admission=True,
+    has_finalizer=True,
+    plan_path="/apis/fleets/plan",
+    phases=Phases(ready="AtSea", failed="Sunk"),
+)
+'''
+TWO_LINES = {
+    "from kinds.claim import CLAIM\n": "from kinds.claim import CLAIM\nfrom kinds.fleet import FLEET\n",
+    "WARM_POOL, CLAIM)\n": "WARM_POOL, CLAIM, FLEET)\n",
+}
+SCRIPT = """
+import asyncio, json
+from datetime import UTC, datetime
+
+from cli.names import meant, qualified
+from cli.overview import row
+from cli.plan import planned_kinds
+from kinds import KINDS, by_gvk, disabled_kinds
+from manifests import rbac, webhooks
+from manifests.refresh import generated
+from tests.kinds.documents import machine
+from tests.webhook.builders import request
+from webhook.admission import Admission
+from webhook.templates import changed_template
+
+fleet = {
+    "apiVersion": "poolhouse.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "north", "namespace": "a"},
+    "spec": {"replicas": 3, "template": {"spec": machine()}}, "status": {"phase": "AtSea", "readyReplicas": 2},
+}
+wrong = {**fleet, "spec": {**fleet["spec"], "harbor": "lost", "sails": 2}}
+admission = Admission(defaulting=None, checks=())
+kind = by_gvk("poolhouse.dev/v1alpha1", "Fleet")
+print(json.dumps({
+    "files": {str(path): text for path, text in generated().items()},
+    "rules": {service: [rule.rule() for rule in rules] for service, rules in rbac.CLUSTER_RULES.items()},
+    "roles": rbac.user_roles(),
+    "webhooks": webhooks.configurations(service=webhooks.Service(), ca_bundle=b""),
+    "right": [str(each) for each in asyncio.run(admission.mutate(request(fleet))).problems],
+    "wrong": [str(each) for each in asyncio.run(admission.mutate(request(wrong))).problems],
+    "creates": changed_template(request(fleet)).creates.plural,
+    "row": row(kind, fleet, datetime.now(UTC)),
+    "names": [qualified("Fleet", "north"), meant("flt/north", "Fleet")],
+    "planned": [each.kind for each in planned_kinds()],
+    "off": sorted(disabled_kinds({"POOLHOUSE_KINDS_OFF": "fleets"})),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the rooms make of a kind that a copy of `kinds/` has besides."""
+    directory = tmp_path_factory.mktemp("new-kind")
+    shutil.copytree(ROOT / "kinds", directory / "kinds", ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "kinds/fleet.py").write_text(MODULE)
+    registry = directory / "kinds/__init__.py"
+    text = registry.read_text()
+    for line, replacement in TWO_LINES.items():
+        assert text.count(line) == 1
+        text = text.replace(line, replacement)
+    registry.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": f"{directory}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_its_crd_is_generated(seen: Any) -> None:
+    crd = yaml.safe_load(seen["files"]["charts/poolhouse/generated/crds/fleets.poolhouse.dev.yaml"])
+    (version,) = crd["spec"]["versions"]
+    assert crd["spec"]["names"]["shortNames"] == ["flt"]
+    assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["harbor"]["default"] == "home"
+    assert set(version["subresources"]) == {"status", "scale"}
+    assert "fleets.poolhouse.dev" in yaml.safe_load(seen["files"]["charts/poolhouse/generated/kinds.yaml"])
+
+
+def test_the_services_and_users_get_rights(seen: Any) -> None:
+    def verbs(rules: list[Any], resource: str) -> set[str]:
+        return {verb for rule in rules if resource in rule["resources"] for verb in rule["verbs"]}
+
+    assert verbs(seen["rules"]["controllers"], "fleets") == {"get", "list", "watch", "patch"}
+    assert verbs(seen["rules"]["controllers"], "fleets/status") == {"patch"}
+    assert verbs(seen["rules"]["webhook"], "fleets") == {"list"}
+    view, edit = seen["roles"]
+    assert verbs(view["rules"], "fleets") == {"get", "list", "watch"}
+    assert "delete" in verbs(edit["rules"], "fleets/scale")
+
+
+def test_the_webhook_is_called_and_checks_it(seen: Any) -> None:
+    called = [
+        configuration["kind"]
+        for configuration in seen["webhooks"]
+        for rule in configuration["webhooks"][0]["rules"]
+        if "fleets" in rule["resources"]
+    ]
+    assert called == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    assert seen["right"] == []
+    assert len(seen["wrong"]) == 2
+    assert "spec.harbor: is not on the map" in seen["wrong"]
+    assert any(each.startswith("spec.sails: is not a field here") for each in seen["wrong"])
+    assert seen["creates"] == "virtualmachines"
+
+
+def test_the_cli_shows_it(seen: Any) -> None:
+    assert (seen["row"]["desired"], seen["row"]["ready"], seen["row"]["state"]) == (3, 2, "well")
+    assert seen["names"] == ["fleet.poolhouse.dev/north", ["Fleet", "north"]]
+    assert "Fleet" in seen["planned"]
+    assert seen["off"] == ["fleets"]
+
+
+def test_it_has_a_reference_page_and_a_row_in_the_index(seen: Any) -> None:
+    page = seen["files"]["docs/reference/fleet.md"]
+    assert "| `harbor` | string | `home` | Name of the harbor. |" in page
+    assert "| Harbor | `.spec.harbor` | Name of the harbor |" in page
+    assert "[Fleet](fleet.md)" in seen["files"]["docs/reference/README.md"]
+
+
+def test_the_defaulter_finds_the_vm_in_its_template(seen: Any) -> None:
+    assert '"Fleet": ("spec", "template")' in seen["files"]["defaulter/template_paths.py"]

@@ -1,6 +1,6 @@
 """Gives the VMs of warm pools to claims: which pool serves a claim, which VM it gets, and when it is its turn.
 
-    ReadyQueue     the VMs of a pool that can be given away now
+    ReadyQueue     the VMs of the pools that can be given away now
     WaitQueue      the claims that wait for VMs of a pool
     QuotaTracker   how many VMs of a pool each requester has
     ClaimRecord    what this process knows of one claim beyond the stores
@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from apimachinery.timestamps import format_micro_time
-from controllers.claim.ready_queue import ReadyQueues, Variant
+from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import Claim, Failure
@@ -117,7 +117,7 @@ class Allocator:
     demand: Demand = field(default_factory=Demand)
     pool_creations: Expectations[str] = field(default_factory=Expectations)
     """VMs that the pools have created and that no store shows yet, by UID of the pool"""
-    ready: ReadyQueues = field(default_factory=ReadyQueues)
+    ready: ReadyQueue = field(default_factory=ReadyQueue)
     quotas: QuotaTracker = field(default_factory=QuotaTracker)
     _waiting: dict[str, WaitQueue] = field(default_factory=dict)
     """by UID of the pool"""
@@ -209,14 +209,13 @@ class Allocator:
 
     def next_claims(self, pool_uid: str, limit: int) -> list[str]:
         """UIDs of waiting claims that ready VMs of the pool can serve now."""
-        return self.queue(pool_uid).first(min(len(self.ready.of(pool_uid)), limit))
+        return self.queue(pool_uid).first(min(self.ready.count(pool_uid), limit))
 
     # A ready VM
 
     def candidate(self, claim: Claim, pool: WarmPool) -> WarmVM | None:
         """The VM that the claim gets now, if the pool has one for each claim that is before it in the queue."""
-        ready, overrides = self.ready.of(pool.uid), claim.overrides
-        probe = WarmVM(pool.namespace, "", "")
+        overrides, probe = claim.overrides, WarmVM(pool.namespace, "", "")
 
         def is_current(variant: Variant) -> bool:
             return pool.current(replace(probe, placement=variant.placement, template_hash=variant.template_hash))
@@ -230,9 +229,9 @@ class Allocator:
             in_placement = overrides.placement in ("", variant.placement)
             return in_placement and (is_current(variant) if compared else is_usable(variant))
 
-        if self.queue(pool.uid).position(claim.uid) > ready.count(is_usable):
+        if self.queue(pool.uid).position(claim.uid) > self.ready.count(pool.uid, is_usable):
             return None
-        vms = (self.stores.vms.get(key) for key in ready.candidates(is_current, fits))
+        vms = (self.stores.vms.get(key) for key in self.ready.candidates(pool.uid, is_current, fits))
         return next((vm for vm in vms if vm is not None and not why_unavailable(vm)), None)
 
     def reserve(self, claim: Claim, pool: WarmPool, vm: WarmVM, record: ClaimRecord) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apimachinery.timestamps import format_micro_time
+from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
@@ -20,22 +21,6 @@ from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, parse_claim
-from controllers.claim.steps import (
-    ActivateVM,
-    CheckHealth,
-    ClaimEvent,
-    CreateVM,
-    DeleteVM,
-    FindVMs,
-    HandOverVM,
-    JoinWaitQueue,
-    MarkActivated,
-    PersonalizeVM,
-    Requeue,
-    ReserveVM,
-    Step,
-    UpdateStatus,
-)
 from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
@@ -71,40 +56,40 @@ class ClaimWriter:
     clock: Callable[[], float]
     now: Callable[[], datetime]
 
-    async def __call__(self, s: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
+    async def __call__(self, s: ClaimSnapshot, step: steps.Step, record: ClaimRecord) -> None:
         """Raises only errors that say that the API server is away."""
         health, record.health = record.health, None
         backend = self.backend(s.pool)
         match step:
-            case FindVMs():
+            case steps.FindVMs():
                 await self._find_vms(s, backend, record)
-            case ReserveVM(vm):
+            case steps.ReserveVM(vm):
                 await self._reserve(s, vm, backend, record)
-            case CreateVM():
+            case steps.CreateVM():
                 await self._create(s, step, backend, record)
-            case UpdateStatus():
+            case steps.UpdateStatus():
                 record.health = health
                 await self._update_status(s.claim, step, record)
-            case MarkActivated(vm):
+            case steps.MarkActivated(vm):
                 annotations = {meta.ACTIVATED_AT: format_micro_time(self.now())}
                 await self._change(s, vm, Change(annotations=annotations), backend, record)
-            case ActivateVM(vm):
+            case steps.ActivateVM(vm):
                 await self._activate(vm, backend, record)
-            case CheckHealth(vm):
+            case steps.CheckHealth(vm):
                 readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
                 record.health = await backend.check(vm, readiness, spec.timeout_seconds)
-            case PersonalizeVM(vm):
+            case steps.PersonalizeVM(vm):
                 record.health = health
                 await self._personalize(s, vm, backend, record)
-            case HandOverVM(vm):
+            case steps.HandOverVM(vm):
                 await self._hand_over(s, vm, backend, record)
                 record.health = record.health or health
-            case DeleteVM(vm, reason):
+            case steps.DeleteVM(vm, reason):
                 await self._delete(s, vm, reason, backend, record)
-            case JoinWaitQueue():
+            case steps.JoinWaitQueue():
                 assert s.pool is not None
                 self.allocator.join_queue(s.claim, s.pool, record)
-            case Requeue():
+            case steps.Requeue():
                 raise AssertionError("Requeue writes nothing")
 
     async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
@@ -164,7 +149,7 @@ class ClaimWriter:
 
     # A VM that is created for the claim
 
-    async def _create(self, s: ClaimSnapshot, step: CreateVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _create(self, s: ClaimSnapshot, step: steps.CreateVM, backend: Backend, record: ClaimRecord) -> None:
         pool, claim = step.pool, s.claim
         self.allocator.begin_creation(claim, pool, step.name, record)
         record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
@@ -194,7 +179,7 @@ class ClaimWriter:
         pool = s.pool.name if s.pool is not None else None
         log_event(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _create_request(self, claim: Claim, step: CreateVM, draws: int) -> CreateRequest:
+    def _create_request(self, claim: Claim, step: steps.CreateVM, draws: int) -> CreateRequest:
         pool, wish = step.pool, claim.spec.personalization
         lot = f"{step.name}/{draws}" if draws else step.name
         name = claim.overrides.placement or draw_placement(pool.uid, lot, pool.spec.places)
@@ -220,7 +205,7 @@ class ClaimWriter:
 
     # The second compare-and-swap, and all other status updates
 
-    async def _update_status(self, claim: Claim, step: UpdateStatus, record: ClaimRecord) -> None:
+    async def _update_status(self, claim: Claim, step: steps.UpdateStatus, record: ClaimRecord) -> None:
         change = status_patch(step.status, claim.uid, claim.resource_version)
         try:
             answer = await self.api.patch(CLAIMS, claim.namespace, claim.name, change, subresource="status")
@@ -307,7 +292,7 @@ class ClaimWriter:
         if vm.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.finished:
             record.deletion = Failure(ClaimReason.ACTIVATION_FAILED, f"{vm.name} {reason}")
         self.metrics.vm_deleted(vm)
-        self._emit(s.claim, ClaimEvent(ClaimReason.SUCCESSFUL_DELETE, f"{vm.name}: {reason}"))
+        self._emit(s.claim, steps.ClaimEvent(ClaimReason.SUCCESSFUL_DELETE, f"{vm.name}: {reason}"))
 
-    def _emit(self, claim: Claim, event: ClaimEvent) -> None:
+    def _emit(self, claim: Claim, event: steps.ClaimEvent) -> None:
         self.events.emit(view_reference(CLAIMS, claim), event.type, event.reason, event.message, action="Claim")

@@ -87,42 +87,30 @@ def cloud_init_method(template: Json) -> str:
 
 def impossible(wish: Personalization, target: Target) -> list[Failure]:
     """Wishes that such a VM cannot get."""
-    found = []
+    found: list[Failure | None] = []
     reserved = [key for key in wish.labels or () if _is_reserved(key) or (target.is_instance and key in RESERVED_TAGS)]
     if reserved:
         message = f"labels: {', '.join(reserved)}: reserved; choose other names"
         found.append(Failure(ClaimReason.LABELS_REJECTED, message))
     if wish.hostname and (target.is_instance or target.launch_type != "Cold"):
-        found.append(
-            Failure(
-                ClaimReason.ALREADY_BOOTED,
-                "hostname: the VM booted before it was claimed; claim from a pool with 0 replicas, which creates a VM"
-                " that boots with the hostname",
-            )
-        )
+        message = "hostname: the VM booted before it was claimed; claim from a pool with 0 replicas to have one created"
+        found.append(Failure(ClaimReason.ALREADY_BOOTED, message))
     if wish.ssh_public_key_secret:
-        found += _impossible_key(target)
-    return found
+        found.append(_impossible_key(target))
+    return [each for each in found if each is not None]
 
 
-def _impossible_key(target: Target) -> list[Failure]:
+def _impossible_key(target: Target) -> Failure | None:
     if target.is_instance:
-        return [Failure(ClaimReason.UNSUPPORTED_ON_EC2, "ssh key: an EC2 instance has the key pair of its pool")]
-    if target.has_secret:
-        return []
-    if target.launch_type != "Cold":
-        message = (
-            f"ssh key: the VM booted before it was claimed, and has no Secret {meta.CLAIM_KEY}-... of its own: name"
-            f" {meta.CLAIM_KEY} in an access credential of the pool's template"
-        )
-        return [Failure(ClaimReason.VM_SECRET_MISSING, message)]
-    if not target.has_cloud_init:
-        message = (
-            f"ssh key: nothing passes it to the guest: the pool's template needs a {' or '.join(CLOUD_INIT_METHODS)}"
-            f" volume, or an access credential that names {meta.CLAIM_KEY}"
-        )
-        return [Failure(ClaimReason.VM_SECRET_MISSING, message)]
-    return []
+        return Failure(ClaimReason.UNSUPPORTED_ON_EC2, "ssh key: an EC2 instance has the key pair of its pool")
+    if target.has_secret or (target.launch_type == "Cold" and target.has_cloud_init):
+        return None
+    credential = f"an access credential that names {meta.CLAIM_KEY}"
+    message = f"ssh key: the VM booted before it was claimed: the pool's template needs {credential}"
+    if target.launch_type == "Cold":
+        volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume"
+        message = f"ssh key: nothing passes it to the guest: the pool's template needs {volume}, or {credential}"
+    return Failure(ClaimReason.VM_SECRET_MISSING, message)
 
 
 def personalized_condition(wish: Personalization | None, failures: Collection[Failure] | None) -> list[Condition]:

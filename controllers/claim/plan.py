@@ -34,28 +34,12 @@ import hashlib
 from datetime import datetime, timedelta
 from math import inf
 
-from controllers.claim import status
+from controllers.claim import status, steps
 from controllers.claim.expiry import expires_at, seconds_until_change
 from controllers.claim.overrides import forbidden, mismatch
 from controllers.claim.personalization import is_personalized
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
-from controllers.claim.steps import (
-    ActivateVM,
-    CheckHealth,
-    ClaimEvent,
-    CreateVM,
-    DeleteVM,
-    FindVMs,
-    HandOverVM,
-    JoinWaitQueue,
-    MarkActivated,
-    PersonalizeVM,
-    Requeue,
-    ReserveVM,
-    Step,
-    UpdateStatus,
-)
 from controllers.warmpool.backends import Health
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from controllers.warmpool.warm_vm import WarmVM
@@ -78,17 +62,17 @@ QUIET_SECONDS = 5.0
 """Most bound VMs are healthy sooner: until then the status does not say that they are not."""
 
 
-def plan(s: ClaimSnapshot, now: datetime) -> Step:
+def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
     claim = s.claim
     if claim.deleting:
-        return _delete_vm(s, "its claim is being deleted") or Requeue()
+        return _delete_vm(s, "its claim is being deleted") or steps.Requeue()
     if claim.finished:
-        return _delete_vm(s, f"its claim is {claim.status.phase}") or Requeue()
+        return _delete_vm(s, f"its claim is {claim.status.phase}") or steps.Requeue()
     if claim.spec.release or claim.status.phase == "Releasing":
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
-        event = ClaimEvent(ClaimReason.CLAIM_EXPIRED, f"the claim expired at {end:%H:%M:%S} UTC")
-        return UpdateStatus(status.expired(s, now), event)
+        event = steps.ClaimEvent(ClaimReason.CLAIM_EXPIRED, f"the claim expired at {end:%H:%M:%S} UTC")
+        return steps.UpdateStatus(status.expired(s, now), event)
     if s.bound_vm is None and (vm := _vm_in_use(s)):
         # A VM in use cannot be made again. The status may be lost with a backup, or be another release's.
         return _bind(s, vm, now)
@@ -98,20 +82,22 @@ def plan(s: ClaimSnapshot, now: datetime) -> Step:
 # The claim ends
 
 
-def _release(s: ClaimSnapshot, now: datetime) -> Step:
+def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.claim.status.phase != "Releasing":
-        return UpdateStatus(status.releasing(s, now))
+        return steps.UpdateStatus(status.releasing(s, now))
     if step := _delete_vm(s, "its claim was released"):
         return step
     if not s.vms_known:
-        return FindVMs()
+        return steps.FindVMs()
     if s.vms:  # being deleted
-        return Requeue(RECHECK_SECONDS)
-    return UpdateStatus(status.released(s, now), ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted"))
+        return steps.Requeue(RECHECK_SECONDS)
+    return steps.UpdateStatus(
+        status.released(s, now), steps.ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted")
+    )
 
 
-def _delete_vm(s: ClaimSnapshot, reason: str) -> Step | None:
-    return next((DeleteVM(vm, reason) for vm in s.vms if not vm.deleting), None)
+def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
+    return next((steps.DeleteVM(vm, reason) for vm in s.vms if not vm.deleting), None)
 
 
 def _vm_in_use(s: ClaimSnapshot) -> WarmVM | None:
@@ -123,25 +109,25 @@ def _vm_in_use(s: ClaimSnapshot) -> WarmVM | None:
 # The claim has no VM in its status
 
 
-def _plan_unbound(s: ClaimSnapshot, now: datetime) -> Step:
+def _plan_unbound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     own = [vm for vm in s.vms if not vm.deleting]
     if usable := [vm for vm in own if vm.state is WarmState.ALLOCATING and vm.owned_by(s.claim.uid)]:
         # A race may leave several. Every process picks the same one, and deletes the others after it is written into
         # the claim: a process with an old version of the claim does not know which one it has.
         return _bind_if_healthy(s, min(usable, key=lambda vm: (vm.created_at, vm.uid)), now)
     if own:
-        return DeleteVM(own[0], "it has a claim, in a state in which a VM has none")
+        return steps.DeleteVM(own[0], "it has a claim, in a state in which a VM has none")
     if s.claim.status.attempts >= MAX_ATTEMPTS:
         return _fail(s, Failure(ClaimReason.ACTIVATION_FAILED, status.last_failure(s)), now)
     if not s.vms_known:
-        return FindVMs()
+        return steps.FindVMs()
     step = _obtain_vm(s, now)
-    if now < s.bind_deadline or (isinstance(step, ReserveVM) and now < s.bind_deadline + GRACE):
+    if now < s.bind_deadline or (isinstance(step, steps.ReserveVM) and now < s.bind_deadline + GRACE):
         return step
     return _fail(s, _timeout(s), now)
 
 
-def _obtain_vm(s: ClaimSnapshot, now: datetime) -> Step:
+def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.claim.invalid_spec:
         return _fail(s, Failure(ClaimReason.INVALID_SPEC, s.claim.invalid_spec), now)
     if s.no_pool is not None:
@@ -156,7 +142,7 @@ def _obtain_vm(s: ClaimSnapshot, now: datetime) -> Step:
     if s.failure is not None and s.failure.reason == ClaimReason.FAILED_RESERVE:
         return _pend(s, s.failure, now)
     if s.candidate is not None:
-        return ReserveVM(s.candidate)
+        return steps.ReserveVM(s.candidate)
     return _without_ready_vm(s, now)
 
 
@@ -171,7 +157,7 @@ def _refusal(s: ClaimSnapshot) -> Failure | None:
     return s.over_quota if s.on_empty == "Fail" else None
 
 
-def _without_ready_vm(s: ClaimSnapshot, now: datetime) -> Step:
+def _without_ready_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if placement := s.claim.overrides.placement:
         why = f"no VM is ready in placement {placement}"
         return _create(s, Failure(ClaimReason.OVERRIDE_MISMATCH, why), now)
@@ -185,21 +171,21 @@ def _without_ready_vm(s: ClaimSnapshot, now: datetime) -> Step:
             return _create(s, Failure(ClaimReason.POOL_EMPTY, empty), now)
 
 
-def _wait(s: ClaimSnapshot, now: datetime) -> Step:
+def _wait(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if not s.position:
-        return JoinWaitQueue()
+        return steps.JoinWaitQueue()
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
     # The further back a claim is, the less often its position is written: each VM moves a whole queue.
     pause = min(max(2.0, float(s.position)), max(60.0, s.queue_length / QUEUE_CHECKS_PER_SECOND))
     elapsed = _seconds_since(s.timeline.position_written, now)
     if first or (fresh != s.claim.status and elapsed >= pause):
-        event = ClaimEvent(ClaimReason.CLAIM_QUEUED, f"position {s.position} in the queue") if first else None
-        return UpdateStatus(fresh, event)
+        event = steps.ClaimEvent(ClaimReason.CLAIM_QUEUED, f"position {s.position} in the queue") if first else None
+        return steps.UpdateStatus(fresh, event)
     left = pause - elapsed if fresh != s.claim.status else pause
-    return Requeue(min(max(0.05, left), _seconds_until(s.bind_deadline, now)))
+    return steps.Requeue(min(max(0.05, left), _seconds_until(s.bind_deadline, now)))
 
 
-def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
+def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
     assert s.pool is not None
     if (obstacle := _pool_paused(s)) is None and s.pool_full:
         obstacle = Failure(ClaimReason.MAX_TOTAL_REACHED, f"the pool has its maxTotal of {s.pool.spec.max_total} VMs")
@@ -208,7 +194,7 @@ def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
         return _fail(s, obstacle, now) if s.on_empty == "Fail" else _pend(s, obstacle, now)
     if s.failure is not None:
         return _pend(s, s.failure, now, phase="Allocating")
-    return CreateVM(s.pool, vm_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
+    return steps.CreateVM(s.pool, vm_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
 
 
 def _pool_paused(s: ClaimSnapshot) -> Failure | None:
@@ -232,31 +218,31 @@ def _timeout(s: ClaimSnapshot) -> Failure:
     return Failure(ClaimReason.BIND_TIMEOUT, waited + position)
 
 
-def _pend(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pending") -> Step:
+def _pend(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pending") -> steps.Step:
     fresh = status.pending(s, why, now, phase)
     if fresh != s.claim.status:
-        return UpdateStatus(fresh, ClaimEvent(why.reason, why.message, "Warning"))
-    return Requeue(min(RECHECK_SECONDS, _seconds_until(s.bind_deadline, now)))
+        return steps.UpdateStatus(fresh, steps.ClaimEvent(why.reason, why.message, "Warning"))
+    return steps.Requeue(min(RECHECK_SECONDS, _seconds_until(s.bind_deadline, now)))
 
 
-def _fail(s: ClaimSnapshot, why: Failure, now: datetime) -> Step:
-    return UpdateStatus(status.failed(s, why, now), ClaimEvent(why.reason, why.message, "Warning"))
+def _fail(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
+    return steps.UpdateStatus(status.failed(s, why, now), steps.ClaimEvent(why.reason, why.message, "Warning"))
 
 
 # The claim's UID is on a VM
 
 
-def _bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> Step:
+def _bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     """Makes a VM that is running and healthy the claim's and Ready in one write. A health check changes nothing in the
     VM, so it may come first. Any change of the VM, or in its guest, must wait until the VM is bound."""
     if not _is_unchanged(s, vm):
         return _bind(s, vm, now)
     if s.health is None:
-        return CheckHealth(vm)
+        return steps.CheckHealth(vm)
     if s.health.verdict != "Healthy":  # this may take a while, so the VM is written into the claim before
         return _bind(s, vm, now)
     fresh = status.bound_and_ready(s, vm, now)
-    return UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
+    return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
 
 
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
@@ -265,69 +251,71 @@ def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
     return warm and s.pool is not None and s.pool.spec.ec2 is None and not is_personalized(s.claim.spec.personalization)
 
 
-def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> Step:
+def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     """The second compare-and-swap."""
     launch, reason = status.launch(s, vm)
     fresh, message = status.bound(s, vm, launch, reason, now), f"{vm.name} ({launch})"
     if launch == "Warm":  # it is Ready in a moment, and that has an event
-        return UpdateStatus(fresh)
+        return steps.UpdateStatus(fresh)
     event = ClaimReason.COLD_START if launch == "Cold" else ClaimReason.CLAIM_BOUND
-    return UpdateStatus(fresh, ClaimEvent(event, message))
+    return steps.UpdateStatus(fresh, steps.ClaimEvent(event, message))
 
 
-def _plan_bound(s: ClaimSnapshot, now: datetime) -> Step:
+def _plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.extra_vms:
         # Nothing shows whether a user has touched this VM, so it does not become Ready again.
-        return DeleteVM(s.extra_vms[0], "its claim has another VM")
+        return steps.DeleteVM(s.extra_vms[0], "its claim has another VM")
     vm = s.bound_vm
     if vm is None:
         return _lost(s, now)
     if vm.state is WarmState.IN_USE and vm.owned_by(s.claim.uid):
         return _in_use(s, vm, now)
     if vm.state is WarmState.IN_USE:  # its owner references were changed
-        return HandOverVM(vm)
+        return steps.HandOverVM(vm)
     if vm.state is not WarmState.ALLOCATING:
-        return DeleteVM(vm, f"its claim is bound to it, and it is {vm.state.value if vm.state else 'in no state'}")
+        return steps.DeleteVM(
+            vm, f"its claim is bound to it, and it is {vm.state.value if vm.state else 'in no state'}"
+        )
     if s.claim.status.ready_at:
-        return HandOverVM(vm)  # the claimant may use it already, healthy or not
+        return steps.HandOverVM(vm)  # the claimant may use it already, healthy or not
     return _activate(s, vm, now)
 
 
-def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> Step:
+def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     if s.health is not None and s.health.verdict != "Healthy":
         return _unhealthy(s, vm, s.health, now)
     asleep = (vm.vmi is not None and vm.vmi.paused == PAUSED_BY_USER) or vm.run_strategy == "Halted"
     if not vm.activated and s.claim.status.launch_type != "Warm":
-        return MarkActivated(vm)
+        return steps.MarkActivated(vm)
     if asleep and _seconds_since(s.timeline.activated, now) >= REACTIVATE_SECONDS:
-        return ActivateVM(vm)
+        return steps.ActivateVM(vm)
     if s.health is None:
-        return CheckHealth(vm)
-    return PersonalizeVM(vm) if _needs_personalization(s) else HandOverVM(vm)
+        return steps.CheckHealth(vm)
+    return steps.PersonalizeVM(vm) if _needs_personalization(s) else steps.HandOverVM(vm)
 
 
-def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> Step:
+def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> steps.Step:
     waited = (now - time_or_min(s.claim.status.bound_at)).total_seconds()
     limit = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
     if health.verdict == "Failed":  # a check that could not be made says nothing about the VM
         limit = min(ACTIVATION_SECONDS.get(s.claim.status.launch_type or "", limit), limit)
     if waited >= limit:
-        return DeleteVM(vm, f"after {waited:.0f} s: {health.reason}: {health.message}")
+        return steps.DeleteVM(vm, f"after {waited:.0f} s: {health.reason}: {health.message}")
     if waited >= QUIET_SECONDS and (fresh := status.unhealthy(s, vm, health, now)) != s.claim.status:
-        return UpdateStatus(fresh)
-    return Requeue(min(2.0, max(0.1, waited / 4), limit - waited))
+        return steps.UpdateStatus(fresh)
+    return steps.Requeue(min(2.0, max(0.1, waited / 4), limit - waited))
 
 
-def _lost(s: ClaimSnapshot, now: datetime) -> Step:
+def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if not s.vms_known:
-        return FindVMs()
+        return steps.FindVMs()
     if s.claim.status.ready_at:
         return _fail(s, Failure(ClaimReason.VM_LOST, "the VM was deleted, and not by the controllers"), now)
     why = s.deletion or Failure(ClaimReason.ACTIVATION_FAILED, "the VM was deleted before it was handed over")
     if s.claim.status.attempts >= MAX_ATTEMPTS:
         return _fail(s, why, now)
-    return UpdateStatus(
-        status.retrying(s, why, now), ClaimEvent(why.reason, f"{why.message}; trying once more", "Warning")
+    return steps.UpdateStatus(
+        status.retrying(s, why, now), steps.ClaimEvent(why.reason, f"{why.message}; trying once more", "Warning")
     )
 
 
@@ -335,15 +323,15 @@ def _needs_personalization(s: ClaimSnapshot) -> bool:
     return is_personalized(s.claim.spec.personalization) and s.not_personalized is None
 
 
-def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> Step:
+def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     if not s.claim.status.ready_at and _needs_personalization(
         s
     ):  # an earlier process was killed before it wrote the result
-        return PersonalizeVM(vm)
+        return steps.PersonalizeVM(vm)
     fresh = status.ready(s, vm, now)
     if fresh != s.claim.status:
-        return UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
-    return Requeue(seconds_until_change(s, now))
+        return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
+    return steps.Requeue(seconds_until_change(s, now))
 
 
 def _seconds_since(moment: datetime | None, now: datetime) -> float:

@@ -1,14 +1,15 @@
-"""The warm VMs that can be given to claims, in the order of preference.
+"""The warm VMs that can be given to claims, by pool and in the order of preference.
 
-Events of the stores keep the queues up to date. A VM that is reserved for a claim leaves its queue at once, before its
-event arrives: a thousand claims at the same moment get a thousand different VMs.
+Events of the stores keep the queue up to date. A VM that is reserved for a claim leaves it at once, before its event
+arrives: a thousand claims at the same moment get a thousand different VMs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
 
@@ -37,62 +38,37 @@ def is_unclaimed(vm: WarmVM) -> bool:
     return available and vm.owned_by(vm.pool_uid)
 
 
-@dataclass
 class ReadyQueue:
-    """The VMs of one pool that can be given away now."""
+    def __init__(self) -> None:
+        self._vms: dict[str, dict[Variant, list[Entry]]] = defaultdict(dict)
+        """sorted, by UID of the pool"""
+        self._entries: dict[str, tuple[str, Variant, Entry]] = {}
+        """with the UID of the pool, by UID of the VM"""
+        self._reserved: set[str] = set()
 
-    _vms: dict[Variant, list[Entry]] = field(default_factory=dict)
-    """sorted"""
-    _entries: dict[str, tuple[Variant, Entry]] = field(default_factory=dict)
-    """by UID"""
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def count(self, accepts: Callable[[Variant], bool]) -> int:
-        return sum(len(vms) for variant, vms in self._vms.items() if accepts(variant))
-
-    def add(self, vm: WarmVM) -> None:
-        self.remove(vm.uid)
-        variant, entry = Variant(vm.standby, vm.placement, vm.template_hash), (hash_fraction(vm.uid), vm.uid, vm.key)
-        self._entries[vm.uid] = variant, entry
-        insort(self._vms.setdefault(variant, []), entry)
-
-    def remove(self, uid: str) -> None:
-        if uid not in self._entries:
-            return
-        variant, entry = self._entries.pop(uid)
-        vms = self._vms[variant]
-        del vms[bisect_left(vms, entry)]
-        if not vms:
-            del self._vms[variant]
+    def count(self, pool_uid: str, accepts: Callable[[Variant], bool] = lambda variant: True) -> int:
+        return sum(len(vms) for variant, vms in self._vms.get(pool_uid, {}).items() if accepts(variant))
 
     def candidates(
-        self, is_current: Callable[[Variant], bool], accepts: Callable[[Variant], bool] = lambda variant: True
+        self,
+        pool_uid: str,
+        is_current: Callable[[Variant], bool],
+        accepts: Callable[[Variant], bool] = lambda variant: True,
     ) -> Iterator[Key]:
         """Keys of VMs: those that are handed over soonest first, of these those of the current template."""
 
         def preference(variant: Variant) -> tuple[int, bool]:
             return STANDBY_MODES.index(variant.standby), not is_current(variant)
 
-        for _, equals in groupby(sorted(filter(accepts, self._vms), key=preference), preference):
-            yield from (key for _, _, key in merge(*(self._vms[variant] for variant in equals)))
-
-
-class ReadyQueues:
-    """The ready queues of all pools, by UID of the pool."""
-
-    def __init__(self) -> None:
-        self._queues: dict[str, ReadyQueue] = {}
-        self._reserved: set[str] = set()
-
-    def of(self, pool_uid: str) -> ReadyQueue:
-        return self._queues.get(pool_uid) or ReadyQueue()
+        variants = self._vms.get(pool_uid, {})
+        for _, equals in groupby(sorted(filter(accepts, variants), key=preference), preference):
+            yield from (key for _, _, key in merge(*(variants[variant] for variant in equals)))
 
     def reset(self, vms: Iterable[WarmVM]) -> None:
         """Starts again from what the stores show, without reservations."""
+        self._vms.clear()
+        self._entries.clear()
         self._reserved.clear()
-        self._queues.clear()
         for vm in vms:
             self.update(None, vm)
 
@@ -103,25 +79,24 @@ class ReadyQueues:
         VM of the claim that is next."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
             self._reserved.discard(old.uid)
-            self._remove(old)
+            self._remove(old.uid)
         if new is None:
             return False
         if not is_unclaimed(new):
             self._reserved.discard(new.uid)
         elif new.uid in self._reserved:
             return False
+        known = new.uid in self._entries
+        self._remove(new.uid)
         if not is_unclaimed(new) or why_not_in_standby(new):
-            self._remove(new)
             return False
-        queue = self._queues.setdefault(new.pool_uid, ReadyQueue())
-        before = len(queue)
-        queue.add(new)
-        return len(queue) > before
+        self._add(new)
+        return not known
 
     def reserve(self, vm: WarmVM) -> None:
         """The VM is being given away: no other claim gets it."""
         self._reserved.add(vm.uid)
-        self._remove(vm)
+        self._remove(vm.uid)
 
     def restore(self, uid: str, vm: WarmVM | None) -> None:
         """The reservation may have failed. Offering a VM that was given away is harmless: its resourceVersion has
@@ -130,9 +105,18 @@ class ReadyQueues:
         if vm is not None and vm.uid == uid:
             self.update(None, vm)
 
-    def _remove(self, vm: WarmVM) -> None:
-        queue = self._queues.get(vm.pool_uid)
-        if queue is not None:
-            queue.remove(vm.uid)
-            if not len(queue):
-                del self._queues[vm.pool_uid]
+    def _add(self, vm: WarmVM) -> None:
+        variant, entry = Variant(vm.standby, vm.placement, vm.template_hash), (hash_fraction(vm.uid), vm.uid, vm.key)
+        self._entries[vm.uid] = vm.pool_uid, variant, entry
+        insort(self._vms[vm.pool_uid].setdefault(variant, []), entry)
+
+    def _remove(self, uid: str) -> None:
+        if uid not in self._entries:
+            return
+        pool_uid, variant, entry = self._entries.pop(uid)
+        vms = self._vms[pool_uid][variant]
+        del vms[bisect_left(vms, entry)]
+        if not vms:
+            del self._vms[pool_uid][variant]
+        if not self._vms[pool_uid]:
+            del self._vms[pool_uid]

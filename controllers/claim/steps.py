@@ -25,10 +25,15 @@ class FindVMs:
 
 
 @dataclass(frozen=True)
-class ReserveVM:
-    """The first compare-and-swap: write the claim's UID on the VM, or learn that another claim was first."""
+class JoinWaitQueue:
+    """Wait for a ready VM of the pool."""
 
-    vm: WarmVM
+
+@dataclass(frozen=True)
+class Requeue:
+    """Do nothing until an event, or until so many seconds have passed."""
+
+    after_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,67 +55,37 @@ class UpdateStatus:
 
 
 @dataclass(frozen=True)
-class MarkActivated:
+class _VMStep:
+    vm: WarmVM
+
+
+class ReserveVM(_VMStep):
+    """The first compare-and-swap: write the claim's UID on the VM, or learn that another claim was first."""
+
+
+class MarkActivated(_VMStep):
     """Write on the VM that it is about to be activated: from here on no pool gives it to another claim."""
 
-    vm: WarmVM
 
-
-@dataclass(frozen=True)
-class ActivateVM:
+class ActivateVM(_VMStep):
     """Unpause or start the VM."""
 
-    vm: WarmVM
+
+class CheckHealth(_VMStep):
+    """Check whether the VM is healthy; an EC2 instance launches the claim's application for it."""
 
 
-@dataclass(frozen=True)
-class CheckHealth:
-    vm: WarmVM
-
-
-@dataclass(frozen=True)
-class PersonalizeVM:
+class PersonalizeVM(_VMStep):
     """Give the VM what `spec.personalization` asks for."""
 
-    vm: WarmVM
 
-
-@dataclass(frozen=True)
-class HandOverVM:
+class HandOverVM(_VMStep):
     """Write on the VM that it is in use."""
 
-    vm: WarmVM
-
 
 @dataclass(frozen=True)
-class DeleteVM:
-    vm: WarmVM
+class DeleteVM(_VMStep):
     reason: str
 
 
-@dataclass(frozen=True)
-class JoinWaitQueue:
-    """Wait for a ready VM of the pool."""
-
-
-@dataclass(frozen=True)
-class Requeue:
-    """Do nothing until an event, or until so many seconds have passed."""
-
-    after_seconds: float | None = None
-
-
-Step = (
-    FindVMs
-    | ReserveVM
-    | CreateVM
-    | UpdateStatus
-    | MarkActivated
-    | ActivateVM
-    | CheckHealth
-    | PersonalizeVM
-    | HandOverVM
-    | DeleteVM
-    | JoinWaitQueue
-    | Requeue
-)
+Step = FindVMs | JoinWaitQueue | Requeue | CreateVM | UpdateStatus | _VMStep

@@ -100,7 +100,7 @@ class Setup:
 
     @property
     def ready(self) -> set[str]:
-        return {name for _, name in self.allocator.ready.of(POOL.uid).candidates(lambda variant: True)}
+        return {name for _, name in self.allocator.ready.candidates(POOL.uid, lambda variant: True)}
 
 
 async def test_a_refused_reservation_is_reported_and_another_vm_is_tried() -> None:

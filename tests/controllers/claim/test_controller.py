@@ -148,14 +148,14 @@ def test_a_vm_that_can_be_given_away_again_wakes_the_next_claim() -> None:
     found = controller(allocator, enqueue=lambda key, seconds: enqueued.append(key[1]))
     vm = vms.vms.all()[0]
     found.vm_changed(None, vm)
-    assert (len(allocator.ready.of(pool.uid)), enqueued) == (0, [])
+    assert (allocator.ready.count(pool.uid), enqueued) == (0, [])
     vms.nodes.put(NODE.key, NODE)
     found.node_changed(CORDONED, NODE)
-    assert (len(allocator.ready.of(pool.uid)), enqueued) == (1, ["other"])
+    assert (allocator.ready.count(pool.uid), enqueued) == (1, ["other"])
     vmi = vms.vmis.drop(vm.key)
     found.vmi_changed(vmi, None)
-    assert (len(allocator.ready.of(pool.uid)), enqueued) == (0, ["other"])
+    assert (allocator.ready.count(pool.uid), enqueued) == (0, ["other"])
     assert vmi is not None
     vms.vmis.put(vm.key, vmi)
     found.vmi_changed(None, vmi)
-    assert (len(allocator.ready.of(pool.uid)), enqueued) == (1, ["other", "other"])
+    assert (allocator.ready.count(pool.uid), enqueued) == (1, ["other", "other"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.ready_queue import ReadyQueues, Variant
+from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.warmpool.vmi import PAUSED_BY_USER
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
@@ -22,96 +22,96 @@ def vm(name: str, pool: str = "p", **facts: Any) -> WarmVM:
     return WarmVM("ns", name, f"uid-{name}", **{"state": WarmState.READY, "vmi": guest, **home, **facts})
 
 
-def filled(*vms: WarmVM) -> ReadyQueues:
-    queues = ReadyQueues()
+def filled(*vms: WarmVM) -> ReadyQueue:
+    queue = ReadyQueue()
     for each in vms:
-        queues.update(None, each)
-    return queues
+        queue.update(None, each)
+    return queue
 
 
-def ready(queues: ReadyQueues, placement: str = "") -> list[str]:
+def ready(queue: ReadyQueue, placement: str = "") -> list[str]:
     def does(variant: Variant) -> bool:
         return placement in ("", variant.placement)
 
-    return [name for _, name in queues.of("p").candidates(lambda variant: variant.template_hash == "new", does)]
+    return [name for _, name in queue.candidates("p", lambda variant: variant.template_hash == "new", does)]
 
 
 def test_the_fastest_standby_mode_comes_first_then_the_current_template() -> None:
-    queues = filled(
+    queue = filled(
         vm("stopped", standby="Stopped"),
         vm("paused", standby="Paused"),
         vm("old", template_hash="old"),
         vm("running"),
         vm("paused-old", standby="Paused", template_hash="old"),
     )
-    assert ready(queues) == ["running", "old", "paused", "paused-old", "stopped"]
+    assert ready(queue) == ["running", "old", "paused", "paused-old", "stopped"]
 
 
 def test_equal_vms_come_in_a_mixed_but_stable_order() -> None:
     names = [f"m{number}" for number in range(50)]
-    queues = filled(*(vm(name, placement="ab"[int(name[1:]) % 2]) for name in names))
-    first = ready(queues)
-    assert first == ready(queues), "reading changes nothing"
+    queue = filled(*(vm(name, placement="ab"[int(name[1:]) % 2]) for name in names))
+    first = ready(queue)
+    assert first == ready(queue), "reading changes nothing"
     assert sorted(first) == sorted(names)
     assert first != names
     halves = {vm_name: int(vm_name[1:]) % 2 for vm_name in first[:20]}
     assert set(halves.values()) == {0, 1}, "placements are mixed"
-    assert ready(queues, "a") == [name for name in first if int(name[1:]) % 2 == 0]
-    assert ready(queues, "c") == []
+    assert ready(queue, "a") == [name for name in first if int(name[1:]) % 2 == 0]
+    assert ready(queue, "c") == []
 
 
 def test_a_reserved_vm_is_not_offered() -> None:
     one, two = vm("one"), vm("two")
-    queues = filled(one, two)
-    queues.reserve(one)
-    assert ready(queues) == ["two"]
-    queues.update(one, replace(one, resource_version="9"))
-    assert (ready(queues), len(queues.of("p"))) == (["two"], 1), "a status write does not bring it back"
+    queue = filled(one, two)
+    queue.reserve(one)
+    assert ready(queue) == ["two"]
+    queue.update(one, replace(one, resource_version="9"))
+    assert (ready(queue), queue.count("p")) == (["two"], 1), "a status write does not bring it back"
     given = replace(one, state=WarmState.ALLOCATING, claim_uid="c")
-    queues.update(one, given)
-    queues.update(given, None)
-    assert ready(queues) == ["two"]
+    queue.update(one, given)
+    queue.update(given, None)
+    assert ready(queue) == ["two"]
 
 
 def test_a_restored_vm_is_offered_again() -> None:
     one = vm("one")
-    queues = filled(one)
-    queues.reserve(one)
-    queues.restore(one.uid, one)
-    assert ready(queues) == ["one"]
-    queues.reserve(one)
-    queues.restore(one.uid, None)
-    assert ready(queues) == [], "as the store shows it"
-    assert queues.update(one, one), "and its event brings it back"
+    queue = filled(one)
+    queue.reserve(one)
+    queue.restore(one.uid, one)
+    assert ready(queue) == ["one"]
+    queue.reserve(one)
+    queue.restore(one.uid, None)
+    assert ready(queue) == [], "as the store shows it"
+    assert queue.update(one, one), "and its event brings it back"
 
 
 def test_update_returns_whether_one_more_vm_is_ready() -> None:
     one = vm("one")
-    queues = ReadyQueues()
+    queue = ReadyQueue()
     unready = replace(one, state=WarmState.PROVISIONING)
-    assert not queues.update(None, unready)
-    assert queues.update(unready, one)
-    assert not queues.update(one, replace(one, resource_version="2"))
-    assert not queues.update(one, replace(one, deleting=True))
-    assert ready(queues) == []
+    assert not queue.update(None, unready)
+    assert queue.update(unready, one)
+    assert not queue.update(one, replace(one, resource_version="2"))
+    assert not queue.update(one, replace(one, deleting=True))
+    assert ready(queue) == []
 
 
 def test_another_vm_of_the_same_name() -> None:
     one, two = vm("one"), replace(vm("one"), uid="other")
-    queues = filled(one)
-    queues.update(one, two)
-    assert len(queues.of("p")) == 1
-    assert ready(queues) == ["one"]
-    queues.update(two, replace(vm("one", "q"), uid="other"))
-    assert (len(queues.of("p")), len(queues.of("q"))) == (0, 1)
+    queue = filled(one)
+    queue.update(one, two)
+    assert queue.count("p") == 1
+    assert ready(queue) == ["one"]
+    queue.update(two, replace(vm("one", "q"), uid="other"))
+    assert (queue.count("p"), queue.count("q")) == (0, 1)
 
 
 def test_a_vm_that_changes_its_standby_mode_moves() -> None:
     one, two = vm("one", standby="Paused"), vm("two")
-    queues = filled(one, two)
-    queues.update(one, vm("one"))
-    assert sorted(ready(queues)) == ["one", "two"]
-    assert len(list(islice(queues.of("p").candidates(lambda variant: isinstance(variant, Variant)), 5))) == 2
+    queue = filled(one, two)
+    queue.update(one, vm("one"))
+    assert sorted(ready(queue)) == ["one", "two"]
+    assert len(list(islice(queue.candidates("p", lambda variant: isinstance(variant, Variant)), 5))) == 2
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,19 @@ def test_a_vm_that_changes_its_standby_mode_moves() -> None:
 )
 def test_unavailable_vms_are_not_counted(facts: dict[str, Any]) -> None:
     fit = vm("one")
-    queues = filled(replace(fit, **facts), vm("two"))
-    assert (ready(queues), len(queues.of("p"))) == (["two"], 1)
-    assert queues.update(fit, fit), "once it is available"
-    assert not queues.update(fit, replace(fit, **facts))
-    assert (ready(queues), len(queues.of("p"))) == (["two"], 1)
+    queue = filled(replace(fit, **facts), vm("two"))
+    assert (ready(queue), queue.count("p")) == (["two"], 1)
+    assert queue.update(fit, fit), "once it is available"
+    assert not queue.update(fit, replace(fit, **facts))
+    assert (ready(queue), queue.count("p")) == (["two"], 1)
 
 
 def test_a_vm_that_becomes_ready_repeatedly_is_there_once() -> None:
     one = vm("one")
-    queues = filled(one, vm("two"))
+    queue = filled(one, vm("two"))
     for _ in range(3):
-        queues.update(one, replace(one, node=CORDONED))
-        queues.update(one, one)
-    assert sorted(ready(queues)) == ["one", "two"]
-    assert queues.of("p").count(lambda variant: variant.template_hash == "new") == 2
-    assert queues.of("p").count(lambda variant: variant.template_hash == "old") == 0
+        queue.update(one, replace(one, node=CORDONED))
+        queue.update(one, one)
+    assert sorted(ready(queue)) == ["one", "two"]
+    assert queue.count("p", lambda variant: variant.template_hash == "new") == 2
+    assert queue.count("p", lambda variant: variant.template_hash == "old") == 0

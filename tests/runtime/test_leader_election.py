@@ -221,7 +221,7 @@ async def test_work_that_does_not_end_is_ended_with_the_process_before_another_b
 ) -> None:
     diary: list[tuple[float, str, str]] = []
     died: list[float] = []
-    a = await lease_of(apis, "a", last_resort=lambda: died.append(asyncio.get_running_loop().time()))
+    a = await lease_of(apis, "a", exit_process=lambda: died.append(asyncio.get_running_loop().time()))
     b = await lease_of(apis, "b")
     async with holding(a, Work("a", diary, ending=1000)):
         await asyncio.sleep(10)

@@ -31,11 +31,11 @@ from typing import Any
 
 from bench.pool import CONNECTIONS, controllers
 from bench.warmpool import CLAIMS, NAMESPACES, POOLS, cluster, emptied, stored
-from controllers.warmpool.vm_backend import VMS
 from kinds import meta
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import ApiError
+from runtime.resource import VMS
 
 Json = dict[str, Any]
 

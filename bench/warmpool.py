@@ -26,22 +26,21 @@ from typing import Any
 
 from bench.pool import all_of, controllers, resident
 from controllers.main import CONNECTIONS
-from controllers.warmpool import cache, vmi, warm_vm
+from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.health_tracker import HealthTracker
-from controllers.warmpool.node import Node
 from controllers.warmpool.plan import plan
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status
-from controllers.warmpool.vm_backend import VMIS, VMS
 from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
+from controllers.warmpool.warm_vm import parse_warm_vm
 from kinds.claim import CLAIM
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import Resource
-from runtime.store import Store
+from runtime.resource import VMIS, VMS, Resource
 
 Json = dict[str, Any]
 
@@ -232,7 +231,7 @@ async def measure(directory: Path, vms: int, rounds: int) -> None:
 def looking(sizes: list[int]) -> None:
     print("\none look at a warm pool at rest: observe, plan, status       machines  CPU ms")
     for size in sizes:
-        found = _queues(size)
+        found = _cache(size)
         view = parse_warm_pool(
             {**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}}
         )
@@ -240,8 +239,8 @@ def looking(sizes: list[int]) -> None:
         checks, times = HealthTracker(time.monotonic), []
         for _ in range(7):
             begun = time.process_time()
-            machines = tuple(found.all("u"))
-            state = WarmPoolSnapshot(view, machines, checks.look(view, machines), seed="s", default=view)
+            machines = tuple(found.of_pool("u"))
+            state = WarmPoolSnapshot(view, machines, checks.observe(view, machines), seed="s", default_pool=view)
             decided = plan(state, datetime.now(UTC))
             said = status(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
@@ -250,19 +249,17 @@ def looking(sizes: list[int]) -> None:
         print(f"  {'':60} {size:7d} {statistics.median(times) * 1000:8.2f}")
 
 
-def _queues(size: int) -> cache.WarmVMCache:
-    machines: Store[warm_vm.WarmVM] = Store(cache.VM_INDEXES)
-    guests: Store[vmi.VMI] = Store(cache.VMI_INDEXES)
-    nodes: Store[Node] = Store()
+def _cache(size: int) -> WarmVMCache:
+    found = WarmVMCache()
     view = parse_warm_pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
     assert isinstance(view, WarmPool)
     for number in range(size):
         document = build_vm(order(view, number))
         document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
-        m, g = warm_vm.parse_warm_vm(document), vmi.parse_vmi(running(document))
-        machines.put(m.key, m)
-        guests.put(g.key, g)
-    return cache.WarmVMCache(machines, guests, nodes)
+        m, g = parse_warm_vm(document), parse_vmi(running(document))
+        found.vms.put(m.key, m)
+        found.vmis.put(g.key, g)
+    return found
 
 
 def main() -> None:

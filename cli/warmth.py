@@ -133,10 +133,10 @@ async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN
 async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.claim.doctor import findings
     from controllers.claim.snapshot import CLAIMS, parse_claim
-    from controllers.warmpool.vm_backend import VMS
     from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
     from controllers.warmpool.warm_vm import parse_warm_vm
     from kinds import meta
+    from runtime.resource import VMS
 
     # Machines first: a claim that is made meanwhile is then not found to be missing.
     machines, _ = await api.list(VMS, namespace, label_selector=meta.WARM_STATE)
@@ -151,8 +151,8 @@ async def _look(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
 
 
 async def _fixed(api: Api, finding: Finding) -> bool:
-    from controllers.warmpool.vm_backend import VMS
     from runtime.errors import Conflict, NotFound
+    from runtime.resource import VMS
 
     if (m := finding.delete) is None:
         return False

@@ -144,7 +144,7 @@ class Allocator:
             self._offer_again(record.reserved)
             self._offer_again(record.rejected)
             for pool_uid, name in record.creating:
-                self.demand.made(pool_uid, name)
+                self.demand.creation_over(pool_uid, name)
 
     def claim_deleted(self, claim_uid: str) -> None:
         self.forget(claim_uid)
@@ -155,14 +155,14 @@ class Allocator:
         # First, so that the pools see no books that are half dropped.
         for uid in list(self._records):
             self.forget(uid)
-        self.ready.reset(map(self.stores.vms.joined, self.stores.vms.vms.all()))
+        self.ready.reset(map(self.stores.vms.join, self.stores.vms.vms.all()))
         pools = set(self._waiting)
         self._waiting.clear()
         self._vms_unknown = {claim.uid for claim in claims}
         for claim in claims:
             self._restore(claim)
         for pool_uid in pools | set(self._waiting):
-            self.demand.wait(pool_uid, len(self._waiting.get(pool_uid, ())))
+            self.demand.set_queued(pool_uid, len(self._waiting.get(pool_uid, ())))
 
     def _restore(self, claim: Claim) -> None:
         pool = claim.status.pool_name
@@ -190,7 +190,7 @@ class Allocator:
         queue.join(
             claim.requester, claim.created_at, claim.uid, observed_at=format_micro_time(observed) if observed else ""
         )
-        self.demand.wait(pool.uid, len(queue))
+        self.demand.set_queued(pool.uid, len(queue))
 
     def leave_queues(self, claim_uid: str) -> None:
         for pool_uid in list(self._waiting):
@@ -200,7 +200,7 @@ class Allocator:
         queue = self._waiting.get(pool_uid)
         if queue is not None and claim_uid in queue:
             queue.leave(claim_uid, served=served)
-            self.demand.wait(pool_uid, len(queue))
+            self.demand.set_queued(pool_uid, len(queue))
             if not len(queue):
                 del self._waiting[pool_uid]
 
@@ -260,18 +260,18 @@ class Allocator:
     def is_full(self, pool: WarmPool) -> bool:
         if pool.spec.max_total is None:
             return False
-        creating = len(self.pool_creations.open(pool.uid)[0]) + self.demand.making(pool.uid)
-        return self.stores.vms.places(pool.uid) + creating >= pool.spec.max_total
+        creating = len(self.pool_creations.open(pool.uid)[0]) + self.demand.creating(pool.uid)
+        return self.stores.vms.count(pool.uid) + creating >= pool.spec.max_total
 
     def begin_creation(self, claim: Claim, pool: WarmPool, name: str, record: ClaimRecord) -> None:
         self.quotas.charge(claim.uid, pool.key, claim.requester)
         self._leave_queue(claim.uid, pool.uid)
-        self.demand.make(pool.uid, name)
+        self.demand.expect_creation(pool.uid, name)
         record.creating.add((pool.uid, name))
 
     def cancel_creation(self, claim: Claim, pool: WarmPool, name: str, record: ClaimRecord) -> None:
         self.quotas.release(claim.uid)
-        self.demand.made(pool.uid, name)
+        self.demand.creation_over(pool.uid, name)
         record.creating.discard((pool.uid, name))
 
     # What the API and the stores show
@@ -285,7 +285,7 @@ class Allocator:
         names = {vm.name for vm in found.values()}
         for pool_uid, name in list(record.creating):
             if name not in names or self.stores.vms.vms.get((claim.namespace, name)) is not None:
-                self.demand.made(pool_uid, name)
+                self.demand.creation_over(pool_uid, name)
             if name not in names:
                 record.creating.discard((pool_uid, name))
 
@@ -301,12 +301,12 @@ class Allocator:
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> bool:
         """Returns whether the pool has one more ready VM."""
-        more = self.ready.update(old, self.stores.vms.joined(new) if new is not None else None)
+        more = self.ready.update(old, self.stores.vms.join(new) if new is not None else None)
         deleted = old is not None and (new is None or new.uid != old.uid)
         if old is not None and deleted and (record := self._records.get(old.claim_uid)):
             record.vm_deleted(old.uid)
         if new is not None:
-            self.demand.made(new.pool_uid, new.name)
+            self.demand.creation_over(new.pool_uid, new.name)
         return more
 
     def _offer_again(self, vms: dict[str, Key]) -> None:

@@ -134,7 +134,7 @@ class ClaimWriter:
                 self._retry_later(s, Failure(ClaimReason.FAILED_RESERVE, message), error, record)
                 return
             else:
-                log_event(log, "MachineAssigning", f"reserved {vm.name} for {claim.name}", machine=vm, claim=claim.name)
+                log_event(log, "MachineAssigning", f"reserved {vm.name} for {claim.name}", about=vm, claim=claim.name)
                 record.remember(reserved, self.clock())
                 record.timeline = replace(record.timeline, reserved=self.now(), bound=None, activated=None)
                 return
@@ -242,7 +242,7 @@ class ClaimWriter:
                 raise
             # A VM that may not be written is as bad as an unhealthy one: another VM is tried.
             record.health = Health("Failed", ClaimReason.FAILED_UPDATE, error.message)
-            log_event(log, "Failure", str(error), machine=vm, level=logging.WARNING, claim=s.claim.name)
+            log_event(log, "Failure", str(error), about=vm, level=logging.WARNING, claim=s.claim.name)
         else:
             record.remember(changed, self.clock())
 

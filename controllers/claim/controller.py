@@ -14,11 +14,10 @@ from controllers.claim.plan import plan
 from controllers.claim.record import ClaimRecord
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, parse_claim
 from controllers.claim.steps import CheckHealth, Requeue, Step
+from controllers.shared.vmi import VMI
 from controllers.warmpool.health_tracker import needs_probe
-from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
-from controllers.warmpool.warm_vm import WarmVM
+from controllers.warmpool.warm_vm import Node, WarmVM
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
@@ -147,7 +146,7 @@ class ClaimController:
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         vms = self.allocator.stores.vms
         for name in {node.name for node in (old, new) if node is not None}:
-            for vm in map(vms.joined, vms.on(name)):
+            for vm in map(vms.join, vms.on_node(name)):
                 self.allocator.ready.update(vm, vm)
         for pool_uid in self.allocator.pools_with_queue():
             self.wake_queue(pool_uid)

@@ -23,7 +23,7 @@ class ClaimObserver:
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
         now, stores = self.clock(), self.allocator.stores
         cached = stores.vms.vms.by("claim", claim.uid)
-        vms = tuple(stores.vms.joined(vm) for vm in record.merged(cached, now))
+        vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
         personalized, not_personalized = record.personalization or ("", None)
         snapshot = ClaimSnapshot(
             claim=claim,

@@ -20,13 +20,13 @@ from controllers.shared.conditions import condition
 from controllers.warmpool import ssh_keys
 from controllers.warmpool.backends import OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.tags import RESERVED_TAGS
-from controllers.warmpool.vm_backend import VMIS, VMS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.claim import Personalization
 from kinds.metav1 import Condition
 from runtime.api import Api
 from runtime.errors import OUTCOME_UNKNOWN, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.resource import VMIS, VMS
 
 Json = dict[str, Any]
 
@@ -193,7 +193,7 @@ class Personalizer:
         except ApiError as error:
             message = f"ssh key: {error.message}; see Keys in the documentation of warm pools"
             return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
-        if vm.vmi is not None and SYNCHRONIZED in vm.vmi.holds:
+        if vm.vmi is not None and SYNCHRONIZED in vm.vmi.conditions:
             return None
         return Failure(
             ClaimReason.CREDENTIALS_NOT_SYNCHRONIZED,

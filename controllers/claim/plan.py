@@ -41,8 +41,7 @@ from controllers.claim.personalization import is_personalized
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
 from controllers.warmpool.backends import Health
-from controllers.warmpool.vmi import PAUSED_BY_USER
-from controllers.warmpool.warm_vm import WarmVM
+from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from kinds.claim import Phase
 from kinds.warm_states import WarmState
 

@@ -1,14 +1,13 @@
-"""Carries a warm pool's plan out. The only code of it that writes; it decides nothing."""
+"""Carries out the plan of a warm pool: the only module that writes VMs, finalizers and events of the pool."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
 
+from controllers.shared.write_batches import Failure
 from controllers.warmpool.actions import (
     CountFailedCheck,
     CreateVM,
@@ -17,6 +16,7 @@ from controllers.warmpool.actions import (
     SetFinalizer,
     SetStandby,
     SetState,
+    VMAction,
 )
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
@@ -32,53 +32,45 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from controllers.warmpool.vm_backend import VMS
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from defaulter.contract import InvalidDocument
 from kinds import meta
 from kinds.warm_states import WarmState
-from kinds.warmpool import WarmPoolStatus
 from runtime.api import Api
 from runtime.batch_writer import BatchWriter, ExpectedEvents, NotSent
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
-from runtime.events import EventRecorder, view_reference
+from runtime.events import EventRecorder, EventType, view_reference
 from runtime.expectations import Expectations
+from runtime.resource import VMS
 
 log = logging.getLogger(__name__)
 
-LABELS_AT_ONCE = 16
-"""of the calls that may be under way, so many are for labels; the others are left to claims"""
+MAX_VM_WRITES_IN_FLIGHT = 16
+"""Less than the client's connections: claims need the others."""
 
+CHANGED_MEANWHILE = (AlreadyExists, Conflict, NotFound, WriteConflict, NotSent)
+"""The cluster has changed since the snapshot. The next plan takes the change into account."""
+SERVER_UNAVAILABLE = (Throttled, OutcomeUnknown, Unreachable, Unavailable, TimeoutError)
+PASSING = CHANGED_MEANWHILE + SERVER_UNAVAILABLE
 
-OVERTAKEN = (AlreadyExists, Conflict, NotFound, WriteConflict, NotSent)
-"""Somebody was first, or it has changed since it was chosen. The next plan knows more."""
-AWAY = (Throttled, OutcomeUnknown, Unreachable, Unavailable, TimeoutError)
-"""The server is busy or gave no answer."""
-PASSING = OVERTAKEN + AWAY
-"""Nobody's fault."""
-
-
-@dataclass(frozen=True)
-class CreateFailure:
-    """Why a machine could not be had, in one word and in a sentence."""
-
-    reason: str
-    message: str
+NORMAL_CAUSES = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
+"""Causes of deletions of VMs that are not at fault."""
+FAILURE_CAUSES = frozenset({"ReadinessTimeout", "NoRoom"})
+"""Causes of deletions that count as a failure: the next VM hardly fares better."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     created: int = 0
-    refusal: CreateFailure | None = None
-    lost: tuple[CreateFailure, ...] = ()
-    """machines that were deleted, and not for others that are there: each is a failure to have one"""
-    ripe: int = 0
-    """machines that got Ready"""
-    again: bool = False
-    """something was not done, whether or not that is anybody's fault"""
+    refused: Failure | None = None
+    lost: tuple[Failure, ...] = ()
+    """Deletions that count as failures to get a VM."""
+    became_ready: int = 0
+    retry: bool = False
+    """Some writes were not done."""
     last_error: Exception | None = None
-    """the first thing that was not done because the server was busy or away, or would not"""
+    """The first error of a server that is busy, away, or refuses."""
 
 
 @dataclass
@@ -86,223 +78,190 @@ class WarmPoolWriter:
     api: Api
     events: EventRecorder
     expectations: Expectations[str]
-    """by UID of the pool"""
+    """By UID of the pool."""
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._writes = BatchWriter(self.expectations, self.clock, trace, outcome_unknown=(OutcomeUnknown,))
+        self._batches = BatchWriter(self.expectations, self.clock, _expected_events, outcome_unknown=(OutcomeUnknown,))
 
-    async def __call__(self, state: WarmPoolSnapshot, plan: Plan, machines: Backend) -> Outcome:
+    async def __call__(self, state: WarmPoolSnapshot, plan: Plan, backend: Backend) -> Outcome:
         pool = state.pool
-        labels = [a for a in plan.actions if isinstance(a, SetState | SetStandby | CountFailedCheck | OrphanVM)]
-        making = [a for a in plan.actions if isinstance(a, CreateVM)]
-        # Before anything is waited for: claims that have machines made look at it, to keep to `maxTotal`.
-        self._writes.expect(pool.uid, making)
-        kept = await self._keep(pool, labels, machines)
-        removed = await self._remove(pool, [a for a in plan.actions if isinstance(a, DeleteVM)], machines)
-        created = await self._create(pool, making, machines)
-        held = await self._hold(pool, [a for a in plan.actions if isinstance(a, SetFinalizer)])
+        creations = [a for a in plan.actions if isinstance(a, CreateVM)]
+        # Before the first wait: claims that create VMs count these towards `maxTotal`.
+        self._batches.expect(pool.uid, creations)
+        changed = await self._change(pool, [a for a in plan.actions if isinstance(a, VMAction)], backend)
+        deleted = await self._delete(pool, [a for a in plan.actions if isinstance(a, DeleteVM)], backend)
+        created = await self._create(pool, creations, backend)
+        finalizer = await self._set_finalizer(pool, [a for a in plan.actions if isinstance(a, SetFinalizer)])
         return Outcome(
             created.created,
-            created.refusal,
-            removed.lost,
-            kept.ripe,
-            kept.again or removed.again or created.again or held.again,
-            created.last_error or removed.last_error or kept.last_error or held.last_error,
+            created.refused,
+            deleted.lost,
+            changed.became_ready,
+            changed.retry or deleted.retry or created.retry or finalizer.retry,
+            created.last_error or deleted.last_error or changed.last_error or finalizer.last_error,
         )
 
     def forget(self, uid: str) -> None:
         """The pool is gone."""
-        self._writes.forget(uid)
+        self._batches.forget(uid)
 
-    async def orphan(self, orphans: Sequence[OrphanVM], machines: Backend) -> bool:
-        """Machines without a pool; whether all of it was done."""
-        return not (await self._keep(None, orphans, machines)).again
+    async def orphan(self, orphans: Sequence[OrphanVM], backend: Backend) -> bool:
+        """For VMs without a pool. Returns whether all were labelled."""
+        return not (await self._change(None, orphans, backend)).retry
 
-    # Labels
+    # Changes of VMs
 
-    async def _keep(
-        self, pool: WarmPool | None, actions: Sequence[SetState | SetStandby | CountFailedCheck | OrphanVM], of: Backend
-    ) -> Outcome:
-        turns = asyncio.Semaphore(LABELS_AT_ONCE)
+    async def _change(self, pool: WarmPool | None, actions: Sequence[VMAction], backend: Backend) -> Outcome:
+        in_flight = asyncio.Semaphore(MAX_VM_WRITES_IN_FLIGHT)
 
-        async def one(action: SetState | SetStandby | CountFailedCheck | OrphanVM) -> Exception | None:
-            async with turns:
-                return await self._relabel(pool, action, of)
+        async def one(action: VMAction) -> Exception | None:
+            async with in_flight:
+                return await self._change_vm(pool, action, backend)
 
-        wrong = await asyncio.gather(*map(one, actions))
-        done = zip(actions, wrong, strict=True)
-        ripe = sum(e is None and isinstance(a, SetState) and a.state is WarmState.READY for a, e in done)
-        return Outcome(ripe=ripe, again=any(wrong), last_error=_hindrance(wrong))
+        errors = await asyncio.gather(*map(one, actions))
+        done = [action for action, error in zip(actions, errors, strict=True) if error is None]
+        ready = sum(isinstance(a, SetState) and a.state is WarmState.READY for a in done)
+        return Outcome(became_ready=ready, retry=any(errors), last_error=_first_server_error(errors))
 
-    async def _relabel(
-        self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM, of: Backend
-    ) -> Exception | None:
-        """Why it was not done, or None."""
+    async def _change_vm(self, pool: WarmPool | None, action: VMAction, backend: Backend) -> Exception | None:
         try:
             if isinstance(action, SetStandby):
-                await of.stand_by(action.vm, action.mode)
+                await backend.stand_by(action.vm, action.mode)
             else:
-                await of.change(action.vm, vm_change(action))
+                await backend.change(action.vm, vm_change(action))
         except PASSING as error:
-            self._again(error, action.vm.name, pool, action.vm)
+            _log_retry(error, action.vm.name, pool, action.vm)
             return error
         except InvalidTransition as error:
-            self._violated(pool, "states", action.vm, str(error))
+            self._report_violation(pool, "states", action.vm, str(error))
             return None
         except ApiError as error:
-            said = f"{action.vm.name}: {error}"
-            log_event(log, "Failure", said, machine=action.vm, level=logging.ERROR, reason=error.reason)
+            message = f"{action.vm.name}: {error}"
+            log_event(log, "Failure", message, about=action.vm, level=logging.ERROR, reason=error.reason)
             return error
-        self._tell(pool, action)
+        self._report(pool, action)
         return None
 
-    def _tell(self, pool: WarmPool | None, action: SetState | SetStandby | CountFailedCheck | OrphanVM) -> None:
+    def _report(self, pool: WarmPool | None, action: VMAction) -> None:
         m = action.vm
         before = m.state.value if m.state else ""
         match action:
-            case SetState():
-                after, why = action.state.value, action.reason
-                said = f"{m.name} is {after}: {why}"
-                log_event(log, "MachineMoved", said, machine=m, state_from=before, state_to=after, reason=why)
+            case SetState(state=after, reason=why):
+                message = f"{m.name} is {after.value}: {why}"
+                log_event(log, "MachineMoved", message, about=m, state_from=before, state_to=after.value, reason=why)
                 if pool is not None:
-                    self._moved(pool, action)
+                    self._report_state(pool, action)
             case OrphanVM():
-                log_event(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", machine=m, reason=action.cause)
+                log_event(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", about=m, reason=action.cause)
                 self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
-                said = f"{m.name} is left to itself: {action.reason}"
-                # Where there is no pool any more, the machine itself is where people look.
+                message = f"released {m.name} from the pool: {action.reason}"
+                # Where the pool is gone, users look at the VM.
                 regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
-                self.events.emit(regarding, "Warning", Reason.ORPHANED, said, action="Orphan")
+                self.events.emit(regarding, "Warning", Reason.ORPHANED, message, action="Orphan")
             case SetStandby():
-                said = f"{m.name} is asked to be {action.mode.lower()}"
-                log_event(log, "MachinePolled", said, machine=m, level=logging.DEBUG, reason=action.reason)
+                message = f"asked KubeVirt to bring {m.name} to the mode {action.mode}"
+                log_event(log, "MachinePolled", message, about=m, level=logging.DEBUG, reason=action.reason)
             case CountFailedCheck():
-                said = f"{m.name} is still unhealthy: {action.reason}"
-                log_event(log, "MachinePolled", said, machine=m, attempt=action.failures, reason=action.reason)
+                message = f"{m.name} is still unhealthy: {action.reason}"
+                log_event(log, "MachinePolled", message, about=m, attempt=action.failures, reason=action.reason)
 
-    def _moved(self, pool: WarmPool, action: SetState) -> None:
-        m, said = action.vm, f"{action.vm.name}: {action.reason}"
+    def _report_state(self, pool: WarmPool, action: SetState) -> None:
+        m, message = action.vm, f"{action.vm.name}: {action.reason}"
         if action.state is WarmState.READY and m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
-            self.say(pool, "Normal", Reason.VM_READY, said, "Fill")
+            self.emit(pool, "Normal", Reason.VM_READY, message, "Fill")
         elif action.state is WarmState.STANDING_BY and m.state is not WarmState.STANDING_BY:
-            self.say(pool, "Normal", Reason.STANDBY_ENTERED, said, "StandBy")
+            self.emit(pool, "Normal", Reason.STANDBY_ENTERED, message, "StandBy")
         elif action.state in (WarmState.UNHEALTHY, WarmState.UNKNOWN):
-            self.say(pool, "Warning", Reason.UNHEALTHY, f"{m.name} is {action.state.value}: {action.reason}", "Check")
+            message = f"{m.name} is {action.state.value}: {action.reason}"
+            self.emit(pool, "Warning", Reason.UNHEALTHY, message, "Check")
 
-    # Number
+    # Deletions and creations
 
-    async def _remove(self, pool: WarmPool, actions: Sequence[DeleteVM], of: Backend) -> Outcome:
+    async def _delete(self, pool: WarmPool, actions: Sequence[DeleteVM], backend: Backend) -> Outcome:
         async def one(action: DeleteVM) -> None:
-            if not await of.terminate(action.vm, action.reason):
+            if not await backend.terminate(action.vm, action.reason):
                 raise WriteConflict(f"{action.vm.name} has changed")
 
-        made = await self._writes.make(pool.uid, "Terminate", actions, one, careful=False)
+        results = await self._batches.make(pool.uid, "Terminate", actions, one, careful=False)
         lost = []
-        for action, error in made:
+        for action, error in results:
             m = action.vm
             if isinstance(error, PASSING):
-                self._again(error, f"deleting {m.name}", pool, m)
+                _log_retry(error, f"deleting {m.name}", pool, m)
             elif error is not None:
-                log_event(log, "Failure", f"deleting {m.name}: {error}", machine=m, level=logging.ERROR)
-            if error is not None:
-                continue
-            self.metrics.terminations.labels(*pool.key, action.cause).inc()
-            if action.cause in FAILURES:
-                lost.append(CreateFailure(action.cause, f"{m.name} was deleted: {action.reason}"))
-            if action.cause == "Contradiction":
-                self._violated(pool, "labels", m, action.reason)
-            kind: Literal["Normal", "Warning"] = "Normal" if action.cause in QUIET else "Warning"
-            self.say(pool, kind, Reason.SUCCESSFUL_DELETE, f"deleted {m.name}: {action.reason}", "Terminate")
-        errors = [error for _, error in made]
-        return Outcome(lost=tuple(lost), again=any(errors), last_error=_hindrance(errors))
+                log_event(log, "Failure", f"deleting {m.name}: {error}", about=m, level=logging.ERROR)
+            else:
+                self._report_deletion(pool, action)
+                if action.cause in FAILURE_CAUSES:
+                    lost.append(Failure(action.cause, f"{m.name} was deleted: {action.reason}"))
+        errors = [error for _, error in results]
+        return Outcome(lost=tuple(lost), retry=any(errors), last_error=_first_server_error(errors))
 
-    async def _create(self, pool: WarmPool, actions: Sequence[CreateVM], of: Backend) -> Outcome:
+    def _report_deletion(self, pool: WarmPool, action: DeleteVM) -> None:
+        self.metrics.terminations.labels(*pool.key, action.cause).inc()
+        if action.cause == "Contradiction":
+            self._report_violation(pool, "labels", action.vm, action.reason)
+        kind: EventType = "Normal" if action.cause in NORMAL_CAUSES else "Warning"
+        self.emit(pool, kind, Reason.SUCCESSFUL_DELETE, f"deleted {action.vm.name}: {action.reason}", "Terminate")
+
+    async def _create(self, pool: WarmPool, actions: Sequence[CreateVM], backend: Backend) -> Outcome:
         async def one(action: CreateVM) -> None:
-            await of.create(create_request(pool, action))
+            await backend.create(create_request(pool, action))
 
-        made = await self._writes.make(pool.uid, "Create", actions, one)
-        created, refusal = 0, None
-        for action, error in made:
+        results = await self._batches.make(pool.uid, "Create", actions, one)
+        created, refused = 0, None
+        for action, error in results:
             if error is None:
                 created += 1
-                self._created(pool, action)
+                message = f"created {action.name}: {action.reason}"
+                about = {"pool": pool.name, "vm": action.name}
+                log_event(log, "MachineCreating", message, about=about, placement=action.placement)
+                self.emit(pool, "Normal", Reason.SUCCESSFUL_CREATE, message, "Fill")
             elif isinstance(error, PASSING):
-                self._again(error, f"creating {action.name}", pool)
-            elif refusal is None:
-                refusal = create_failure(error)
-                said = f"creating {action.name}: {refusal.message}"
-                log_event(
-                    log, "Failure", said, pool=pool.name, vm=action.name, level=logging.ERROR, reason=refusal.reason
-                )
-                self.say(pool, "Warning", refusal.reason, said, "Fill")
-        errors = [error for _, error in made]
-        again = any(errors) and refusal is None
-        return Outcome(created=created, refusal=refusal, again=again, last_error=_hindrance(errors) if again else None)
+                _log_retry(error, f"creating {action.name}", pool)
+            elif refused is None:
+                refused = create_failure(error)
+                message = f"creating {action.name}: {refused.message}"
+                about = {"pool": pool.name, "vm": action.name}
+                log_event(log, "Failure", message, about=about, level=logging.ERROR, reason=refused.reason)
+                self.emit(pool, "Warning", refused.reason, message, "Fill")
+        errors = [error for _, error in results]
+        retry = any(errors) and refused is None
+        return Outcome(created, refused, retry=retry, last_error=_first_server_error(errors) if retry else None)
 
-    def _created(self, pool: WarmPool, action: CreateVM) -> None:
-        said = f"created {action.name}: {action.reason}"
-        log_event(log, "MachineCreating", said, pool=pool.name, vm=action.name, placement=action.placement)
-        self.say(pool, "Normal", Reason.SUCCESSFUL_CREATE, said, "Fill")
+    # The pool
 
-    # The pool itself
-
-    async def write_status(self, pool: WarmPool | InvalidWarmPool, status: WarmPoolStatus) -> None:
-        # With null for what is not there: a merge would keep it. With the UID, so that it never lands on another pool.
-        nothing = dict.fromkeys(status.model_dump(by_alias=True))
-        body = {"metadata": {"uid": pool.uid}, "status": {**nothing, **status.json()}}
-        with suppress(NotFound):  # it has been deleted since: there is nobody left to tell
-            await self.api.patch(WARM_POOLS, pool.namespace, pool.name, body, subresource="status")
-
-    async def _hold(self, pool: WarmPool, actions: Iterable[SetFinalizer]) -> Outcome:
-        """A write of the whole list, so it is refused where that was not seen: it would take away what others hold."""
-        rest = [each for each in pool.finalizers if each != FINALIZER]
+    async def _set_finalizer(self, pool: WarmPool, actions: Iterable[SetFinalizer]) -> Outcome:
+        """Writes the whole list, so it needs the resourceVersion: else it would remove finalizers of others."""
+        others = [each for each in pool.finalizers if each != FINALIZER]
         for action in actions:
-            wanted = [*rest, FINALIZER] if action.wanted else rest
-            change = {"uid": pool.uid, "resourceVersion": pool.resource_version, "finalizers": wanted}
+            finalizers = [*others, FINALIZER] if action.wanted else others
+            change = {"uid": pool.uid, "resourceVersion": pool.resource_version, "finalizers": finalizers}
             try:
                 await self.api.patch(WARM_POOLS, pool.namespace, pool.name, {"metadata": change})
             except NotFound:
-                pass  # it has gone without
+                pass  # the pool is gone
             except PASSING as error:
-                self._again(error, "the pool's finalizer", pool)
-                return Outcome(again=True, last_error=_hindrance([error]))
+                _log_retry(error, "the pool's finalizer", pool)
+                return Outcome(retry=True, last_error=_first_server_error([error]))
         return Outcome()
 
-    def say(
-        self, pool: WarmPool | InvalidWarmPool, kind: Literal["Normal", "Warning"], reason: str, said: str, action: str
-    ) -> None:
-        self.events.emit(view_reference(WARM_POOLS, pool), kind, reason, said, action=action)
+    def emit(self, pool: WarmPool | InvalidWarmPool, kind: EventType, reason: str, message: str, action: str) -> None:
+        self.events.emit(view_reference(WARM_POOLS, pool), kind, reason, message, action=action)
 
-    def _again(self, error: Exception, what: str, pool: WarmPool | None, m: WarmVM | None = None) -> None:
-        """Who lost a race is not news; a server that is away is."""
-        level = logging.DEBUG if isinstance(error, OVERTAKEN) else logging.INFO
-        why = str(error) or "no answer in time"
-        facts = {} if m is not None or pool is None else {"pool": pool.name}
-        log_event(
-            log, "Retry", f"{what}: {why}; again soon", machine=m, level=level, reason=type(error).__name__, **facts
-        )
-
-    def _violated(self, pool: WarmPool | None, invariant: str, m: WarmVM, said: str) -> None:
+    def _report_violation(self, pool: WarmPool | None, invariant: str, m: WarmVM, message: str) -> None:
         self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
-        log_event(log, "Failure", said, machine=m, level=logging.ERROR, reason="InvariantViolated")
+        log_event(log, "Failure", message, about=m, level=logging.ERROR, reason=Reason.INVARIANT_VIOLATED)
         if pool is not None:
-            self.say(pool, "Warning", Reason.INVARIANT_VIOLATED, said, "Check")
+            self.emit(pool, "Warning", Reason.INVARIANT_VIOLATED, message, "Check")
 
 
-def trace(action: CreateVM | DeleteVM) -> ExpectedEvents:
-    return (
-        ExpectedEvents(creates=(action.name,))
-        if isinstance(action, CreateVM)
-        else ExpectedEvents(deletes=(action.vm.uid,))
-    )
-
-
-QUIET = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
-"""Causes for which a machine goes without anything being wrong with it."""
-FAILURES = frozenset({"ReadinessTimeout", "NoRoom"})
-"""Causes after which the pool is more patient: the next machine is hardly better off."""
+def _expected_events(action: CreateVM | DeleteVM) -> ExpectedEvents:
+    if isinstance(action, CreateVM):
+        return ExpectedEvents(creates=(action.name,))
+    return ExpectedEvents(deletes=(action.vm.uid,))
 
 
 def create_request(pool: WarmPool, action: CreateVM) -> CreateRequest:
@@ -333,14 +292,23 @@ def vm_change(action: SetState | CountFailedCheck | OrphanVM) -> Change:
             return Change(owner=NO_OWNER, labels={meta.ORPHANED: action.cause})
 
 
-def _hindrance(results: Iterable[object]) -> Exception | None:
-    """Of those that were not overtaken, which passes by itself, the first."""
-    return next((each for each in results if isinstance(each, Exception) and not isinstance(each, OVERTAKEN)), None)
+def create_failure(error: Exception) -> Failure:
+    message = error.message if isinstance(error, ApiError) else str(error)
+    # The API server reports a quota that is used up as Forbidden.
+    if isinstance(error, Forbidden) and "quota" in message:
+        return Failure(str(Reason.INSUFFICIENT_CAPACITY), message)
+    return Failure(
+        str(Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE), message
+    )
 
 
-def create_failure(error: Exception) -> CreateFailure:
-    """A quota that is full answers as one who may not."""
-    said = error.message if isinstance(error, ApiError) else str(error)
-    if isinstance(error, Forbidden) and "quota" in said:
-        return CreateFailure(Reason.INSUFFICIENT_CAPACITY, said)
-    return CreateFailure(Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE, said)
+def _first_server_error(results: Iterable[object]) -> Exception | None:
+    errors = (each for each in results if isinstance(each, Exception) and not isinstance(each, CHANGED_MEANWHILE))
+    return next(errors, None)
+
+
+def _log_retry(error: Exception, what: str, pool: WarmPool | None, m: WarmVM | None = None) -> None:
+    level = logging.DEBUG if isinstance(error, CHANGED_MEANWHILE) else logging.INFO
+    about = m or {"pool": pool.name if pool is not None else ""}
+    message = f"{what}: {str(error) or 'no answer in time'}; will retry"
+    log_event(log, "Retry", message, about=about, level=level, reason=type(error).__name__)

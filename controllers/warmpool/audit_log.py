@@ -1,37 +1,32 @@
-"""The document's log lines: what happened to a machine, each under a name of its own and with the same facts."""
+"""Log lines about warm VMs: one event name for each kind of change, always with the same fields."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from controllers.warmpool.warm_vm import WarmVM
 
-Happening = Literal[
-    "MachineCreating",
-    "MachineAssigning",
-    "MachineDeleting",
-    "MachinePolled",
-    "MachineMoved",
-    "Retry",
-    "Failure",
+LogEvent = Literal[
+    "MachineCreating", "MachineAssigning", "MachineDeleting", "MachinePolled", "MachineMoved", "Retry", "Failure"
 ]
-"""creating for a pool, assigning to a claim, deleting, polling its state, a new state, a retry, an error that does not
-pass by itself"""
+"""`MachineMoved` is a new state, `MachineAssigning` a claim that gets a VM, `Failure` an error that retries do not
+resolve."""
 
 
 def log_event(
     log: logging.Logger,
-    what: Happening,
-    sentence: str,
+    event: LogEvent,
+    message: str,
     *,
-    machine: WarmVM | None = None,
+    about: WarmVM | Mapping[str, str] | None = None,
     level: int = logging.INFO,
-    **facts: Any,
+    **fields: Any,
 ) -> None:
-    """Facts that are None or empty are left out. Never what could be a secret: no template, no claim's content."""
-    about: dict[str, Any] = {"event": what}
-    if machine is not None:
-        about |= {"pool": machine.pool, "vm": machine.name, "vm_uid": machine.uid}
-    extra = {key: value for key, value in (about | facts).items() if value not in (None, "")}
-    log.log(level, "%s", sentence, extra=extra)
+    """`about` is a VM, or the names of a pool and of a VM that does not exist. Empty fields are left out. Never pass a
+    template or the content of a claim: they may hold secrets."""
+    if isinstance(about, WarmVM):
+        about = {"pool": about.pool, "vm": about.name, "vm_uid": about.uid}
+    extra = {"event": event, **(about or {}), **fields}
+    log.log(level, "%s", message, extra={key: each for key, each in extra.items() if each not in (None, "")})

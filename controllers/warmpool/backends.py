@@ -1,54 +1,47 @@
-"""The narrow interface to whatever holds machines: VirtualMachines (`vm`), or instances of EC2 (`ec2`).
+"""The interface to what holds warm VMs: VirtualMachines (`vm_backend`) or EC2 instances (`ec2`).
 
-What a call raises tells how to go on:
+The exceptions of a call tell the caller how to continue:
 
-    Lost      somebody was first and nothing was written: read again and decide anew
-    Unsure    no answer, so it may have been written: look (`find`, `read`) before anything else is tried
-    Illegal   the change is none that a machine of that state may see: a mistake of ours, nothing was sent
-    ApiError  it was refused and nothing was written (quota, a wrong template, too many requests)
+    WriteConflict      the VM has changed and nothing was written: read it and decide again
+    OutcomeUnknown     no answer, so the write may have been done: call `find` or `read` before another write
+    InvalidTransition  the VM's state does not allow the change, which is a bug of the caller: nothing was sent
+    ApiError           the write was refused (quota, invalid template, too many requests): nothing was written
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
+from apimachinery.unstructured import Json
+from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from kinds.warm_states import WarmState, may_follow, may_return
 from kinds.warmpool import Readiness
 
-Json = dict[str, Any]
-Verdict = Literal["Healthy", "Failed", "Unable"]
+
+class WriteConflict(Exception): ...
 
 
-class WriteConflict(Exception):
-    """Somebody was first. Nothing was written."""
+class OutcomeUnknown(Exception): ...
 
 
-class OutcomeUnknown(Exception):
-    """There was no answer: it was written or it was not."""
-
-
-class InvalidTransition(Exception):
-    """No machine of that state may become this."""
+class InvalidTransition(Exception): ...
 
 
 @dataclass(frozen=True)
 class CreateRequest:
-    """A machine to be made."""
-
     namespace: str
     name: str
     pool: str
     pool_uid: str
     owner: Owner
-    """the pool, or the claim for which it is made"""
+    """The pool, or the claim for which the VM is created."""
     template: Json
-    """the pool's `template` (or `ec2`), with a claim's overrides in it"""
+    """The pool's `template` or `ec2`, with the overrides of a claim."""
     template_hash: str
     placement: Json = field(default_factory=dict)
-    """the one that was drawn, as the pool has it"""
+    """An entry of the pool's `placements`."""
     state: WarmState = WarmState.PROVISIONING
     standby: StandbyMode = "Running"
     claim_uid: str = ""
@@ -58,22 +51,22 @@ class CreateRequest:
 
 @dataclass(frozen=True)
 class Change:
-    """What one write changes. What is None stays; a label or annotation whose value is None goes."""
+    """One write. None keeps a field; a label or annotation of None is removed."""
 
     state: WarmState | None = None
     claim_uid: str | None = None
-    """"" takes the claim away"""
+    """An empty string removes the claim."""
     owner: Owner | None = None
-    """who controls it from now on; NOBODY for nobody"""
+    """The new controller; NO_OWNER removes it."""
     labels: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a check found. Unable says nothing about the machine: the check could not be carried out."""
+    """The result of a check. Unable: the check could not run, which says nothing about the VM."""
 
-    verdict: Verdict
+    verdict: Literal["Healthy", "Failed", "Unable"]
     reason: str = ""
     message: str = ""
 
@@ -82,45 +75,41 @@ HEALTHY = Health("Healthy")
 
 
 class Backend(Protocol):
-    async def create(self, order: CreateRequest) -> WarmVM:
-        """Makes it. One of that name that is there already is the answer if it is of the same claim, or of the same
-        pool and unclaimed: an earlier call's answer was lost. Raises AlreadyExists for somebody else's."""
+    async def create(self, request: CreateRequest) -> WarmVM:
+        """Creates a VM. It returns an existing VM of the same name if that has the same owner, claim and pool: the
+        answer to an earlier call was lost. It raises AlreadyExists for any other VM of that name."""
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
-        """Machines that carry this claim's UID, from the API itself."""
+        """VMs that carry this claim's UID, read from the API."""
 
-    async def read(self, machine: WarmVM) -> WarmVM | None:
-        """The same machine (by UID) as it is now, from the API itself."""
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        """The VM with the same UID, read from the API."""
 
-    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
-        """One write, which is refused if the machine changed since it was read. With a new state goes its time."""
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        """Writes the change unless the VM has changed since it was read. It stores the time of a new state."""
 
-    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        """Is it as a running machine should be? What asks it anything takes no longer than the time-out."""
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        """Checks whether the VM is healthy as a running VM. The timeout is for probes of the guest."""
 
-    async def activate(self, machine: WarmVM) -> None:
-        """Wakes it up: unpauses or starts it, if it is not awake."""
+    async def activate(self, vm: WarmVM) -> None:
+        """Starts or unpauses the VM if it is not running."""
 
-    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
-        """Pauses or stops it, if it is not yet so."""
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        """Pauses, stops or activates the VM if it is not in that mode."""
 
-    async def terminate(self, machine: WarmVM, reason: str) -> bool:
-        """Deletes it. False if it changed since it was read, and nothing was done: look again. True also if it was
-        gone."""
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        """Deletes the VM. False: the VM has changed since it was read, and nothing was done. True also for a VM that is
+        already gone."""
 
 
-def check_transition(machine: WarmVM, change: Change) -> None:
-    """Raises Illegal for a change that the states or the claims forbid."""
-    if change.claim_uid and machine.claim_uid not in ("", change.claim_uid):
-        raise InvalidTransition(f"{machine.name} has claim {machine.claim_uid}, and can't get claim {change.claim_uid}")
+def check_transition(vm: WarmVM, change: Change) -> None:
+    """Raises InvalidTransition for a change that the VM's state or claim forbids."""
+    if change.claim_uid and vm.claim_uid not in ("", change.claim_uid):
+        raise InvalidTransition(f"{vm.name} has claim {vm.claim_uid}, and can't get claim {change.claim_uid}")
     after = change.state
-    if after is None or may_follow(machine.state, after):
+    if after is None or may_follow(vm.state, after):
         return
-    if after is WarmState.READY and may_return(machine.state, activated=machine.activated) and change.claim_uid == "":
-        return
-    was = machine.state.value if machine.state else "in no state"
-    raise InvalidTransition(f"{machine.name} is {was}, which {after.value} can't follow")
-
-
-def is_nobody(owner: Owner | None) -> bool:
-    return owner == NO_OWNER
+    returned = may_return(vm.state, activated=vm.activated) and change.claim_uid == ""
+    if not (after is WarmState.READY and returned):
+        before = vm.state.value if vm.state else "in no state"
+        raise InvalidTransition(f"{vm.name} is {before} and can't become {after.value}")

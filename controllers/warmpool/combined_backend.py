@@ -1,4 +1,4 @@
-"""Machines in two places, read as one: VirtualMachines, and instances of EC2."""
+"""VMs and EC2 instances together: one cache over both, and a backend that routes each call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class MergedStore(Store[V]):
-    """Two stores as one. Written through neither of them: each has its own writer."""
+    """Reads two stores as one. Each has its own writer."""
 
     def __init__(self, first: Store[V], second: Store[V]) -> None:
         super().__init__()
@@ -38,41 +38,39 @@ class MergedStore(Store[V]):
 
 def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
     return WarmVMCache(
-        MergedStore(first.vms, second.vms),
-        MergedStore(first.vmis, second.vmis),
-        MergedStore(first.nodes, second.nodes),
+        MergedStore(first.vms, second.vms), MergedStore(first.vmis, second.vmis), MergedStore(first.nodes, second.nodes)
     )
 
 
 class RoutingBackend:
-    """Who holds a machine, where only the machine is known: its pool may be gone."""
+    """For calls whose pool may be gone: the VM alone, or the request, selects the backend."""
 
     def __init__(self, vms: Backend, instances: Backend, is_instance: Callable[[WarmVM], bool]) -> None:
         self._vms, self._instances, self._is_instance = vms, instances, is_instance
 
-    def _of(self, machine: WarmVM) -> Backend:
-        return self._instances if self._is_instance(machine) else self._vms
+    def _of(self, vm: WarmVM) -> Backend:
+        return self._instances if self._is_instance(vm) else self._vms
 
-    async def create(self, order: CreateRequest) -> WarmVM:
-        return await (self._vms if "spec" in order.template else self._instances).create(order)
+    async def create(self, request: CreateRequest) -> WarmVM:
+        return await (self._vms if "spec" in request.template else self._instances).create(request)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return [m for each in (self._vms, self._instances) for m in await each.find(namespace, claim_uid)]
 
-    async def read(self, machine: WarmVM) -> WarmVM | None:
-        return await self._of(machine).read(machine)
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return await self._of(vm).read(vm)
 
-    async def change(self, machine: WarmVM, change: Change) -> WarmVM:
-        return await self._of(machine).change(machine, change)
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        return await self._of(vm).change(vm, change)
 
-    async def check(self, machine: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        return await self._of(machine).check(machine, readiness, timeout_seconds)
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        return await self._of(vm).check(vm, readiness, timeout_seconds)
 
-    async def activate(self, machine: WarmVM) -> None:
-        await self._of(machine).activate(machine)
+    async def activate(self, vm: WarmVM) -> None:
+        await self._of(vm).activate(vm)
 
-    async def stand_by(self, machine: WarmVM, mode: StandbyMode) -> None:
-        await self._of(machine).stand_by(machine, mode)
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        await self._of(vm).stand_by(vm, mode)
 
-    async def terminate(self, machine: WarmVM, reason: str) -> bool:
-        return await self._of(machine).terminate(machine, reason)
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        return await self._of(vm).terminate(vm, reason)

@@ -1,4 +1,4 @@
-"""Joins observing, planning and applying for warm pools, and decides who is looked at when."""
+"""The controller of warm pools: maps changes to pools, and keeps what it remembers between reconciles."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
+from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.vmi import VMI
+from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
 from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.events import status_events
 from controllers.warmpool.health_tracker import HealthTracker, needs_probe
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.node import Node
 from controllers.warmpool.observe import BackendView, WarmPoolStores, observe
 from controllers.warmpool.orphaning import orphan_leftovers
 from controllers.warmpool.plan import plan
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
 from controllers.warmpool.status import invalid_spec_status, status, unavailable_status
-from controllers.warmpool.vmi import VMI
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
-from controllers.warmpool.warm_vm import WarmVM, seconds_since
+from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
 from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import RetryWithBackoff
@@ -31,197 +32,194 @@ from runtime.errors import Throttled
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
-GATHER_SECONDS = 0.1
-"""Changes of a pool's machines within this time are looked at once,"""
-SHARE = 5.0
-"""and within so many times what a look takes: a pool of thousands must not keep the process from serving claims."""
-STATUS_SECONDS = 1.0
-"""Counts are written at most so often."""
-DEPTH_CHECK_SECONDS = 30.0
-"""The document's check on a time basis. It finds what no event told, and writes nothing where nothing has changed."""
-PROVISIONING_PERIOD_SECONDS = 2.0
-"""Machines that have to be asked are asked so often until they are ready."""
-
-BLIND_SECONDS = 5.0
-"""For so long nobody is told that machines can't be seen: a connection that is made anew is no news."""
+BATCH_SECONDS = 0.1
+"""Changes of a pool's VMs are collected for this time before a reconcile,"""
+BATCH_FACTOR = 5.0
+"""and for this multiple of the CPU time of the last one: a pool of thousands of VMs must not delay claims."""
+RESYNC_SECONDS = 30.0
+"""A reconcile without an event. It writes nothing where nothing has changed."""
+PROVISIONING_PROBE_SECONDS = 2.0
+UNAVAILABLE_SECONDS = 5.0
+"""How long the backend may be away before the status reports it: a reconnect is not worth a report."""
 
 Enqueue = Callable[[Key, float], None]
 
 
 @dataclass
+class PoolMemory:
+    """What the controller remembers of one pool. It is dropped as a whole with the pool."""
+
+    failures: FailureBackoff
+    template_hash: str
+    """The template to which the failures belong."""
+    bucket: TokenBucket | None = None
+    status: WarmPoolStatus | None = None
+    """The last status written, which the cache may not show yet."""
+    last_write: LastWrite = field(default_factory=LastWrite)
+    unavailable_since: float | None = None
+    counted: bool = False
+    """The VMs that this process found at its start are in the metric."""
+
+
+@dataclass
 class WarmPoolController:
     stores: WarmPoolStores
-    queues: WarmVMCache
-    fleet: Callable[[WarmPool], BackendView]
-    """who holds this pool's machines"""
-    virtual: BackendView
+    cache: WarmVMCache
+    """Of all backends."""
+    backend_of: Callable[[WarmPool], BackendView]
+    vm_backend: BackendView
     apply: WarmPoolWriter
-    checks: HealthTracker
+    status_writer: StatusWriter[WarmPoolStatus]
+    health: HealthTracker
     expectations: Expectations[str]
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
     now: Callable[[], datetime]
     seed: str
-    """another one in every process: names that it makes are its own"""
-    _failures: dict[str, FailureBackoff] = field(default_factory=dict)
-    _templates: dict[str, str] = field(default_factory=dict)
-    """of which template the failures are"""
-    _buckets: dict[str, TokenBucket] = field(default_factory=dict)
-    _written: dict[str, float] = field(default_factory=dict)
-    _said: dict[str, WarmPoolStatus] = field(default_factory=dict)
-    """what was written last, which the store may not show yet"""
-    _blind_since: dict[str, float] = field(default_factory=dict)
-    _took: dict[Key, float] = field(default_factory=dict)
-    """how long a look at a pool kept the process from all else"""
-    _looks: int = 0
+    """Differs in each process, so that the names of new VMs do."""
+    _memory: dict[str, PoolMemory] = field(default_factory=dict)
+    """By UID of the pool."""
+    _reconcile_seconds: dict[Key, float] = field(default_factory=dict)
+    """CPU time of the last reconcile."""
+    _reconciles: int = 0
 
     async def reconcile(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or pool.deleting:
-            await self._leave_alone(key)
-        match pool:
-            case None:
-                self.metrics.gone(key)
-                self._took.pop(key, None)
-                return None
-            case InvalidWarmPool():
-                return await self._say_status(pool, invalid_spec_status(pool, self.now()))
-            case WarmPool():
-                return await self._keep_up(pool)
+            await self._orphan_leftovers(key)
+        if pool is None:
+            self.metrics.remove(key)
+            self._reconcile_seconds.pop(key, None)
+            return None
+        memory = self._memory_of(pool)
+        if isinstance(pool, InvalidWarmPool):
+            return await self._write_status(pool, memory, invalid_spec_status(pool, self.now()))
+        return await self._reconcile(pool, memory)
 
-    async def _keep_up(self, pool: WarmPool) -> float:
-        fleet, now, clock = self.fleet(pool), self.now(), self.clock()
-        if fleet.blind:
-            return await self._wait_for_sight(pool, fleet.blind)
-        self._blind_since.pop(pool.uid, None)
-        if pool.uid not in self._failures:
-            self._begin(pool, fleet)
-        self._begin_anew(pool)
-        state = self._observe(pool, fleet, clock)
+    async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float:
+        view, now, clock = self.backend_of(pool), self.now(), self.clock()
+        if view.problem:
+            return await self._wait_for_backend(pool, memory, view.problem)
+        memory.unavailable_since = None
+        self._count_recovered(pool, memory, view)
+        state = self._observe(pool, memory, view, clock)
         decided = plan(state, now)
-        took = self.clock() - clock
-        outcome = await self.apply(state, decided, fleet.machines)
-        failures = self._learned(state, outcome, now)
-        if self.stores.of(pool.uid) is not None:  # it may have gone meanwhile, and what was known of it
-            self._failures[pool.uid] = failures
-        summing_up = self.clock()
-        fresh = status(replace(state, failures=failures, last_error=_said(outcome.last_error)), now)
-        self.metrics.pool(state, fresh, clock)
-        self._took[pool.key] = took + self.clock() - summing_up
-        wait = await self._say_status(pool, fresh)
-        if outcome.again:
-            # A server that says when to come back is obeyed.
-            if isinstance(outcome.last_error, Throttled):
+        planning = self.clock() - clock
+        outcome = await self.apply(state, decided, view.backend)
+        memory.failures = self._failures_after(state, memory, outcome, now)
+        begun = self.clock()
+        fresh = status(replace(state, failures=memory.failures, last_error=_message(outcome.last_error)), now)
+        self.metrics.record(state, fresh, clock)
+        self._reconcile_seconds[pool.key] = planning + self.clock() - begun
+        wait = await self._write_status(pool, memory, fresh)
+        if outcome.retry:
+            if isinstance(outcome.last_error, Throttled):  # the server says when to come back
                 raise outcome.last_error
-            raise RetryWithBackoff(_said(outcome.last_error) or "the cluster has changed meanwhile")
+            raise RetryWithBackoff(_message(outcome.last_error) or "the cluster has changed meanwhile")
         waits = (
             wait,
             decided.requeue_seconds,
-            self.checks.seconds_until_period_ends(pool, state.members),
+            self.health.seconds_until_period_ends(pool, state.members),
             self.expectations.wait_seconds(pool.uid, clock),
-            # What was refused is tried again when its pause is over, not when the next thing happens.
-            failures.seconds_until_due(now),
+            memory.failures.seconds_until_due(now),
         )
-        return min(w for w in (DEPTH_CHECK_SECONDS, *waits) if w is not None)
+        return min(w for w in (RESYNC_SECONDS, *waits) if w is not None)
 
-    async def _wait_for_sight(self, pool: WarmPool, why: str) -> float:
-        """Who can't see neither counts nor does anything; a while later it says so."""
-        since = self._blind_since.setdefault(pool.uid, self.clock())
-        if self.clock() - since >= BLIND_SECONDS:
-            await self._say_status(pool, unavailable_status(pool, why, self.now()))
-        return BLIND_SECONDS
+    def _memory_of(self, pool: WarmPool | InvalidWarmPool) -> PoolMemory:
+        """A new process reads what it must not forget from the status."""
+        template_hash = pool.template_hash if isinstance(pool, WarmPool) else ""
+        if pool.uid not in self._memory:
+            written = pool.status.template_hash or template_hash
+            self._memory[pool.uid] = PoolMemory(FailureBackoff.from_status(pool.status), written)
+        memory = self._memory[pool.uid]
+        if template_hash and memory.template_hash != template_hash:
+            # Failures of another template say nothing about this one.
+            memory.template_hash, memory.failures = template_hash, NO_FAILURES
+        return memory
 
-    def _observe(self, pool: WarmPool, fleet: BackendView, clock: float) -> WarmPoolSnapshot:
-        rate = pool.spec.refill.rate_per_second
+    async def _wait_for_backend(self, pool: WarmPool, memory: PoolMemory, problem: str) -> float:
+        if memory.unavailable_since is None:
+            memory.unavailable_since = self.clock()
+        if self.clock() - memory.unavailable_since >= UNAVAILABLE_SECONDS:
+            await self._write_status(pool, memory, unavailable_status(pool, problem, self.now()))
+        return UNAVAILABLE_SECONDS
+
+    def _count_recovered(self, pool: WarmPool, memory: PoolMemory, view: BackendView) -> None:
+        if not memory.counted:
+            memory.counted = True
+            for state, count in Counter(m.state.value for m in view.cache.of_pool(pool.uid) if m.state).items():
+                self.metrics.recovered.labels(*pool.key, state).inc(count)
+
+    def _observe(self, pool: WarmPool, memory: PoolMemory, view: BackendView, clock: float) -> WarmPoolSnapshot:
+        rate, tokens = pool.spec.refill.rate_per_second, math.inf
         if rate:
-            bucket = self._buckets.get(pool.uid) or TokenBucket.full(rate, clock)
-            self._buckets[pool.uid] = bucket.filled(rate, clock)
-        self._looks += 1
+            memory.bucket = (memory.bucket or TokenBucket.full(rate, clock)).refill(rate, clock)
+            tokens = memory.bucket.tokens
+        self._reconciles += 1
         return observe(
             self.stores,
             pool,
-            fleet,
-            self.checks.look,
+            view,
+            self.health.observe,
             expectations_met=self.expectations.satisfied(pool.uid, clock),
-            failures=self._failures[pool.uid],
-            tokens=self._buckets[pool.uid].tokens if rate else math.inf,
-            seed=f"{self.seed}.{self._looks}",
+            failures=memory.failures,
+            tokens=tokens,
+            seed=f"{self.seed}.{self._reconciles}",
         )
 
-    def _begin(self, pool: WarmPool, fleet: BackendView) -> None:
-        """The first look of this process at the pool: what it must not forget is read from what it wrote before."""
-        self._failures[pool.uid] = FailureBackoff.read(pool.status)
-        for word, count in Counter(m.state.value for m in fleet.all(pool.uid) if m.state).items():
-            self.metrics.recovered.labels(*pool.key, word).inc(count)
-
-    def _begin_anew(self, pool: WarmPool) -> None:
-        """What failed with another template says nothing about this one: nobody who mends it waits for old pauses."""
-        before = self._templates.setdefault(pool.uid, pool.status.template_hash or pool.template_hash)
-        if before != pool.template_hash:
-            self._templates[pool.uid], self._failures[pool.uid] = pool.template_hash, NO_FAILURES
-
-    def _learned(self, state: WarmPoolSnapshot, outcome: Outcome, now: datetime) -> FailureBackoff:
-        """Failures in a row, after what came of the last calls."""
+    def _failures_after(
+        self, state: WarmPoolSnapshot, memory: PoolMemory, outcome: Outcome, now: datetime
+    ) -> FailureBackoff:
         pool, failures, refill = state.pool, state.failures, state.pool.spec.refill
-        if outcome.created and (bucket := self._buckets.get(pool.uid)) is not None:
-            self._buckets[pool.uid] = bucket.spent(outcome.created)
-        if outcome.ripe:
+        if memory.bucket is not None:
+            memory.bucket = memory.bucket.take(outcome.created)
+        failed: tuple[Failure, ...] = (outcome.refused,) if outcome.refused else outcome.lost
+        if outcome.became_ready:
             failures = NO_FAILURES
-        elif outcome.refusal:
-            failures = failures.failed(outcome.refusal.reason, outcome.refusal.message, now, refill, pool.uid)
-            self.metrics.failures.labels(*pool.key, outcome.refusal.reason).inc()
-        elif outcome.lost:
-            for each in outcome.lost:
+        elif failed:
+            for each in failed:
                 failures = failures.failed(each.reason, each.message, now, refill, pool.uid)
                 self.metrics.failures.labels(*pool.key, each.reason).inc()
-        elif outcome.created and failures.reason != "ReadinessTimeout":
+        elif outcome.created and failures.reason != Reason.READINESS_TIMEOUT:
             failures = NO_FAILURES
         if outcome.created and state.breaker_open:
-            failures = failures.probed(now, refill, pool.uid)
+            failures = failures.tested(now, refill, pool.uid)
         return failures if state.target or state.members else NO_FAILURES
 
-    async def _say_status(self, pool: WarmPool | InvalidWarmPool, fresh: WarmPoolStatus) -> float | None:
-        """Writes a status that has changed, or returns how long to wait with it."""
+    async def _write_status(
+        self, pool: WarmPool | InvalidWarmPool, memory: PoolMemory, fresh: WarmPoolStatus
+    ) -> float | None:
+        """Returns how long to wait if the last write was a moment ago."""
         if isinstance(pool, WarmPool) and pool.deleting:
             return None
-        known = self._said.get(pool.uid, pool.status)
-        if fresh == pool.status and known == fresh:
-            return None
-        left = self._written.get(pool.uid, float("-inf")) + STATUS_SECONDS - self.clock()
-        if left > 0:
-            return left
-        await self.apply.write_status(pool, fresh)
-        self._written[pool.uid], self._said[pool.uid] = self.clock(), fresh
-        for each in status_events(known, fresh):
-            self.apply.say(pool, each.type, each.reason, each.note, "Status")
-        return None
+        update = await self.status_writer.update(pool, fresh, memory.last_write)
+        if update.written:
+            before, memory.status = memory.status or pool.status, fresh
+            for each in status_events(before, fresh):
+                self.apply.emit(pool, each.type, each.reason, each.note, "Status")
+        return update.wait_seconds
 
-    async def _leave_alone(self, key: Key) -> None:
-        """Machines whose pool is gone, and that it does not own any more."""
-        gone = [m for m in self.virtual.named(key) if self.stores.of(m.pool_uid) is None]
-        orphans = [each for m in gone for each in orphan_leftovers([m], m.pool_uid)]
-        if orphans and not await self.apply.orphan(orphans, self.virtual.machines):
-            raise RetryWithBackoff("not all machines of a pool that is gone are labelled")
+    async def _orphan_leftovers(self, key: Key) -> None:
+        """Labels VMs whose pool is gone and does not own them any more."""
+        leftovers = [m for m in self.vm_backend.cache.with_pool_name(key) if self.stores.with_uid(m.pool_uid) is None]
+        orphans = [each for m in leftovers for each in orphan_leftovers([m], m.pool_uid)]
+        if orphans and not await self.apply.orphan(orphans, self.vm_backend.backend):
+            raise RetryWithBackoff("not all VMs of a deleted pool are labelled yet")
 
-    async def ask(self, enqueue: Enqueue, key: Key) -> float | None:
-        """Checks the machines that have to be asked; when to come back."""
+    async def probe(self, enqueue: Enqueue, key: Key) -> float | None:
+        """Probes the pool's VMs. Returns when to probe again."""
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or not needs_probe(pool) or pool.deleting:
             return None
-        fleet = self.fleet(pool)
-        machines = fleet.all(pool.uid)
-        if not fleet.blind and await self.checks.ask(pool, machines, fleet.machines):
+        view = self.backend_of(pool)
+        vms = view.cache.of_pool(pool.uid)
+        if not view.problem and await self.health.probe(pool, vms, view.backend):
             enqueue(key, 0.0)
-        waiting = any(m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for m in machines)
+        provisioning = any(m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for m in vms)
         period = float(pool.spec.health.period_seconds)
-        return min(PROVISIONING_PERIOD_SECONDS, period) if waiting else period
+        return min(PROVISIONING_PROBE_SECONDS, period) if provisioning else period
 
-    @property
-    def _memories(self) -> tuple[dict[str, Any], ...]:
-        """By UID of the pool."""
-        return self._failures, self._templates, self._buckets, self._written, self._said, self._blind_since
-
-    # What changed, and whose business it is
+    # Changes in the caches, mapped to keys of pools
 
     def pool_changed(
         self, enqueue: Enqueue, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None
@@ -229,83 +227,77 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
-            for memory in self._memories:
-                memory.pop(old.uid, None)
-        for each in (old, new):
-            if each is not None:
-                enqueue(each.key, 0)
-        if _wish(old) != _wish(new):
-            pool = new or old
-            assert pool is not None
-            for other in self.stores.pools.by("namespace", pool.namespace):
+            self._memory.pop(old.uid, None)
+        changed = [each for each in (old, new) if each is not None]
+        for each in changed:
+            enqueue(each.key, 0)
+        if _default_candidate(old) != _default_candidate(new):
+            for other in self.stores.pools.by("namespace", changed[0].namespace):
                 enqueue(other.key, 0)
 
     def vm_changed(self, enqueue: Enqueue, old: WarmVM | None, new: WarmVM | None) -> None:
         uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
-        waited = self._waiting(uids)
+        waiting = self._with_open_expectations(uids)
         if new is not None:
             self.expectations.creation_observed(new.pool_uid, new.name)
-            self._refilled(old, new)
-        leaving = old if new is None else new if new.deleting else None
-        if leaving is not None:
-            self.expectations.deletion_observed(leaving.pool_uid, leaving.uid)
+            self._record_refill(old, new)
+        deleted = old if new is None else new if new.deleting else None
+        if deleted is not None:
+            self.expectations.deletion_observed(deleted.pool_uid, deleted.uid)
         if old is not None and (new is None or new.uid != old.uid):
-            self.checks.forget(old.uid)
-            self._vacated(old)
-        # The last that was waited for is worth a look at once: the next burst begins with it.
-        seen = bool(waited - self._waiting(uids))
+            self.health.forget(old.uid)
+            self._restart_backoff(old)
+        # The last expected event starts the next batch of writes at once.
+        met = bool(waiting - self._with_open_expectations(uids))
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
-            enqueue(key, 0 if seen else self._pause(key))
+            enqueue(key, 0 if met else self._batch_seconds(key))
 
-    def _vacated(self, gone: WarmVM) -> None:
-        """The pause after what makes room begins when the room is there: a guest takes its time to end, and only then
-        is there a place to be taken by who waits for one."""
-        pool, failures = self.stores.pools.get((gone.namespace, gone.pool)), self._failures.get(gone.pool_uid)
-        if not isinstance(pool, WarmPool) or failures is None or failures.reason != "NoRoom" or gone.claim_uid:
+    def _restart_backoff(self, gone: WarmVM) -> None:
+        """The pause after a deletion that makes room starts when the room is there: shutting down a guest takes time,
+        and only then a VM that waits for scheduling can start."""
+        pool, memory = self.stores.pools.get((gone.namespace, gone.pool)), self._memory.get(gone.pool_uid)
+        made_room = memory is not None and memory.failures.reason == Reason.NO_ROOM and not gone.claim_uid
+        if memory is None or not made_room or not isinstance(pool, WarmPool):
             return
-        if any(waits_for_scheduling(m) for m in self.fleet(pool).all(gone.pool_uid)):
-            self._failures[gone.pool_uid] = failures.probed(self.now(), pool.spec.refill, gone.pool_uid)
+        if any(waits_for_scheduling(m) for m in self.backend_of(pool).cache.of_pool(gone.pool_uid)):
+            memory.failures = memory.failures.tested(self.now(), pool.spec.refill, gone.pool_uid)
 
     def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
-        self._enqueue_of(enqueue, self.queues.vms.get(key))
+        self._enqueue_pool_of(enqueue, self.cache.vms.get(key))
 
     def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
         name = next(each.name for each in (new, old) if each is not None)
-        for m in self.queues.on(name):
-            self._enqueue_of(enqueue, m)
+        for m in self.cache.on_node(name):
+            self._enqueue_pool_of(enqueue, m)
 
     def demand_changed(self, enqueue: Enqueue, pool_uid: str) -> None:
-        """The first claim in line need not wait; thousands that join it are not a look each."""
-        if (pool := self.stores.of(pool_uid)) is not None:
-            enqueue(pool.key, 0.0 if self.stores.demand.queued(pool_uid) <= 1 else self._pause(pool.key))
+        """The first queued claim does not wait; thousands of others do not cause a reconcile each."""
+        if (pool := self.stores.with_uid(pool_uid)) is not None:
+            first = self.stores.demand.queued(pool_uid) <= 1
+            enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))
 
-    def _enqueue_of(self, enqueue: Enqueue, m: WarmVM | None) -> None:
+    def _enqueue_pool_of(self, enqueue: Enqueue, m: WarmVM | None) -> None:
         if m is not None and m.pool:
             key = m.namespace, m.pool
-            enqueue(key, self._pause(key))
+            enqueue(key, self._batch_seconds(key))
 
-    def _pause(self, key: Key) -> float:
-        return max(GATHER_SECONDS, SHARE * self._took.get(key, 0.0))
+    def _batch_seconds(self, key: Key) -> float:
+        return max(BATCH_SECONDS, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))
 
-    def _refilled(self, old: WarmVM | None, new: WarmVM) -> None:
-        if (
-            old is not None
-            and old.state in (WarmState.PROVISIONING, WarmState.STANDING_BY)
-            and new.state is WarmState.READY
-        ):
-            self.metrics.refill.labels(new.namespace, new.pool).observe(
-                max(0.0, seconds_since(new.created_at, self.now()))
-            )
+    def _record_refill(self, old: WarmVM | None, new: WarmVM) -> None:
+        waiting = old is not None and old.state in (WarmState.PROVISIONING, WarmState.STANDING_BY)
+        if waiting and new.state is WarmState.READY:
+            seconds = max(0.0, seconds_since(new.created_at, self.now()))
+            self.metrics.refill.labels(new.namespace, new.pool).observe(seconds)
 
-    def _waiting(self, owners: set[str]) -> set[str]:
-        """Those for which something is expected to be seen."""
-        return {owner for owner in owners if any(self.expectations.open(owner))}
+    def _with_open_expectations(self, uids: set[str]) -> set[str]:
+        return {uid for uid in uids if any(self.expectations.open(uid))}
 
 
-def _said(error: Exception | None) -> str:
+def _message(error: Exception | None) -> str:
     return "" if error is None else str(error) or "no answer in time"
 
 
-def _wish(pool: WarmPool | InvalidWarmPool | None) -> tuple[str, bool]:
+def _default_candidate(pool: WarmPool | InvalidWarmPool | None) -> tuple[str, bool]:
     return (pool.uid, pool.spec.default and not pool.deleting) if isinstance(pool, WarmPool) else ("", False)

@@ -1,5 +1,4 @@
-"""What claims want of a pool beyond what it keeps ready. Claims write it, pools read it; a restart finds it again in
-the claims themselves."""
+"""What claims need from a pool beyond its ready VMs. Claims write it, pools read it; a restart rebuilds it."""
 
 from __future__ import annotations
 
@@ -11,23 +10,22 @@ class Demand:
 
     def __init__(self) -> None:
         self._queued: dict[str, int] = {}
-        self._making: dict[str, set[str]] = {}
+        self._creating: dict[str, set[str]] = {}
         self._subscribers: list[Callable[[str], None]] = []
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Calls `changed(pool_uid)` for every pool of which more or fewer machines are wanted than before."""
+        """Calls `changed(pool_uid)` when the number of queued claims changes."""
         self._subscribers.append(changed)
 
     def queued(self, pool_uid: str) -> int:
-        """Claims that wait for a machine of this pool: it fills to `replicas` and as many more."""
+        """Claims that wait for a VM of the pool, which scales out to `replicas` plus this number."""
         return self._queued.get(pool_uid, 0)
 
-    def making(self, pool_uid: str) -> int:
-        """Machines that are being made for claims and that no store shows yet: they count towards `maxTotal`."""
-        return len(self._making.get(pool_uid, ()))
+    def creating(self, pool_uid: str) -> int:
+        """VMs that are being created for claims and that no cache shows yet. They count towards `maxTotal`."""
+        return len(self._creating.get(pool_uid, ()))
 
-    def wait(self, pool_uid: str, claims: int) -> None:
-        """So many claims wait by now."""
+    def set_queued(self, pool_uid: str, claims: int) -> None:
         if self._queued.get(pool_uid, 0) == claims:
             return
         self._queued[pool_uid] = claims
@@ -36,13 +34,13 @@ class Demand:
         for changed in self._subscribers:
             changed(pool_uid)
 
-    def make(self, pool_uid: str, name: str) -> None:
-        """To be called before the machine is asked for: whoever counts between the call and its event counts it."""
-        self._making.setdefault(pool_uid, set()).add(name)
+    def expect_creation(self, pool_uid: str, name: str) -> None:
+        """Must be called before the request: until the cache shows the VM, only this entry counts it."""
+        self._creating.setdefault(pool_uid, set()).add(name)
 
-    def made(self, pool_uid: str, name: str) -> None:
-        """The store shows it, or it was refused."""
-        names = self._making.get(pool_uid, set())
+    def creation_over(self, pool_uid: str, name: str) -> None:
+        """The cache shows the VM, or its creation was refused."""
+        names = self._creating.get(pool_uid, set())
         names.discard(name)
         if not names:
-            self._making.pop(pool_uid, None)
+            self._creating.pop(pool_uid, None)

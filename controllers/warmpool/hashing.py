@@ -1,8 +1,7 @@
-"""Which template a machine was made from.
+"""Hashes of templates: which template a VM was made from.
 
-The hash is of what makes the machine: the template's spec and the placement that was drawn for it. Labels and
-annotations don't roll a pool, neither do weights. It says which algorithm made it, so that a release that computes it
-otherwise does not take every machine in the world for outdated.
+The hash covers the template's spec and the VM's placement. A change of labels, annotations or weights does not start a
+rollout. The hash names its algorithm: a release with another algorithm must not take all VMs for outdated.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Json = dict[str, Any]
-
 CURRENT = "v1"
-_WEIGHTLESS = ("name", "weight")
+_NOT_HASHED = ("name", "weight")
 
 
 def _v1(spec: Any, placement: Mapping[str, Any]) -> str:
-    where = {key: value for key, value in placement.items() if key not in _WEIGHTLESS and value}
+    where = {key: value for key, value in placement.items() if key not in _NOT_HASHED and value}
     text = json.dumps([spec, where], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -28,13 +25,13 @@ ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1}
 
 
 def template_hash(spec: Any, placement: Mapping[str, Any] | None = None) -> str:
-    """Of a template's spec (or an EC2 template) and a placement as the API has it. A legal label value."""
+    """A valid label value. `spec` is that of a VM template, or an EC2 template."""
     return f"{CURRENT}.{ALGORITHMS[CURRENT](spec, placement or {})}"
 
 
 def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None) -> bool:
-    """Was a machine with this label made from them? One of an algorithm that we don't know was made by a newer release,
-    which went away: it is taken for current, as rolling everything back is nobody's wish."""
+    """Whether the VM with this label was made from the spec and placement. A VM of an unknown algorithm counts as
+    current: a newer release made it before a downgrade, and the downgrade must not replace all VMs."""
     version, _, rest = label.partition(".")
     if not rest:
         return False

@@ -1,6 +1,6 @@
-"""What is remembered of machines' health between looks: for how long it was so, and what they answered.
+"""Counts how long each VM has been healthy or failing, and keeps the answers to probes.
 
-Nothing here is the truth: after a restart counting begins anew, which only means patience.
+A restart starts to count anew, which only delays decisions.
 """
 
 from __future__ import annotations
@@ -21,106 +21,105 @@ from kinds.warmpool import Readiness
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 64
-"""probes that wait for an answer at a time"""
+MAX_PROBES_IN_FLIGHT = 64
 
 
 @dataclass
-class _Memory:
-    seen: WarmVM | None = None
-    """as it was at the last look, and what followed from that"""
+class _Record:
+    """Of one VM."""
+
+    vm: WarmVM | None = None
+    """At the last observation. `running` and `standby` follow from it and from `readiness`."""
     readiness: Readiness | None = None
     running: Health = NOT_CHECKED
     standby: Health = NOT_CHECKED
-    well_since: float | None = None
-    failing: int = 0
-    counts: bool = False
-    """it failed at the last look, so a look in the next period counts"""
+    answer: Health = NOT_CHECKED
+    """Of the last probe."""
+    healthy_since: float | None = None
+    failed_periods: int = 0
+    counting: bool = False
+    """The last observation failed, so an observation in the next period counts."""
     counted_at: float = 0.0
-    held_at: float = -math.inf
+    unscheduled_at: float = -math.inf
 
 
 @dataclass
 class HealthTracker:
-    """Of one process. `clock` is monotonic: a clock that is set must not make machines old."""
-
     clock: Callable[[], float]
-    _memory: dict[str, _Memory] = field(default_factory=dict)
-    _answers: dict[str, Health] = field(default_factory=dict)
-    """what machines said that have to be asked, by UID"""
+    """Monotonic: a change of the system time must not age VMs."""
+    _records: dict[str, _Record] = field(default_factory=dict)
+    """By UID of the VM."""
 
-    def look(self, pool: WarmPool, machines: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
-        """What is known of each, with this look counted. A look within the same period counts nothing."""
-        return {m.uid: self._vital(pool, m) for m in machines}
+    def observe(self, pool: WarmPool, vms: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
+        """The health of each VM. Each period counts once, however often it is observed."""
+        return {m.uid: self._observe(pool, m) for m in vms}
 
-    def seconds_until_period_ends(self, pool: WarmPool, machines: Iterable[WarmVM]) -> float | None:
-        """When the next look counts, of those that fail. Of what can't be checked no look does."""
+    def seconds_until_period_ends(self, pool: WarmPool, vms: Iterable[WarmVM]) -> float | None:
+        """When the next observation of a failing VM counts. None without a failing VM."""
         now, period = self.clock(), pool.spec.health.period_seconds
-        found = (self._memory.get(m.uid) for m in machines)
-        ends = [each.counted_at + period - now for each in found if each is not None and each.counts]
+        found = (self._records.get(m.uid) for m in vms)
+        ends = [each.counted_at + period - now for each in found if each is not None and each.counting]
         return max(0.0, min(ends)) if ends else None
 
-    async def ask(self, pool: WarmPool, machines: Iterable[WarmVM], held_by: Backend) -> bool:
-        """Asks those that answer for themselves; whether any of them answers otherwise than before."""
-        turns = asyncio.Semaphore(AT_ONCE)
+    async def probe(self, pool: WarmPool, vms: Iterable[WarmVM], backend: Backend) -> bool:
+        """Probes VMs; returns whether any verdict changed."""
+        in_flight = asyncio.Semaphore(MAX_PROBES_IN_FLIGHT)
 
         async def one(m: WarmVM) -> bool:
-            async with turns:
-                found = await held_by.check(m, pool.spec.readiness, pool.spec.health.timeout_seconds)
-            before = self._answers.get(m.uid)
-            self._answers[m.uid] = found
-            news = before is None or before.verdict != found.verdict
-            said = f"{m.name} was asked: {found.message or found.verdict}"
-            level = logging.INFO if news else logging.DEBUG
-            log_event(log, "MachinePolled", said, machine=m, level=level, reason=found.reason or found.verdict)
-            return news
+            async with in_flight:
+                answer = await backend.check(m, pool.spec.readiness, pool.spec.health.timeout_seconds)
+            record = self._records.setdefault(m.uid, _Record())
+            changed = record.answer is NOT_CHECKED or record.answer.verdict != answer.verdict
+            record.answer = answer
+            message = f"probed {m.name}: {answer.message or answer.verdict}"
+            level = logging.INFO if changed else logging.DEBUG
+            log_event(log, "MachinePolled", message, about=m, level=level, reason=answer.reason or answer.verdict)
+            return changed
 
-        return any(await asyncio.gather(*(one(m) for m in machines if can_probe(pool, m))))
+        return any(await asyncio.gather(*(one(m) for m in vms if can_probe(pool, m))))
 
     def forget(self, uid: str) -> None:
-        self._memory.pop(uid, None)
-        self._answers.pop(uid, None)
+        self._records.pop(uid, None)
 
-    def _vital(self, pool: WarmPool, m: WarmVM) -> VMHealth:
-        now, memory = self.clock(), self._memory.setdefault(m.uid, _Memory())
-        readiness = pool.spec.readiness
-        if memory.seen is not m or memory.readiness is not readiness:
-            memory.seen, memory.readiness = m, readiness
-            memory.running, memory.standby = vmi_health(m, readiness), standby_health(m)
-        awake = memory.running
-        if needs_probe(pool) and awake.verdict == "Healthy":
-            awake = self._answers.get(m.uid, NOT_CHECKED)
-        waiting = awake if m.standby == "Running" else memory.standby
-        if awake.verdict == "Healthy":
-            memory.well_since = now if memory.well_since is None else memory.well_since
-        elif awake.verdict == "Failed":
-            memory.well_since = None
-        over = self._count(memory, waiting, pool.spec.health.period_seconds, now)
-        well = 0.0 if memory.well_since is None else now - memory.well_since
+    def _observe(self, pool: WarmPool, m: WarmVM) -> VMHealth:
+        now, record, readiness = self.clock(), self._records.setdefault(m.uid, _Record()), pool.spec.readiness
+        if record.vm is not m or record.readiness is not readiness:
+            record.vm, record.readiness = m, readiness
+            record.running, record.standby = vmi_health(m, readiness), standby_health(m)
+        running = record.answer if needs_probe(pool) and record.running.verdict == "Healthy" else record.running
+        in_standby = running if m.standby == "Running" else record.standby
+        if running.verdict == "Healthy":
+            record.healthy_since = now if record.healthy_since is None else record.healthy_since
+        elif running.verdict == "Failed":
+            record.healthy_since = None
+        period_over = _count(record, in_standby, pool.spec.health.period_seconds, now)
+        healthy_seconds = 0.0 if record.healthy_since is None else now - record.healthy_since
         if waits_for_scheduling(m):
-            memory.held_at = now
-        return VMHealth(awake, waiting, memory.failing, over, well, now - memory.held_at)
+            record.unscheduled_at = now
+        unscheduled_ago = now - record.unscheduled_at
+        return VMHealth(running, in_standby, record.failed_periods, period_over, healthy_seconds, unscheduled_ago)
 
-    def _count(self, memory: _Memory, waiting: Health, period: float, now: float) -> bool:
-        """What could not be checked neither advances the count nor forgives."""
-        memory.counts = waiting.verdict == "Failed"
-        if waiting.verdict == "Healthy":
-            memory.failing = 0
-        elif waiting.verdict == "Failed" and (not memory.failing or now - memory.counted_at >= period):
-            memory.failing += 1
-            memory.counted_at = now
-            return True
-        return False
+
+def _count(record: _Record, in_standby: Health, period: float, now: float) -> bool:
+    """Whether a failed period ended. A check that could not run neither counts nor resets the count."""
+    record.counting = in_standby.verdict == "Failed"
+    if in_standby.verdict == "Healthy":
+        record.failed_periods = 0
+    elif record.counting and (not record.failed_periods or now - record.counted_at >= period):
+        record.failed_periods += 1
+        record.counted_at = now
+        return True
+    return False
 
 
 def needs_probe(pool: WarmPool) -> bool:
-    """Do its machines have to be asked, beside what KubeVirt says of them?"""
+    """Whether the cached VMI does not tell enough about the health of the pool's VMs."""
     readiness = pool.spec.readiness
     return bool(readiness.tcp or readiness.http or pool.spec.ec2)
 
 
 def can_probe(pool: WarmPool, m: WarmVM) -> bool:
-    """Can this one be asked now? What is claimed is its claim's, what sleeps says nothing."""
+    """Claims probe their VMs themselves. A VM that is not running cannot answer."""
     if not m.unclaimed or m.deleting:
         return False
     return pool.spec.ec2 is not None or vmi_health(m, pool.spec.readiness).verdict == "Healthy"

@@ -1,4 +1,4 @@
-"""From the stores to a State. Reads, and decides nothing."""
+"""Takes the snapshot of a warm pool from the caches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import WarmVM
-from runtime.resource import Key
 from runtime.store import Store
 
 
-class Cache(Protocol):
-    """What an informer says of itself."""
+class HasProblem(Protocol):
+    """An informer, or the poller of EC2."""
 
     @property
     def problem(self) -> str | None: ...
@@ -26,58 +25,48 @@ class Cache(Protocol):
 
 @dataclass(frozen=True)
 class BackendView:
-    """Those who hold machines, and what is seen of them."""
+    """A backend with the cache of its VMs."""
 
-    machines: Backend
-    all: Callable[[str], list[WarmVM]]
-    """every machine that carries a pool's UID"""
-    named: Callable[[Key], list[WarmVM]]
-    """every machine that carries a pool's name"""
-    sights: tuple[Cache, ...] = ()
+    backend: Backend
+    cache: WarmVMCache
+    sources: tuple[HasProblem, ...] = ()
 
     @property
-    def blind(self) -> str:
-        """Why what is seen may be old, or nothing. Nothing is concluded then: what failed last would fail again and
-        again."""
-        return next((sight.problem for sight in self.sights if sight.problem), "")
-
-
-def virtual(queues: WarmVMCache, machines: Backend, sights: tuple[Cache, ...]) -> BackendView:
-    return BackendView(machines, queues.all, queues.named, sights)
+    def problem(self) -> str:
+        """Why the cache may be old or empty, or an empty string. The controller decides nothing from such a cache."""
+        return next((source.problem for source in self.sources if source.problem), "")
 
 
 @dataclass(frozen=True)
 class WarmPoolStores:
     pools: Store[WarmPool | InvalidWarmPool]
-    """indexed `namespace` and `uid`"""
     demand: Demand
 
     def default(self, namespace: str) -> WarmPool | None:
         return default_pool(self.pools.by("namespace", namespace))
 
-    def of(self, uid: str) -> WarmPool | InvalidWarmPool | None:
+    def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return next(iter(self.pools.by("uid", uid)), None)
 
 
 def observe(
     stores: WarmPoolStores,
     pool: WarmPool,
-    fleet: BackendView,
-    look: Callable[[WarmPool, tuple[WarmVM, ...]], Mapping[str, VMHealth]],
+    view: BackendView,
+    observe_health: Callable[[WarmPool, tuple[WarmVM, ...]], Mapping[str, VMHealth]],
     *,
     expectations_met: bool,
     failures: FailureBackoff,
     tokens: float,
     seed: str,
 ) -> WarmPoolSnapshot:
-    """What is known of the pool at this moment, at the cost of its own size."""
-    machines = tuple(fleet.all(pool.uid))
+    vms = tuple(view.cache.of_pool(pool.uid))
     return WarmPoolSnapshot(
         pool=pool,
-        vms=machines,
-        health=look(pool, machines),
+        vms=vms,
+        health=observe_health(pool, vms),
         queued_claims=stores.demand.queued(pool.uid),
-        creating_for_claims=stores.demand.making(pool.uid),
+        creating_for_claims=stores.demand.creating(pool.uid),
         expectations_met=expectations_met,
         failures=failures,
         tokens=tokens,

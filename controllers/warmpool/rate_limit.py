@@ -1,10 +1,11 @@
-"""How fast a pool may be filled: a bucket of tokens, and patience after failures. Values, not things with a clock."""
+"""Limits on the creation of VMs: a token bucket, and a backoff after failures. Both are values without a clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from apimachinery.timestamps import format_time
 from kinds.warmpool import Refill, WarmPoolStatus
 from runtime.backoff import Backoff
 
@@ -13,7 +14,7 @@ MAX_MESSAGE = 1000
 
 @dataclass(frozen=True)
 class TokenBucket:
-    """Creations that are allowed now. It holds what a second gives, at least one."""
+    """One token for each VM. The bucket holds the tokens of one second, at least one."""
 
     tokens: float
     at: float
@@ -22,17 +23,16 @@ class TokenBucket:
     def full(cls, rate: float, now: float) -> TokenBucket:
         return cls(max(1.0, rate), now)
 
-    def filled(self, rate: float, now: float) -> TokenBucket:
-        grown = self.tokens + rate * max(0.0, now - self.at)
-        return TokenBucket(min(max(1.0, rate), grown), now)
+    def refill(self, rate: float, now: float) -> TokenBucket:
+        return TokenBucket(min(max(1.0, rate), self.tokens + rate * max(0.0, now - self.at)), now)
 
-    def spent(self, tokens: int) -> TokenBucket:
+    def take(self, tokens: int) -> TokenBucket:
         return replace(self, tokens=max(0.0, self.tokens - tokens))
 
 
 @dataclass(frozen=True)
 class FailureBackoff:
-    """Failures in a row to get a machine, and when the next try is due."""
+    """Consecutive failures to get a VM, and when the next attempt is due."""
 
     consecutive: int = 0
     reason: str = ""
@@ -40,21 +40,21 @@ class FailureBackoff:
     retry_at: str = ""
 
     @classmethod
-    def read(cls, status: WarmPoolStatus) -> FailureBackoff:
-        """As it was said before a restart."""
-        said = status.failures
-        if said is None:
+    def from_status(cls, status: WarmPoolStatus) -> FailureBackoff:
+        """What the controller wrote before a restart."""
+        failures = status.failures
+        if failures is None:
             return cls()
-        return cls(said.consecutive, said.last_reason, said.last_message, said.next_retry_at or "")
+        retry_at = failures.next_retry_at or ""
+        return cls(failures.consecutive, failures.last_reason, failures.last_message, retry_at)
 
     def failed(self, reason: str, message: str, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
         count = self.consecutive + 1
-        said = message[:MAX_MESSAGE]
-        return FailureBackoff(count, reason, said, _text(now + _pause(count, refill, identity)))
+        return FailureBackoff(count, reason, message[:MAX_MESSAGE], _retry_at(now, count, refill, identity))
 
-    def probed(self, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
-        """One more was tried while all others wait."""
-        return replace(self, retry_at=_text(now + _pause(max(1, self.consecutive), refill, identity)))
+    def tested(self, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
+        """One VM was created to test whether VMs start again."""
+        return replace(self, retry_at=_retry_at(now, max(1, self.consecutive), refill, identity))
 
     def due(self, now: datetime) -> bool:
         return not self.retry_at or now >= datetime.fromisoformat(self.retry_at)
@@ -66,10 +66,6 @@ class FailureBackoff:
 NO_FAILURES = FailureBackoff()
 
 
-def _pause(count: int, refill: Refill, identity: str) -> timedelta:
+def _retry_at(now: datetime, count: int, refill: Refill, identity: str) -> str:
     backoff = Backoff(base_seconds=refill.backoff_seconds, cap_seconds=refill.max_backoff_seconds)
-    return timedelta(seconds=backoff.delay(count, identity))
-
-
-def _text(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(now + timedelta(seconds=backoff.delay(count, identity)))

@@ -95,7 +95,7 @@ def make_room(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 def _cluster_is_full(state: WarmPoolSnapshot) -> bool:
     """A scheduling gate stays closed however much room there is."""
-    return any(m.vmi is None or m.vmi.trouble != "SchedulingGated" for m in state.unscheduled)
+    return any(m.vmi is None or m.vmi.start_failure != "SchedulingGated" for m in state.unscheduled)
 
 
 def _provisioning(state: WarmPoolSnapshot) -> bool:

@@ -166,14 +166,14 @@ def on_leaving_node(m: WarmVM) -> bool:
 
 
 def waits_for_scheduling(m: WarmVM) -> bool:
-    unschedulable = m.vmi is not None and m.vmi.trouble in SCHEDULING_REASONS
+    unschedulable = m.vmi is not None and m.vmi.start_failure in SCHEDULING_REASONS
     return m.state is WarmState.PROVISIONING and (unschedulable or m.printable_status == "ErrorUnschedulable")
 
 
 def fails_to_start(m: WarmVM) -> bool:
     if waits_for_scheduling(m):
         return False
-    has_error = m.vmi is not None and bool(m.vmi.trouble)
+    has_error = m.vmi is not None and bool(m.vmi.start_failure)
     return has_error or m.start_failures > 0 or m.printable_status in FAILING_STATUSES
 
 

@@ -1,11 +1,11 @@
-"""Public keys of claimants, handed over to VMs that have booted already.
+"""SSH public keys of claimants for VMs that have already booted.
 
-KubeVirt gives a running VM no Secret that it did not have; but of one that it had, the guest's agent is told whatever
-becomes of it. So a template may ask for a Secret for each of its VMs, by the name `meta.CLAIM_KEY`. It is empty while
-the VM waits, and gets the claimant's keys with the hand-over.
+KubeVirt attaches no new Secret to a running VM, but its guest agent sees every change of an attached Secret. So a
+template may ask for one Secret for each VM by the name `meta.CLAIM_KEY`. The Secret is empty while the VM waits, and
+gets the claimant's keys when the VM is handed over.
 
-Only what is a public key is copied. Who may make a claim need not be allowed to read the namespace's Secrets, and must
-not find them in the guest's list of keys.
+Only public keys are copied: a user who may create claims need not have the right to read Secrets, and must not find the
+content of one in the guest.
 """
 
 from __future__ import annotations
@@ -14,42 +14,37 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from typing import Any
 
-from apimachinery.unstructured import at, entries
-from controllers.warmpool.warm_vm import VM_KIND, WarmVM
+from apimachinery.unstructured import Json, at, entries
+from controllers.warmpool.warm_vm import VM_KIND, Owner, WarmVM
 from kinds import meta
 from runtime.resource import Resource
 
-Json = dict[str, Any]
-
 SECRETS = Resource("", "v1", "secrets", "Secret")
 
+_ACCESS_CREDENTIALS = "accessCredentials"
 _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[A-Za-z0-9@.-]+ [A-Za-z0-9+/]+=*( [^\r\n]*)?")
 
 
 def wants_key(template: Json) -> bool:
-    """Whether each VM of the template gets a Secret of its own."""
-    return any(
-        _named(each) == meta.CLAIM_KEY for _, each in entries(template, "spec", "template", "spec", _CREDENTIALS)
-    )
+    """Whether the template asks for a Secret for each VM."""
+    credentials = entries(template, "spec", "template", "spec", _ACCESS_CREDENTIALS)
+    return any(_secret_of(each) == meta.CLAIM_KEY for _, each in credentials)
 
 
-def own_key(instance: Json, vm: str) -> None:
-    """Puts the VM's own Secret in the place of the template's."""
-    for _, each in entries(instance, _CREDENTIALS):
-        if _named(each) == meta.CLAIM_KEY:
+def set_secret_name(vmi_spec: Json, vm: str) -> None:
+    for _, each in entries(vmi_spec, _ACCESS_CREDENTIALS):
+        if _secret_of(each) == meta.CLAIM_KEY:
             each["sshPublicKey"]["source"]["secret"]["secretName"] = secret_name(vm)
 
 
 def secret_name(vm: str) -> str:
-    """Ends as the VM's name does. Short, as KubeVirt makes the name of a volume of it."""
+    """Ends with the suffix of the VM's name. It is short because KubeVirt derives a volume name from it."""
     return f"{meta.CLAIM_KEY}-{vm.rpartition('-')[2]}"
 
 
 def secret(m: WarmVM) -> Json:
-    """Empty, and gone with its VM."""
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": VM_KIND, "name": m.name, "uid": m.uid, "controller": True}
+    """The empty Secret of a VM, which is deleted with the VM."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -57,7 +52,7 @@ def secret(m: WarmVM) -> Json:
             "namespace": m.namespace,
             "name": secret_name(m.name),
             "labels": {meta.MANAGED_BY: meta.POOLHOUSE},
-            "ownerReferences": [owner],
+            "ownerReferences": [Owner(VM_KIND, m.name, m.uid, "kubevirt.io/v1").json()],
         },
         "type": "Opaque",
     }
@@ -68,12 +63,12 @@ def is_of(document: Json, m: WarmVM) -> bool:
 
 
 def public_keys(data: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Of a Secret's data: entries that are nothing but public keys, and the names of all others."""
-    kept = {name: value for name, value in data.items() if _public(value)}
+    """The entries of a Secret's data that hold public keys only, and the names of all other entries."""
+    kept = {name: value for name, value in data.items() if _is_public(value)}
     return kept, sorted(data.keys() - kept.keys())
 
 
-def _public(value: str) -> bool:
+def _is_public(value: str) -> bool:
     try:
         text = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -82,8 +77,5 @@ def _public(value: str) -> bool:
     return bool(lines) and all(_KEY.fullmatch(line) for line in lines)
 
 
-def _named(credential: Json) -> object:
+def _secret_of(credential: Json) -> object:
     return at(credential, "sshPublicKey", "source", "secret", "secretName")
-
-
-_CREDENTIALS = "accessCredentials"

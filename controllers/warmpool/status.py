@@ -226,7 +226,7 @@ def _last_progress(state: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime
 def _why_failing(state: WarmPoolSnapshot) -> str:
     if not state.failing:
         return f"{state.failures.consecutive} failures in a row: {state.failures.message}"
-    words = Counter((m.vmi.trouble if m.vmi else "") or m.printable_status or "Failing" for m in state.failing)
+    words = Counter((m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing" for m in state.failing)
     word, count = words.most_common(1)[0]
     if len(state.failing) == 1:
         said = f"{state.failing[0].name} fails to start: {word}"

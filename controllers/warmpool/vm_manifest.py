@@ -1,73 +1,65 @@
-"""The VirtualMachine of an order: the pool's template, the placement that was drawn for it, and our labels."""
+"""The VirtualMachine for a create request: the pool's template, the placement and the labels of the pool."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
-from apimachinery.unstructured import at
+from apimachinery.unstructured import Json, at
+from controllers.shared.disks import disk_names
 from controllers.warmpool.backends import CreateRequest
-from controllers.warmpool.ssh_keys import own_key
+from controllers.warmpool.ssh_keys import set_secret_name
 from kinds import meta
 
-Json = dict[str, Any]
 
-
-def build_vm(order: CreateRequest) -> Json:
-    """It is always made to run, also where it will wait stopped: a guest that was never found healthy is not warm."""
-    template = copy.deepcopy(order.template)
+def build_vm(request: CreateRequest) -> Json:
+    """A VM that runs, even if it will wait stopped: its health can only be checked while it runs."""
+    template = copy.deepcopy(request.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    inner = spec.setdefault("template", {})
-    # On the run as well, so that instances and launcher pods match the pool's selector.
-    inner["metadata"] = _labelled(inner.get("metadata") or {}, {meta.WARM_POOL: order.pool} if order.pool else {})
-    _place(spec, inner.setdefault("spec", {}), order.placement)
-    own_key(inner["spec"], order.name)
-    _postfix(spec, order.name.rpartition("-")[2])
-    annotations = {**(metadata.get("annotations") or {}), **order.annotations}
+    vmi = spec.setdefault("template", {})
+    # VMIs and launcher pods get the label as well, so that they match the pool's selector.
+    vmi["metadata"] = _with_labels(vmi.get("metadata") or {}, {meta.WARM_POOL: request.pool} if request.pool else {})
+    _set_placement(spec, vmi.setdefault("spec", {}), request.placement)
+    set_secret_name(vmi["spec"], request.name)
+    _add_suffix_to_disks(spec, request.name.rpartition("-")[2])
+    annotations = {**(metadata.get("annotations") or {}), **request.annotations}
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
         "metadata": {
-            "namespace": order.namespace,
-            "name": order.name,
-            "labels": {**(metadata.get("labels") or {}), **order.labels, **labels(order)},
+            "namespace": request.namespace,
+            "name": request.name,
+            "labels": {**(metadata.get("labels") or {}), **request.labels, **_labels(request)},
             **({"annotations": annotations} if annotations else {}),
-            "ownerReferences": [order.owner.json()],
+            "ownerReferences": [request.owner.json()],
         },
         "spec": {**{key: value for key, value in spec.items() if key != "running"}, "runStrategy": "Always"},
     }
 
 
-def labels(order: CreateRequest) -> dict[str, str]:
-    """By which we know it."""
-    found = {
-        meta.WARM_STATE: order.state.value,
-        meta.WARM_POOL: order.pool,
-        meta.POOL_UID: order.pool_uid,
-        meta.CLAIM_UID: order.claim_uid,
-        meta.TEMPLATE_HASH: order.template_hash,
-        meta.PLACEMENT: str(order.placement.get("name") or ""),
-        meta.STANDBY: order.standby,
+def _labels(request: CreateRequest) -> dict[str, str]:
+    labels = {
+        meta.WARM_STATE: request.state.value,
+        meta.WARM_POOL: request.pool,
+        meta.POOL_UID: request.pool_uid,
+        meta.CLAIM_UID: request.claim_uid,
+        meta.TEMPLATE_HASH: request.template_hash,
+        meta.PLACEMENT: str(request.placement.get("name") or ""),
+        meta.STANDBY: request.standby,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in labels.items() if value}
 
 
-def disk_names(template: Json) -> frozenset[str]:
-    """Names of the template's disks, to which each VM's postfix is added."""
-    return frozenset(each["metadata"]["name"] for each in (template.get("spec") or {}).get("dataVolumeTemplates") or ())
-
-
-def _labelled(metadata: Json, labels: dict[str, str]) -> Json:
+def _with_labels(metadata: Json, labels: dict[str, str]) -> Json:
     return {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
 
 
-def _place(spec: Json, instance: Json, placement: Json) -> None:
+def _set_placement(spec: Json, vmi_spec: Json, placement: Json) -> None:
     if selector := placement.get("nodeSelector"):
-        instance["nodeSelector"] = {**(instance.get("nodeSelector") or {}), **selector}
-    for wanted in placement.get("networks") or ():
-        rest = [each for each in instance.get("networks") or () if each.get("name") != wanted["name"]]
-        instance["networks"] = [*rest, wanted]
+        vmi_spec["nodeSelector"] = {**(vmi_spec.get("nodeSelector") or {}), **selector}
+    for network in placement.get("networks") or ():
+        others = [each for each in vmi_spec.get("networks") or () if each.get("name") != network["name"]]
+        vmi_spec["networks"] = [*others, network]
     if storage_class := placement.get("storageClassName"):
         for each in spec.get("dataVolumeTemplates") or ():
             disk = each.setdefault("spec", {})
@@ -75,23 +67,23 @@ def _place(spec: Json, instance: Json, placement: Json) -> None:
             disk[kind] = {**(disk.get(kind) or {}), "storageClassName": storage_class}
 
 
-def _postfix(spec: Json, postfix: str) -> None:
-    """Each VM has disks of its own: their names end as the VM's does."""
+def _add_suffix_to_disks(spec: Json, suffix: str) -> None:
+    """Each VM has its own disks: their names end with the suffix of the VM's name."""
     disks = disk_names({"spec": spec})
     for each in spec.get("dataVolumeTemplates") or ():
-        each["metadata"]["name"] += f"-{postfix}"
+        each["metadata"]["name"] += f"-{suffix}"
     for volume in (spec["template"].get("spec") or {}).get("volumes") or ():
-        for holder, key in _disks(volume):
-            if holder[key] in disks:
-                holder[key] += f"-{postfix}"
+        for source, field in _disk_references(volume):
+            if source[field] in disks:
+                source[field] += f"-{suffix}"
 
 
-def _disks(volume: Json) -> Iterator[tuple[Json, str]]:
-    places = (
+def _disk_references(volume: Json) -> Iterator[tuple[Json, str]]:
+    sources = (
         (at(volume, "dataVolume"), "name"),
         (at(volume, "persistentVolumeClaim"), "claimName"),
         (at(volume, "ephemeral", "persistentVolumeClaim"), "claimName"),
     )
-    for holder, key in places:
-        if isinstance(holder, dict) and isinstance(holder.get(key), str):
-            yield holder, key
+    for source, field in sources:
+        if isinstance(source, dict) and isinstance(source.get(field), str):
+            yield source, field

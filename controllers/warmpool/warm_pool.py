@@ -1,14 +1,17 @@
-"""What is known of a warm pool, for those who fill it and for those who take from it."""
+"""The view of a warm pool."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
+from apimachinery.unstructured import Json
+from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
+from controllers.shared.sources import Source
 from controllers.warmpool.hashing import made_from, template_hash
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
@@ -16,18 +19,12 @@ from kinds.warmpool import WarmPoolSpec, WarmPoolStatus
 from runtime.resource import Resource
 from runtime.store import Store
 
-Json = dict[str, Any]
-
-WARM_POOLS = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", POOL_KIND)
-
 DEFAULT_PLACEMENT: Json = {"name": "default"}
-"""the placement of a pool that names none"""
+"""The placement of a pool that declares none."""
 
 
 @dataclass(frozen=True)
 class WarmPool:
-    """Its machines are VirtualMachines, or instances of EC2."""
-
     namespace: str
     name: str
     uid: str
@@ -35,7 +32,6 @@ class WarmPool:
     spec: WarmPoolSpec
     status: WarmPoolStatus
     created_at: str = ""
-    """creationTimestamp, which sorts as text"""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
     resource_version: str = ""
@@ -50,61 +46,44 @@ class WarmPool:
 
     @cached_property
     def template(self) -> Json:
-        """What machines are made from: `template`, or `ec2`."""
-        return self.spec.template or (_plain(self.spec.ec2) if self.spec.ec2 else {})
+        """`template` or `ec2`."""
+        return self.spec.template or (_non_defaults(self.spec.ec2) if self.spec.ec2 else {})
 
     @cached_property
     def placements(self) -> dict[str, Json]:
-        """By name, as the API has them."""
-        given = {each.name: _plain(each) for each in self.spec.places}
-        return given or {DEFAULT_PLACEMENT["name"]: DEFAULT_PLACEMENT}
+        """By name."""
+        declared = {each.name: _non_defaults(each) for each in self.spec.places}
+        return declared or {DEFAULT_PLACEMENT["name"]: DEFAULT_PLACEMENT}
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """Labels of machines of today's template, by placement."""
-        return {name: template_hash(self._made_from, placement) for name, placement in self.placements.items()}
+        """Hash labels of VMs of the current template, by placement."""
+        return {name: template_hash(self._hashed, placement) for name, placement in self.placements.items()}
 
     @cached_property
     def template_hash(self) -> str:
-        """Of the template alone, for people."""
-        return template_hash(self._made_from)
+        """For users: of the template without a placement."""
+        return template_hash(self._hashed)
 
     def current(self, m: WarmVM) -> bool:
-        """Was it made from today's template, in a placement that is still one of the pool's?"""
+        """Whether the VM was made from the current template, in a placement that the pool still has."""
         if m.template_hash == self.hashes.get(m.placement):
             return True
         placement = self.placements.get(m.placement)
-        return placement is not None and made_from(m.template_hash, self._made_from, placement)
+        return placement is not None and made_from(m.template_hash, self._hashed, placement)
 
     @property
-    def _made_from(self) -> Any:
-        # Where an instance is made says its placement.
+    def _hashed(self) -> Any:
+        # The subnet of an EC2 instance is its placement.
         return self.template.get("spec") if self.spec.template else {**self.template, "subnets": None}
 
 
-@dataclass(frozen=True)
-class InvalidWarmPool:
-    """A pool whose spec is none: it went past admission, or past another release's. It is frozen as it is."""
-
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    status: WarmPoolStatus
-    problem: str
-    created_at: str = ""
-    deleting: bool = False
-    finalizers: tuple[str, ...] = ()
-    resource_version: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
+class InvalidWarmPool(InvalidSpec[WarmPoolStatus]):
+    """A warm pool with an invalid spec. Its VMs are left as they are."""
 
 
 def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
-    """The view of a VirtualMachineWarmPool."""
-    metadata = document["metadata"]
+    metadata, status = document["metadata"], parse_status(WarmPoolStatus, document)
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
     life = (
         metadata.get("creationTimestamp") or "",
@@ -113,42 +92,37 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
         metadata.get("resourceVersion") or "",
     )
     try:
-        status = WarmPoolStatus.model_validate(document.get("status") or {})
-    except ValidationError:
-        status = WarmPoolStatus()  # ours alone to write, and about to be written
-    try:
         spec = WarmPoolSpec.model_validate(document.get("spec") or {})
     except ValidationError as error:
-        said = "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return InvalidWarmPool(*key, status, said, *life)
+        return InvalidWarmPool(*key, status, describe(error), *life)
     if bool(spec.template) == bool(spec.ec2):
-        return InvalidWarmPool(*key, status, "spec: give exactly one of template and ec2", *life)
+        return InvalidWarmPool(*key, status, "spec: must have exactly one of template and ec2", *life)
     return WarmPool(*key, spec, status, *life)
 
 
-def _plain(value: Model) -> Json:
-    """As the API has it, without what says only the default: a field that a later release adds changes no hash."""
-    return value.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+WARM_POOLS = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", POOL_KIND)
+SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
+    WARM_POOLS,
+    parse_warm_pool,
+    {"namespace": lambda pool: [pool.namespace], "uid": lambda pool: [pool.uid]},
+)
 
 
 def default_pool(pools: Iterable[WarmPool | InvalidWarmPool]) -> WarmPool | None:
-    """The default among the pools of a namespace: of those that want to be, the oldest. Admission refuses a second one,
-    but can't see two that come at once."""
-    willing = [p for p in pools if isinstance(p, WarmPool) and p.spec.default and not p.deleting]
-    return min(willing, key=lambda p: (p.created_at, p.uid), default=None)
-
-
-def by_namespace(p: WarmPool | InvalidWarmPool) -> Iterator[Hashable]:
-    yield p.namespace
-
-
-def by_uid(p: WarmPool | InvalidWarmPool) -> Iterator[Hashable]:
-    yield p.uid
+    """The oldest pool with `default: true` of a namespace. Admission refuses a second one, but two pools may be created
+    at the same time."""
+    candidates = [p for p in pools if isinstance(p, WarmPool) and p.spec.default and not p.deleting]
+    return min(candidates, key=lambda p: (p.created_at, p.uid), default=None)
 
 
 def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
-    """Of the pool of this UID: "" where its spec can't be read, None where there is no such pool."""
+    """Of the pool with this UID: an empty string for an invalid spec, None where there is no such pool."""
     found = next(iter(pools.by("uid", uid)), None)
     if found is None:
         return None
     return found.spec.deletion_policy if isinstance(found, WarmPool) else ""
+
+
+def _non_defaults(value: Model) -> Json:
+    """Without defaults: a field that a later release adds must not change the hash."""
+    return value.model_dump(mode="json", exclude_defaults=True, exclude_none=True)

@@ -1,36 +1,55 @@
-"""What is known of one warm machine, whatever holds it."""
+"""The view of a warm VM, whichever backend holds it, and of the node it runs on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
+from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
+from controllers.shared.vmi import VMI, parse_count
 from kinds import meta
 from kinds.vm_documents import run_strategy
 from kinds.warm_states import UNCLAIMED, WarmState, parse_state
 
-Json = dict[str, Any]
-
 StandbyMode = Literal["Running", "Paused", "Stopped"]
 STANDBY_MODES: tuple[StandbyMode, ...] = ("Running", "Paused", "Stopped")
-"""how a machine waits, the soonest to be handed over first"""
+"""The mode that a claim gets soonest comes first."""
 
 VM_KIND = "VirtualMachine"
 POOL_KIND = "VirtualMachineWarmPool"
 CLAIM_KIND = "VirtualMachineClaim"
 API_VERSION = f"{meta.DOMAIN}/v1alpha1"
 
-MOST_DIGITS = 9
-"""of a number that we have written"""
+PAUSED_BY_USER = "PausedByUser"
+"""KubeVirt's reason for a requested pause. A VMI may also be paused by an I/O error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    ready: bool = True
+    leaving: bool = False
+    """The node is cordoned or drained: its VMs will have to go."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return "", self.name
+
+
+def parse_node(document: Json) -> Node:
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    # A node without a Ready condition is new and runs no VM yet.
+    ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")
+    drained = any(taint.get("key") == meta.KUBEVIRT_DRAIN_TAINT for taint in spec.get("taints") or ())
+    return Node(document["metadata"]["name"], ready == "True", bool(spec.get("unschedulable")) or drained)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner reference. Ours never block the deletion of who owns."""
+    """An owner reference. It does not set blockOwnerDeletion."""
 
     kind: str
     name: str
@@ -53,44 +72,42 @@ NO_OWNER = Owner("", "", "", "")
 
 @dataclass(frozen=True, slots=True)
 class WarmVM:
-    """A frozen view. `guest` and `node` are joined to it from stores of their own."""
-
     namespace: str
     name: str
     uid: str
+    """For an EC2 instance its instance ID."""
     resource_version: str = ""
     state: WarmState | None = None
     pool: str = ""
     pool_uid: str = ""
     claim_uid: str = ""
     owner: Owner = NO_OWNER
-    """who controls it"""
+    """The controller among the owner references."""
     other_owners: tuple[Owner, ...] = ()
-    """owners that don't: they stay when it changes hands"""
     template_hash: str = ""
     placement: str = ""
     standby: StandbyMode = "Running"
-    """how it waits, or is to wait"""
+    """The mode in which the VM waits, or to which it changes."""
     orphaned: str = ""
-    """why no pool takes care of it"""
+    """Why the VM was released from its pool."""
     created_at: str = ""
-    """creationTimestamp, which sorts as text"""
+    """creationTimestamp, which sorts as text."""
     state_since: str = ""
-    """when its state was written; when it was made, for the first one"""
+    """When the state was written; for the first state when the VM was created."""
     activated: bool = False
-    """woken, started or handed over for a claim: it may never be Ready again"""
+    """The VM was started or handed over for a claim and must not become Ready again."""
     check_failures: int = 0
-    """checks in a row that failed since it is Unhealthy"""
+    """Failed checks in a row since the VM is Unhealthy."""
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     run_strategy: str = "Always"
-    """runStrategy"""
     printable_status: str = ""
-    """printableStatus"""
     start_failures: int = 0
-    """starts in a row that failed"""
+    """Consecutive failed starts."""
     vmi: VMI | None = None
+    """Joined from the cache of VMIs."""
     node: Node | None = None
+    """Joined from the cache of nodes."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -98,7 +115,6 @@ class WarmVM:
 
     @property
     def unclaimed(self) -> bool:
-        """It is its pool's: in a state before any claim, and without one."""
         return self.state in UNCLAIMED and not self.claim_uid
 
     def owned_by(self, uid: str) -> bool:
@@ -106,12 +122,12 @@ class WarmVM:
 
 
 def parse_warm_vm(document: Json) -> WarmVM:
-    """The view of a VirtualMachine. Whatever is missing in it counts as nothing."""
+    """Fields that the document lacks keep their defaults."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
-    owners = [_owner(each) for each in metadata.get("ownerReferences") or ()]
-    born = metadata.get("creationTimestamp") or ""
+    owners = [_parse_owner(each) for each in metadata.get("ownerReferences") or ()]
+    created_at = metadata.get("creationTimestamp") or ""
     return WarmVM(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -127,10 +143,10 @@ def parse_warm_vm(document: Json) -> WarmVM:
         placement=labels.get(meta.PLACEMENT, ""),
         standby=next((each for each in STANDBY_MODES if each == labels.get(meta.STANDBY)), "Running"),
         orphaned=labels.get(meta.ORPHANED, ""),
-        created_at=born,
-        state_since=_time(annotations.get(meta.STATE_SINCE, "")) or born,
+        created_at=created_at,
+        state_since=_valid_time(annotations.get(meta.STATE_SINCE, "")) or created_at,
         activated=meta.ACTIVATED_AT in annotations,
-        check_failures=_count(annotations.get(meta.CHECK_FAILURES, "")),
+        check_failures=parse_count(annotations.get(meta.CHECK_FAILURES)),
         deleting=metadata.get("deletionTimestamp") is not None,
         labels=labels,
         run_strategy=run_strategy(spec),
@@ -140,58 +156,60 @@ def parse_warm_vm(document: Json) -> WarmVM:
 
 
 def why_unavailable(m: WarmVM) -> str:
-    """Why this machine may not be given to anybody now, or nothing. All that can be known without asking it."""
+    """Why no claim may get the VM now, or an empty string. It reads the cache only; it runs no check."""
     if m.state is not WarmState.READY:
         return f"it is {m.state.value if m.state else 'in no state'}"
     if m.claim_uid:
         return "it has a claim"
     if m.deleting:
         return "it is being deleted"
-    if m.orphaned:
-        return f"it is orphaned: {m.orphaned}"
-    return why_not_in_standby(m)
+    return f"it is orphaned: {m.orphaned}" if m.orphaned else why_not_in_standby(m)
 
 
 def why_not_in_standby(m: WarmVM) -> str:
-    """Why it is not as a machine of its standby is, or nothing."""
+    """Why the VM is not in its standby mode, or an empty string."""
     if m.standby == "Stopped":
         return "" if m.vmi is None else f"it is {m.vmi.phase or 'starting'}, not stopped"
     if m.vmi is None:
         return "it does not run"
-    if not m.vmi.running:
-        return "its run is ending" if m.vmi.deleting else f"it is {m.vmi.phase or 'starting'}"
-    if m.vmi.migrating:
-        return "it is being migrated"
-    if m.node is not None and not m.node.ready:
-        return f"node {m.node.name} does not answer"
-    if m.node is not None and m.node.leaving:
-        return f"node {m.node.name} is cordoned"
-    if m.standby == "Paused":
-        return "" if m.vmi.paused == PAUSED_BY_USER else f"it is not paused ({m.vmi.paused or 'it runs'})"
-    if m.vmi.paused:
-        return f"it is paused ({m.vmi.paused})"
-    return "" if m.vmi.ready else "its instance is not Ready"
+    return _why_not_running(m.vmi) or _why_node_unusable(m.node) or _why_not_paused_or_ready(m.vmi, m.standby)
 
 
-def seconds_since(text: str, now: datetime) -> float:
-    """Since a time as the API writes it; for ever ago where there is none."""
-    return (now - datetime.fromisoformat(text)).total_seconds() if text else float("inf")
+def _why_not_running(vmi: VMI) -> str:
+    if not vmi.running:
+        return "it is shutting down" if vmi.deleting else f"it is {vmi.phase or 'starting'}"
+    return "it is being migrated" if vmi.migrating else ""
 
 
-def _time(text: str) -> str:
-    """Annotations are anybody's to write: what is no time, with its zone, counts as none, or one machine would keep
-    its pool from being looked at."""
+def _why_node_unusable(node: Node | None) -> str:
+    if node is None or (node.ready and not node.leaving):
+        return ""
+    return f"node {node.name} is cordoned or drained" if node.ready else f"node {node.name} is not ready"
+
+
+def _why_not_paused_or_ready(vmi: VMI, standby: StandbyMode) -> str:
+    if standby == "Paused":
+        return "" if vmi.paused == PAUSED_BY_USER else f"it is not paused ({vmi.paused or 'it runs'})"
+    if vmi.paused:
+        return f"it is paused ({vmi.paused})"
+    return "" if "Ready" in vmi.conditions else "its VMI is not Ready"
+
+
+def seconds_since(time: str, now: datetime) -> float:
+    """Infinite for an empty time."""
+    return (now - datetime.fromisoformat(time)).total_seconds() if time else float("inf")
+
+
+def _valid_time(text: str) -> str:
+    """Anybody may write an annotation: an invalid time counts as none, so that it does not stop the reconcile."""
     try:
-        return text if datetime.fromisoformat(text).tzinfo is not None else ""
+        parse_time(text)
     except ValueError:
         return ""
+    return text
 
 
-def _count(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else 0
-
-
-def _owner(reference: Json) -> Owner:
+def _parse_owner(reference: Json) -> Owner:
     return Owner(
         kind=reference.get("kind", ""),
         name=reference.get("name", ""),

@@ -10,11 +10,10 @@ import pytest
 
 from cli.warmth import WARMTH, examined, row
 from controllers.claim.snapshot import CLAIMS
-from controllers.warmpool.vm_backend import VMS
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from kinds import meta
 from runtime.api import Api
-from runtime.resource import Resource
+from runtime.resource import VMS, Resource
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 METADATA = {"name": "web", "namespace": "a", "generation": 1, "creationTimestamp": "2026-01-01T23:59:30Z"}

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.warmpool.vm_backend import VMS
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.metrics import PREFIX
+from runtime.resource import VMS
 from tests.cluster import warming
 from tests.cluster.pooling import PATIENCE_SECONDS, until
 from tests.cluster.warming import Place, Running

@@ -16,11 +16,12 @@ import pytest
 import pytest_asyncio
 
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.resources import NODES
 from controllers.warmpool.actions import CreateVM
 from controllers.warmpool.apply import create_request
 from controllers.warmpool.backends import Change, WriteConflict
 from controllers.warmpool.orphaning import FINALIZER
-from controllers.warmpool.vm_backend import NODES, VMIS, VMS, VMBackend
+from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
 from kinds import meta
@@ -28,7 +29,7 @@ from kinds.warm_states import WarmState
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests

@@ -14,7 +14,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.vm_backend import VMIS, VMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from controllers.warmpool_and_claim import build
@@ -24,6 +23,7 @@ from runtime.clock import ApiServerClock
 from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import PREFIX, Metrics
+from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS, until
 
 Json = dict[str, Any]

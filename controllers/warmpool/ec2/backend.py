@@ -107,7 +107,7 @@ class EC2Backend:
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         """Launches the claim's application on an instance that is being given to a claim, and returns its health."""
         vmi = self._cache.vmis.get(vm.key)
-        if vmi is None or vmi.owner != vm.uid:
+        if vmi is None or vmi.owner_uid != vm.uid:
             return Health("Failed", EC2Reason.NOT_RUNNING, "it does not run")
         if not vmi.running:
             return Health("Failed", EC2Reason.NOT_RUNNING, "it is starting")
@@ -147,7 +147,7 @@ class EC2Backend:
             except OUTCOME_UNKNOWN as error:
                 raise OutcomeUnknown(str(error)) from error
             self._cache.terminated(instance)
-        log_event(log, "MachineDeleting", f"terminated {vm.name}: {reason}", machine=vm, reason=reason)
+        log_event(log, "MachineDeleting", f"terminated {vm.name}: {reason}", about=vm, reason=reason)
         return True
 
     async def _terminate_application(self, vm: WarmVM) -> None:

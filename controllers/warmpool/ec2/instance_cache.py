@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
+from controllers.shared.vmi import VMI
+from controllers.warmpool.cache import WARM_VMIS, WARM_VMS, WarmVMCache
 from controllers.warmpool.ec2.tags import TERMINATED_STATES, Tags, from_aws, parse_vmi, parse_warm_vm, revision, to_aws
-from controllers.warmpool.node import Node
-from controllers.warmpool.vmi import VMI
-from controllers.warmpool.warm_vm import WarmVM
+from controllers.warmpool.warm_vm import Node, WarmVM
 from runtime.resource import Key
 from runtime.store import Store
 
@@ -39,8 +38,8 @@ class _Write:
 @dataclass
 class InstanceCache:
     clock: Callable[[], float]
-    vms: Store[WarmVM] = field(default_factory=lambda: Store(VM_INDEXES))
-    vmis: Store[VMI] = field(default_factory=lambda: Store(VMI_INDEXES))
+    vms: Store[WarmVM] = field(default_factory=WARM_VMS.store)
+    vmis: Store[VMI] = field(default_factory=WARM_VMIS.store)
     _writes: dict[str, _Write] = field(default_factory=dict)
     """by instance ID"""
     _vm_changed: list[VMChanged] = field(default_factory=list)

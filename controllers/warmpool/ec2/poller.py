@@ -108,7 +108,7 @@ class EC2Poller:
     async def _orphan(self, vm: WarmVM) -> None:
         await self.backend.change(vm, Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolDeleted"}))
         message = f"{vm.name} is orphaned: its pool with deletionPolicy Orphan was deleted"
-        log_event(log, "MachineMoved", message, machine=vm)
+        log_event(log, "MachineMoved", message, about=vm)
 
     async def _pool_exists(self, vm: WarmVM) -> bool:
         try:

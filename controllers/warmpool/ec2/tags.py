@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from apimachinery.timestamps import format_time
+from controllers.shared.vmi import VMI
 from controllers.warmpool import warm_vm
-from controllers.warmpool.backends import Change, CreateRequest, is_nobody
-from controllers.warmpool.vmi import VMI
-from controllers.warmpool.warm_vm import Owner, WarmVM
+from controllers.warmpool.backends import Change, CreateRequest
+from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from kinds import meta
 from kinds.meta import DOMAIN
 
@@ -77,7 +77,7 @@ def changed_tags(before: Mapping[str, str], change: Change, now: datetime) -> Ta
         if not change.claim_uid:
             found[meta.CLAIM_NAME] = ""
     if change.owner is not None:
-        found[OWNER] = "" if is_nobody(change.owner) else _owner_tag(change.owner)
+        found[OWNER] = "" if change.owner == NO_OWNER else _owner_tag(change.owner)
     found[REVISION] = str(revision(before) + 1)
     return _truncated(found | _pod_tags({**before, **found}))
 
@@ -138,9 +138,10 @@ def parse_vmi(instance: Json) -> VMI | None:
         namespace=vm.namespace,
         name=vm.name,
         uid=vm.uid,
-        owner=vm.uid,
+        owner_uid=vm.uid,
         phase="Running" if state == "running" else "Scheduling",
-        holds=frozenset({"Ready"}) if state == "running" else frozenset(),
+        conditions=frozenset({"Ready"}) if state == "running" else frozenset(),
+        ready=state == "running",
         addresses=tuple(dict.fromkeys(each for each in addresses if each)),
     )
 

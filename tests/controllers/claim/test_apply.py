@@ -15,7 +15,7 @@ from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
 from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, CreateRequest, OutcomeUnknown, WriteConflict
-from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
+from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
@@ -75,7 +75,7 @@ class Setup:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        store: Store[WarmVM] = Store(VM_INDEXES)
+        store = WARM_VMS.store()
         for vm in self.vms:
             store.put(vm.key, vm)
         claims: Store[Claim] = Store({"uid": by_uid})

@@ -113,12 +113,12 @@ async def test_a_new_leader_has_no_demand_for_claims_that_were_served_meanwhile(
     await setup.take(snapshot(SILENT, pool=pool), JoinWaitQueue())
     creating = asyncio.create_task(found.reconcile(OTHER.key))
     await asyncio.sleep(0)
-    assert (demand.queued(pool.uid), demand.making(pool.uid)) == (1, 1)
+    assert (demand.queued(pool.uid), demand.creating(pool.uid)) == (1, 1)
     creating.cancel()
     await asyncio.gather(creating, return_exceptions=True)
     claims.drop(OTHER.key)
     await found.begin()
-    assert (demand.queued(pool.uid), demand.making(pool.uid)) == (0, 0)
+    assert (demand.queued(pool.uid), demand.creating(pool.uid)) == (0, 0)
 
 
 @pytest.mark.parametrize(

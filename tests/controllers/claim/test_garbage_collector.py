@@ -10,7 +10,7 @@ import pytest
 from controllers.claim.allocator import Stores
 from controllers.claim.garbage_collector import RECHECK_SECONDS, GarbageCollector
 from controllers.claim.snapshot import Claim, by_uid
-from controllers.warmpool.cache import VM_INDEXES, WarmVMCache
+from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api
@@ -41,7 +41,7 @@ class FakeBackend:
 
 
 def garbage_collector(backend: FakeBackend, *claims: Claim) -> GarbageCollector:
-    vms: Store[WarmVM] = Store(VM_INDEXES)
+    vms = WARM_VMS.store()
     vms.put(VM.key, VM)
     known: Store[Claim] = Store({"uid": by_uid})
     for claim in claims:

@@ -9,7 +9,7 @@ import pytest
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.observe import ClaimObserver
 from controllers.claim.record import ClaimRecord
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
+from controllers.warmpool.warm_pool import SOURCE
 from kinds.warm_states import WarmState
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim
@@ -26,7 +26,7 @@ from tests.controllers.warmpool.test_cache import queues
     ],
 )
 def test_full_pool(facts: dict[str, Any], full: bool) -> None:
-    pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
+    pools = SOURCE.store()
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
     stores = Stores(Store(), pools, queues(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(Allocator(stores), lambda: 0.0)

@@ -27,7 +27,7 @@ from controllers.claim.steps import (
     UpdateStatus,
 )
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.vmi import PAUSED_BY_USER
+from controllers.warmpool.warm_vm import PAUSED_BY_USER
 from kinds.warm_states import WarmState
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
@@ -35,7 +35,7 @@ from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
 READY = a_vm("m")
 SICK = Health("Failed", "NotReady", "it is not")
 BLIND = Health("Unable", "NodeNotReady", "nobody answers")
-PAUSED = a_vmi(name="web-m", owner="m", paused=PAUSED_BY_USER)
+PAUSED = a_vmi(name="web-m", owner_uid="m", paused=PAUSED_BY_USER)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
 STILL = a_pool(paused=True)

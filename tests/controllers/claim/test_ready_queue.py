@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.ready_queue import ReadyQueue, Variant
-from controllers.warmpool.vmi import PAUSED_BY_USER
-from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, Owner, WarmVM
+from controllers.warmpool.warm_vm import NO_OWNER, PAUSED_BY_USER, POOL_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, a_vmi
 

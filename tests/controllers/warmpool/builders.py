@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controllers.shared.vmi import VMI
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
@@ -18,12 +19,10 @@ from controllers.warmpool.actions import (
 )
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.health import standby_health, vmi_health
-from controllers.warmpool.node import Node
 from controllers.warmpool.plan import plan
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
-from controllers.warmpool.vmi import PAUSED_BY_USER, VMI
 from controllers.warmpool.warm_pool import WarmPool, parse_warm_pool
-from controllers.warmpool.warm_vm import CLAIM_KIND, POOL_KIND, Owner, StandbyMode, WarmVM
+from controllers.warmpool.warm_vm import CLAIM_KIND, PAUSED_BY_USER, POOL_KIND, Node, Owner, StandbyMode, WarmVM
 from kinds.warm_states import WarmState
 
 Json = dict[str, Any]
@@ -52,8 +51,9 @@ def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> Wa
 
 
 def a_vmi(**facts: Any) -> VMI:
-    facts = {"holds": frozenset({"Ready"}), "phase": "Running", "node": "node-1", "addresses": ("10.0.0.1",), **facts}
-    return VMI("ns", facts.pop("name", "vm"), facts.pop("uid", "guest"), **facts)
+    facts = {"conditions": frozenset({"Ready"}), "phase": "Running", "node": "node-1", **facts}
+    facts = {"ready": "Ready" in facts["conditions"], "addresses": ("10.0.0.1",), **facts}
+    return VMI("ns", facts.pop("name", "vm"), facts.pop("uid", "vmi"), **facts)
 
 
 NODE = Node("node-1")
@@ -80,11 +80,11 @@ def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool |
         standby=standby,
         created_at=ago(600),
         state_since=ago(60),
-        vmi=a_vmi(name=f"web-{name}", owner=name),
+        vmi=a_vmi(name=f"web-{name}", owner_uid=name),
         node=NODE,
     )
     if state is WarmState.READY and standby == "Paused":
-        found = replace(found, vmi=a_vmi(name=f"web-{name}", owner=name, paused=PAUSED_BY_USER))
+        found = replace(found, vmi=a_vmi(name=f"web-{name}", owner_uid=name, paused=PAUSED_BY_USER))
     if state is WarmState.READY and standby == "Stopped":
         found = replace(found, vmi=None, node=None, run_strategy="Halted")
     if state in (WarmState.ALLOCATING, WarmState.IN_USE):
@@ -93,7 +93,7 @@ def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool |
 
 
 FAILED = Health("Failed", "NoAnswer", "no answer")
-UNABLE = Health("Unable", "NodeNotReady", "node node-1 does not answer")
+UNABLE = Health("Unable", "NodeNotReady", "node node-1 is not ready")
 
 
 def vm_health(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:

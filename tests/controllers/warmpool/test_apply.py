@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.shared.write_batches import Failure
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
@@ -20,7 +21,7 @@ from controllers.warmpool.actions import (
     SetStandby,
     SetState,
 )
-from controllers.warmpool.apply import CreateFailure, Outcome, WarmPoolWriter, vm_change
+from controllers.warmpool.apply import Outcome, WarmPoolWriter, vm_change
 from controllers.warmpool.backends import (
     HEALTHY,
     Change,
@@ -190,7 +191,7 @@ async def test_what_was_not_done_is_logged_too(
     caplog.set_level(logging.DEBUG)
     carrying = Carrying(a=error)
     done = await carrying.out(action)
-    assert done.again or done.refusal
+    assert done.retry or done.refused
     (line,) = [r for r in caplog.records if hasattr(r, "event")]
     assert (line.__dict__["event"], line.levelno, line.__dict__["pool"]) == (event, level, "web")
     assert "web-a" in line.getMessage()
@@ -203,18 +204,18 @@ UNSURE, BUSY = OutcomeUnknown("lost"), Throttled("later")
     ("error", "expected", "open_still"),
     [
         pytest.param(None, Outcome(created=1), True, id="made"),
-        pytest.param(UNSURE, Outcome(again=True, last_error=UNSURE), True, id="no answer: it may appear yet"),
-        pytest.param(AlreadyExists("there"), Outcome(again=True), False, id="the name is taken"),
-        pytest.param(BUSY, Outcome(again=True, last_error=BUSY), False, id="the server is busy"),
+        pytest.param(UNSURE, Outcome(retry=True, last_error=UNSURE), True, id="no answer: it may appear yet"),
+        pytest.param(AlreadyExists("there"), Outcome(retry=True), False, id="the name is taken"),
+        pytest.param(BUSY, Outcome(retry=True, last_error=BUSY), False, id="the server is busy"),
         pytest.param(
             Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
-            Outcome(refusal=CreateFailure("FailedCreate", "bad")),
+            Outcome(refused=Failure("FailedCreate", "bad")),
             False,
             id="refused, in the server's own words",
         ),
         pytest.param(
             Forbidden("exceeded quota: q"),
-            Outcome(refusal=CreateFailure("InsufficientCapacity", "exceeded quota: q")),
+            Outcome(refused=Failure("InsufficientCapacity", "exceeded quota: q")),
             False,
             id="a full quota",
         ),
@@ -252,15 +253,15 @@ async def test_once_trusted_all_are_made_at_once() -> None:
 )
 async def test_a_termination(error: Exception | None, again: bool, waited_for: bool) -> None:
     carrying = Carrying(**({"a": error} if error else {}))
-    assert (await carrying.out(END)).again is again
+    assert (await carrying.out(END)).retry is again
     assert bool(carrying.expectations.open(UID)[1]) is waited_for
     assert carrying.value("vm_terminations_total", reason="Excess") == (None if error else 1)
 
 
 async def test_what_was_lost_and_what_got_ready_is_told_to_who_decides() -> None:
-    assert (await Carrying().out(LATE)).lost == (CreateFailure("ReadinessTimeout", "web-a was deleted: too late"),)
+    assert (await Carrying().out(LATE)).lost == (Failure("ReadinessTimeout", "web-a was deleted: too late"),)
     assert (await Carrying().out(END)).lost == ()
-    assert (await Carrying().out(MOVE)).ripe == 1
+    assert (await Carrying().out(MOVE)).became_ready == 1
 
 
 async def test_a_change_that_no_machine_may_see_is_not_sent_and_counted() -> None:
@@ -284,7 +285,7 @@ async def test_others_finalizers_are_left_to_them(error: Exception | None, again
     carrying = Carrying()
     carrying.api.error = error
     found = a_snapshot(a_pool(0, finalizers=["theirs"]))
-    assert (await carrying.apply(found, Plan((SetFinalizer(True, "wanted"),)), carrying.shelf)).again is again
+    assert (await carrying.apply(found, Plan((SetFinalizer(True, "wanted"),)), carrying.shelf)).retry is again
     assert carrying.api.told == [{"uid": UID, "resourceVersion": "1", "finalizers": ["theirs", FINALIZER]}]
 
 

@@ -10,26 +10,26 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.shared.status_writer import StatusWriter
+from controllers.shared.vmi import VMI
 from controllers.warmpool import controller
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import CreateRequest, WriteConflict
-from controllers.warmpool.cache import VM_INDEXES, VMI_INDEXES, WarmVMCache
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.controller import (
-    BLIND_SECONDS,
-    DEPTH_CHECK_SECONDS,
-    GATHER_SECONDS,
-    SHARE,
+    BATCH_FACTOR,
+    BATCH_SECONDS,
+    RESYNC_SECONDS,
+    UNAVAILABLE_SECONDS,
     WarmPoolController,
 )
 from controllers.warmpool.demand import Demand
 from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.node import Node
 from controllers.warmpool.observe import BackendView, WarmPoolStores
 from controllers.warmpool.plan import plan
 from controllers.warmpool.status import status
-from controllers.warmpool.vmi import VMI
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, by_namespace, by_uid
+from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm_states import WarmState
 from runtime.api import Api
@@ -37,7 +37,6 @@ from runtime.controller import RetryWithBackoff
 from runtime.errors import Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
-from runtime.store import Store
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import Said, Shelf
 
@@ -82,25 +81,23 @@ class Sight:
 
 class World:
     def __init__(self, pool: WarmPool) -> None:
-        self.pools: Store[WarmPool | InvalidWarmPool] = Store({"namespace": by_namespace, "uid": by_uid})
+        self.pools = SOURCE.store()
         self.pools.put(KEY, pool)
-        machines: Store[WarmVM] = Store(VM_INDEXES)
-        guests: Store[VMI] = Store(VMI_INDEXES)
-        nodes: Store[Node] = Store()
-        self.queues = WarmVMCache(machines, guests, nodes)
+        self.cache = WarmVMCache()
         self.shelf, self.api, self.sight, self.seconds = Refusing(), Written(), Sight(), 1000.0
         self.registry = CollectorRegistry()
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
-        fleet = BackendView(self.shelf, self.queues.all, self.queues.named, (self.sight,))
+        fleet = BackendView(self.shelf, self.cache, (self.sight,))
         self.said = Said()
         apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.said), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
             stores=WarmPoolStores(self.pools, Demand()),
-            queues=self.queues,
-            fleet=lambda pool: fleet,
-            virtual=fleet,
+            cache=self.cache,
+            backend_of=lambda pool: fleet,
+            vm_backend=fleet,
             apply=apply,
-            checks=HealthTracker(self.clock),
+            status_writer=StatusWriter(cast(Api, self.api), WARM_POOLS, self.clock),
+            health=HealthTracker(self.clock),
             expectations=expectations,
             metrics=metrics,
             clock=self.clock,
@@ -113,14 +110,14 @@ class World:
 
     def holds(self, *machines: WarmVM) -> None:
         for m in machines:
-            self.queues.vms.put(m.key, replace(m, vmi=None, node=None))
+            self.cache.vms.put(m.key, replace(m, vmi=None, node=None))
             if m.vmi is not None:
-                self.queues.vmis.put(m.key, m.vmi)
+                self.cache.vmis.put(m.key, m.vmi)
 
     def forget(self, name: str, heard: Callable[[WarmVM | None, WarmVM | None], None]) -> None:
         """It is gone from the stores."""
-        self.queues.vmis.drop(("ns", name))
-        heard(self.queues.vms.drop(("ns", name)), None)
+        self.cache.vmis.drop(("ns", name))
+        heard(self.cache.vms.drop(("ns", name)), None)
 
     @property
     def time(self) -> datetime:
@@ -143,11 +140,11 @@ async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
 
 async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
     def guest(name: str, **facts: Any) -> VMI:
-        return a_vmi(name=f"web-{name}", owner=name, holds=frozenset(), **facts)
+        return a_vmi(name=f"web-{name}", owner_uid=name, conditions=frozenset(), **facts)
 
     world = World(pool := a_pool(2))
     world.holds(*(a_vm(n, WarmState.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
-    held = {"phase": "Scheduling", "trouble": "Unschedulable"}
+    held = {"phase": "Scheduling", "start_failure": "Unschedulable"}
     world.holds(*(a_vm(n, WarmState.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
     pauses: list[timedelta] = []
     for name in "ab":
@@ -195,7 +192,7 @@ async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatc
     await world.look()
     pauses: list[float] = []
     world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, a_vm("web-2"))
-    assert pauses == [pytest.approx(SHARE * 0.5)]
+    assert pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
 
 
 def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
@@ -204,8 +201,8 @@ def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
     demand, pauses = world.controller.stores.demand, list[float]()
     demand.subscribe(lambda uid: world.controller.demand_changed(lambda key, seconds: pauses.append(seconds), uid))
     for waiting in (1, 2, 3, 0):
-        demand.wait(pool.uid, waiting)
-    assert pauses == [0.0, GATHER_SECONDS, GATHER_SECONDS, 0.0]
+        demand.set_queued(pool.uid, waiting)
+    assert pauses == [0.0, BATCH_SECONDS, BATCH_SECONDS, 0.0]
 
 
 async def test_a_restart_waits_for_the_pause_that_was_said() -> None:
@@ -229,7 +226,7 @@ async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then(
     said = world.api.statuses[-1]
     world.pools.put(KEY, a_pool(1, status={k: v for k, v in said.items() if v is not None}))
     world.seconds += 60
-    assert await world.look() == DEPTH_CHECK_SECONDS
+    assert await world.look() == RESYNC_SECONDS
     assert len(world.api.statuses) == 1
     assert world.shelf.done == []
 
@@ -240,7 +237,7 @@ async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
     world.sight.problem = "connection refused"
     await world.look()
     assert world.api.statuses == []
-    world.seconds += BLIND_SECONDS
+    world.seconds += UNAVAILABLE_SECONDS
     await world.look()
     assert world.shelf.asked == 0
     assert world.shelf.done == []
@@ -324,4 +321,4 @@ async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> No
         for state in ("Ready", "Unhealthy")
     }
     assert found == {"Ready": 1, "Unhealthy": 1}
-    assert world.controller.stores.of(UID) is not None
+    assert world.controller.stores.with_uid(UID) is not None

@@ -18,7 +18,7 @@ from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 from tests.controllers.warmpool.builders import NOT_READY_NODE, a_pool, a_vm, a_vmi
 
 WELL = a_vm("a")
-ILL = replace(WELL, vmi=a_vmi(holds=frozenset()))
+ILL = replace(WELL, vmi=a_vmi(conditions=frozenset()))
 UNSEEN = replace(WELL, node=NOT_READY_NODE)
 
 
@@ -40,7 +40,7 @@ class Looking:
     def at(self, m: WarmVM, *after: float) -> Any:
         for seconds in after:
             self.clock.now += seconds
-            found = self.checks.look(self.pool, [m])[m.uid]
+            found = self.checks.observe(self.pool, [m])[m.uid]
         return found
 
 
@@ -77,7 +77,7 @@ def test_health_has_to_last(looking: Looking) -> None:
 
 
 def test_how_long_ago_there_was_no_room(looking: Looking) -> None:
-    waiting = a_vm("a", WarmState.PROVISIONING, vmi=a_vmi(trouble="Unschedulable", phase="Scheduling"))
+    waiting = a_vm("a", WarmState.PROVISIONING, vmi=a_vmi(start_failure="Unschedulable", phase="Scheduling"))
     assert looking.at(WELL, 0).unscheduled_ago == float("inf")
     assert looking.at(waiting, 500).unscheduled_ago == 0
     assert looking.at(replace(waiting, vmi=a_vmi()), 7).unscheduled_ago == 7
@@ -117,11 +117,11 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
     looking = Looking(a_pool(1, readiness={"tcp": {"port": 22}}))
     assert looking.at(WELL, 0).running.verdict == "Unable"
     port = Answering(HEALTHY)
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
+    assert await looking.checks.probe(looking.pool, [WELL], cast(Backend, port)) is True
     assert looking.at(WELL, 0).running == HEALTHY
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is False, "it answered as before"
+    assert await looking.checks.probe(looking.pool, [WELL], cast(Backend, port)) is False, "it answered as before"
     port.health = Health("Failed", "NoAnswer")
-    assert await looking.checks.ask(looking.pool, [WELL], cast(Backend, port)) is True
+    assert await looking.checks.probe(looking.pool, [WELL], cast(Backend, port)) is True
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_a_machine_that_has_to_be_asked_is_not_well_before_it_answered() -
 )
 async def test_who_is_not_asked(m: WarmVM) -> None:
     port = Answering(HEALTHY)
-    await HealthTracker(Clock()).ask(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, port))
+    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, port))
     assert port.asked == 0
 
 

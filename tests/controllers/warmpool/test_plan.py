@@ -31,8 +31,8 @@ from tests.controllers.warmpool.builders import (
 MAKE = ("create", "Running")
 NEW = WarmState.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
-ABROAD = {"vmi": a_vmi(trouble="Unschedulable", phase="Scheduling", holds=frozenset())}
-BROKEN = {"vmi": a_vmi(trouble="ErrImagePull", phase="Scheduling", holds=frozenset())}
+ABROAD = {"vmi": a_vmi(start_failure="Unschedulable", phase="Scheduling", conditions=frozenset())}
+BROKEN = {"vmi": a_vmi(start_failure="ErrImagePull", phase="Scheduling", conditions=frozenset())}
 
 
 def old(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
@@ -212,7 +212,9 @@ STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
         pytest.param(
             a_snapshot(
                 STOPPED_POOL,
-                a_vm("a", WarmState.STANDING_BY, standby="Stopped", vmi=a_vmi(deleting=True), run_strategy="Halted"),
+                a_vm(
+                    "a", WarmState.STANDING_BY, standby="Stopped", vmi=a_vmi(deleted_at=ago(1)), run_strategy="Halted"
+                ),
             ),
             [("rest", "a", "Stopped")],
             id="which takes its time",
@@ -386,7 +388,7 @@ def test_healing(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
 
 NO_QUOTA = {"reason": "InsufficientCapacity", "message": "exceeded quota"}
 HELD_BACK = a_vm("n", NEW, **ABROAD)
-GATED = replace(ABROAD["vmi"], trouble="SchedulingGated")
+GATED = replace(ABROAD["vmi"], start_failure="SchedulingGated")
 
 
 @pytest.mark.parametrize(
@@ -653,7 +655,9 @@ OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
             id="and goes then",
         ),
         pytest.param(
-            a_snapshot(2, a_vm("a", NEW, node=CORDONED, vmi=a_vmi(phase="Scheduled", holds=frozenset())), a_vm("b")),
+            a_snapshot(
+                2, a_vm("a", NEW, node=CORDONED, vmi=a_vmi(phase="Scheduled", conditions=frozenset())), a_vm("b")
+            ),
             [("terminate", "a", "NodeLeaving"), MAKE],
             id="one that is not ready yet goes at once",
         ),

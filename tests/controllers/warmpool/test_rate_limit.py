@@ -24,12 +24,12 @@ REFILL = Refill(backoff_seconds=10, max_backoff_seconds=60)
     ],
 )
 def test_the_bucket(tokens: float, seconds: float, rate: float, expected: float) -> None:
-    assert TokenBucket(tokens, 1000).filled(rate, 1000 + seconds).tokens == expected
+    assert TokenBucket(tokens, 1000).refill(rate, 1000 + seconds).tokens == expected
 
 
 def test_what_was_made_is_taken_from_it() -> None:
-    assert TokenBucket.full(50, 0).spent(20).tokens == 30
-    assert TokenBucket.full(50, 0).spent(80).tokens == 0
+    assert TokenBucket.full(50, 0).take(20).tokens == 30
+    assert TokenBucket.full(50, 0).take(80).tokens == 0
 
 
 def test_pauses_grow_up_to_the_longest() -> None:
@@ -52,8 +52,8 @@ def test_it_is_due_when_the_pause_is_over() -> None:
 
 def test_a_restart_reads_what_was_said() -> None:
     said = PoolFailures(consecutive=3, last_reason="FailedCreate", last_message="no", next_retry_at=ago(-5))
-    assert FailureBackoff.read(WarmPoolStatus(failures=said)) == FailureBackoff(3, "FailedCreate", "no", ago(-5))
-    assert FailureBackoff.read(WarmPoolStatus()) == NO_FAILURES
+    assert FailureBackoff.from_status(WarmPoolStatus(failures=said)) == FailureBackoff(3, "FailedCreate", "no", ago(-5))
+    assert FailureBackoff.from_status(WarmPoolStatus()) == NO_FAILURES
 
 
 def test_an_endless_message_is_cut() -> None:

@@ -29,8 +29,8 @@ from tests.controllers.warmpool.builders import (
 
 NEW = WarmState.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
-BROKEN = {"vmi": a_vmi(trouble="ErrImagePull", message="not found", phase="Scheduling", holds=frozenset())}
-ABROAD = {"vmi": a_vmi(trouble="Unschedulable", message="0/2 nodes", phase="Scheduling", holds=frozenset())}
+BROKEN = {"vmi": a_vmi(start_failure="ErrImagePull", message="not found", phase="Scheduling", conditions=frozenset())}
+ABROAD = {"vmi": a_vmi(start_failure="Unschedulable", message="0/2 nodes", phase="Scheduling", conditions=frozenset())}
 
 
 def test_machines_are_counted_by_what_they_are() -> None:
@@ -157,7 +157,7 @@ def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, 
         pytest.param(
             a_snapshot(2, a_vm("a", WarmState.UNKNOWN, node=NOT_READY_NODE), a_vm("b")),
             "Degraded",
-            "1 VM can't be checked: node node-1 does not answer",
+            "1 VM can't be checked: node node-1 is not ready",
             id="which node",
         ),
         pytest.param(

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.node import parse_node
-from controllers.warmpool.vmi import parse_vmi
-from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
+from controllers.shared.vmi import parse_vmi
+from controllers.warmpool.warm_vm import WarmVM, parse_node, seconds_since, why_unavailable
 from controllers.warmpool.warm_vm import parse_warm_vm as view
 from kinds import meta
 from kinds.warm_states import WarmState
@@ -81,12 +80,12 @@ STOPPED = a_vm("a", standby="Stopped")
         pytest.param(a_vm("a", deleting=True), "being deleted", id="not one that goes"),
         pytest.param(a_vm("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
         pytest.param(a_vm("a", vmi=None), "does not run", id="not one whose run has gone"),
-        pytest.param(a_vm("a", vmi=a_vmi(deleting=True)), "ending", id="not one that is shutting down"),
+        pytest.param(a_vm("a", vmi=a_vmi(deleted_at=ago(1))), "shutting down", id="not one that is shutting down"),
         pytest.param(a_vm("a", vmi=a_vmi(migrating=True)), "migrated", id="not one that is being moved"),
-        pytest.param(a_vm("a", vmi=a_vmi(holds=frozenset())), "not Ready", id="not one that is not ready"),
+        pytest.param(a_vm("a", vmi=a_vmi(conditions=frozenset())), "not Ready", id="not one that is not ready"),
         pytest.param(a_vm("a", vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
         pytest.param(a_vm("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
-        pytest.param(a_vm("a", node=NOT_READY_NODE), "does not answer", id="not one on a node that is silent"),
+        pytest.param(a_vm("a", node=NOT_READY_NODE), "is not ready", id="not one on a node that is silent"),
         pytest.param(replace(PAUSED, vmi=a_vmi()), "not paused", id="one that should be paused and runs"),
         pytest.param(replace(PAUSED, vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="or has an error"),
         pytest.param(replace(STOPPED, vmi=a_vmi()), "not stopped", id="one that should be stopped and runs"),
@@ -106,8 +105,8 @@ def test_an_instance_is_read_in_its_own_words() -> None:
     status = {"phase": "Running", "nodeName": "n", "conditions": conditions, "migrationState": {"completed": False}}
     status["interfaces"] = [{"name": "a"}, {"ipAddress": "10.0.0.7"}]
     found = parse_vmi({"metadata": {"name": "vm"}, "status": status})
-    assert (found.paused, found.agent, found.ready) == ("PausedByUser", True, False)
-    assert (found.trouble, found.message, found.node) == ("Unschedulable", "0/2 nodes", "n")
+    assert (found.paused, found.agent_connected, found.ready) == ("PausedByUser", True, False)
+    assert (found.start_failure, found.message, found.node) == ("Unschedulable", "0/2 nodes", "n")
     assert (found.addresses, found.migrating) == (("10.0.0.7",), True)
     assert parse_vmi({"metadata": {"name": "vm"}}).phase == ""
 

@@ -212,7 +212,7 @@ async def test_an_instance_that_ec2_never_shows_is_dropped() -> None:
 async def test_a_ready_instance_is_available() -> None:
     process = Process()
     ready = await process.ready()
-    assert why_unavailable(process.cache.warm_vms.joined(ready)) == ""
+    assert why_unavailable(process.cache.warm_vms.join(ready)) == ""
     process.client.instances[ready.uid]["State"] = {"Name": "stopped"}
     process.cache.replace(await process.client.describe({}), asked_at=1.0)
     found = process.cache.warm_vms.get(ready.key)

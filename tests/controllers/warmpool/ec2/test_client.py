@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from controllers.warmpool.apply import AWAY, create_failure
+from controllers.warmpool.apply import SERVER_UNAVAILABLE, create_failure
 from controllers.warmpool.ec2 import client
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.settings import EC2Settings
@@ -133,14 +133,14 @@ async def test_refusals_over_http(aws: Any, status: int, code: str, kind: type[A
     with pytest.raises(kind, match=f"{code}: said EC2") as raised:
         await ec2_client.terminate("i-1")
     assert (create_failure(raised.value).reason == "InsufficientCapacity") is (code in client.CAPACITY_ERRORS)
-    assert isinstance(raised.value, AWAY) is (code in client.THROTTLING_ERRORS)
+    assert isinstance(raised.value, SERVER_UNAVAILABLE) is (code in client.THROTTLING_ERRORS)
 
 
 @pytest.mark.parametrize("answer", [None, (502, "<html>a proxy</html>")])
 async def test_a_missing_answer_leaves_the_outcome_unknown(aws: Any, answer: tuple[int, str] | None) -> None:
     ec2_client, answers = aws
     answers(answer)
-    with pytest.raises(AWAY):
+    with pytest.raises(SERVER_UNAVAILABLE):
         await ec2_client.tag("i-1", {"WarmPool": "Ready"})
 
 

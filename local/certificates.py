@@ -65,7 +65,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
     """The cluster's authority with the API server's certificates, made where they are missing or due."""
     authority = load_pair(directory, "ca")
-    if authority is None or authority.window.due(now):
+    if authority is None or authority.validity.renewal_due(now):
         authority = new_ca("poolhouse cluster", now, CLUSTER_LIFE)
         store_pair(authority, directory, "ca")
     apiserver = load_pair(directory, "apiserver")
@@ -76,7 +76,7 @@ def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
             new_server_certificate(authority, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver"
         )
     proxy = load_pair(directory, "proxy")
-    if proxy is None or proxy.issuer != authority.name or proxy.window.due(now):
+    if proxy is None or proxy.issuer != authority.name or proxy.validity.renewal_due(now):
         store_pair(new_client_certificate(authority, PROXY, now, CLUSTER_LIFE), directory, "proxy")
     if not (directory / "accounts.key").exists():
         write_atomically(directory / "accounts.key", _new_accounts_key())
@@ -112,7 +112,7 @@ class CertificateManager:
 
     def prepare(self, now: datetime) -> None:
         """Before any server runs: nobody has a bundle yet, so every authority counts as published."""
-        pairs = [pair for pair in map(self._load_authority, self._names()) if pair and not pair.window.ended(now)]
+        pairs = [pair for pair in map(self._load_authority, self._names()) if pair and not pair.validity.expired(now)]
         self.authorities = [PublishedCA(pair, now - self.settle) for pair in pairs]
         if ca_renewal_due(self.authorities, now):
             self._add_authority(now, published=now - self.settle)
@@ -124,7 +124,7 @@ class CertificateManager:
 
     async def tend(self, now: datetime, publish: Callable[[bytes], Awaitable[None]]) -> None:
         """One round: what is due is renewed. `publish` returns when the API server has the bundle."""
-        if any(trusted.pair.window.ended(now) for trusted in self.authorities):
+        if any(trusted.pair.validity.expired(now) for trusted in self.authorities):
             self._forget(now)
         if ca_renewal_due(self.authorities, now):
             self._add_authority(now, published=None)
@@ -161,10 +161,10 @@ class CertificateManager:
         self.authorities.append(PublishedCA(pair, published))
 
     def _forget(self, now: datetime) -> None:
-        self.authorities = [trusted for trusted in self.authorities if not trusted.pair.window.ended(now)]
+        self.authorities = [trusted for trusted in self.authorities if not trusted.pair.validity.expired(now)]
         for name in self._names():
             pair = self._load_authority(name)
-            if pair is None or pair.window.ended(now):
+            if pair is None or pair.validity.expired(now):
                 for suffix in ("crt", "key"):
                     (self._authorities / f"{name}.{suffix}").unlink(missing_ok=True)
         self._write_bundles(now)

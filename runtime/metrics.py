@@ -1,4 +1,4 @@
-"""What the runtime measures. A service makes one `Metrics` with its registry and hands it to the parts."""
+"""Metrics of the runtime library. A service makes one `Metrics` with its registry and passes it on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CALLS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 
 
 class Metrics:
-    """Made without a registry, it counts where nobody looks, so that no part has to ask whether it is measured."""
+    """Without a registry the values go to a private one, so that no caller needs a condition."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
         if registry is not None:
-            ProcessCollector(registry=registry)  # memory, CPU and file descriptors, by the names that everybody uses
+            ProcessCollector(registry=registry)  # process_resident_memory_bytes, process_cpu_seconds_total, ...
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(PREFIX + name, text, labels, registry=self.registry)
@@ -73,6 +73,5 @@ class Metrics:
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")
 
     def set_certificate(self, validity: Validity) -> None:
-        """When the certificate that is shown from now on is valid."""
         self.certificate_begins.labels("tls.crt").set(validity.start.timestamp())
         self.certificate_ends.labels("tls.crt").set(validity.end.timestamp())

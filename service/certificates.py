@@ -1,8 +1,7 @@
-"""Certificates: made, and judged. What is due, and when, are pure functions of `now`.
+"""Makes X.509 certificates and decides when to renew them. What is due is a pure function of `now`.
 
-A client that holds a bundle must never meet a certificate whose authority is not in it. So an authority is renewed in
-an order: the new one is published beside the old one, then, when every client has seen it, certificates are signed by
-it, and the old one stays in the bundle until it ends by itself.
+Every certificate must have its CA in the bundle of every client. So a new CA is first published beside the old one.
+When every client has it, it signs certificates. The old CA stays in the bundle until it expires.
 """
 
 from __future__ import annotations
@@ -21,46 +20,42 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 RENEW_AT = 0.6
-"""the part of its life after which a certificate is replaced; what is left is time to find out why it wasn't"""
-SKEW = 0.1
-"""the part of its life by which it is dated back, for clocks that are behind"""
-MOST_SKEW = timedelta(hours=1)
+"""the part of its life after which a certificate is renewed; the rest is time to repair a failed renewal"""
+BACKDATE = 0.1
+"""the part of its life by which notBefore is earlier than now, for clocks that are behind"""
+MAX_BACKDATE = timedelta(hours=1)
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Validity:
-    """When a certificate is valid."""
-
     start: datetime
     end: datetime
 
-    def ended(self, now: datetime) -> bool:
+    def expired(self, now: datetime) -> bool:
         return now >= self.end
 
-    def holds(self, now: datetime) -> bool:
-        """Whether it has begun and not ended. What was made by a clock that is ahead begins later."""
+    def is_valid(self, now: datetime) -> bool:
         return self.start <= now < self.end
 
-    def due(self, now: datetime) -> bool:
-        """Whether it is time for the next one."""
+    def renewal_due(self, now: datetime) -> bool:
         return now >= self.start + (self.end - self.start) * RENEW_AT
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A certificate and its key, in PEM."""
+    """A certificate and its key in PEM."""
 
     certificate: bytes
     key: bytes
 
     @property
-    def window(self) -> Validity:
+    def validity(self) -> Validity:
         return read_validity(self.certificate)
 
     @property
     def name(self) -> str:
-        """Of whom it is; an authority's is its own and nobody else's."""
+        """The subject; that of a CA is unique."""
         return x509.load_pem_x509_certificate(self.certificate).subject.rfc4514_string()
 
     @property
@@ -72,16 +67,16 @@ class KeyPair:
         return f"{x509.load_pem_x509_certificate(self.certificate).serial_number:x}"
 
     @property
-    def whole(self) -> bool:
-        """Whether the one is a certificate, the other a key, and they belong together."""
+    def is_complete(self) -> bool:
+        """Whether both can be parsed and belong together."""
         try:
             certified = x509.load_pem_x509_certificate(self.certificate).public_key()
             return certified == serialization.load_pem_private_key(self.key, None).public_key()
         except (ValueError, TypeError):
             return False
 
-    def signed_by_one_of(self, bundle: bytes) -> bool:
-        """Whether a client that trusts this bundle trusts it."""
+    def is_trusted_by(self, bundle: bytes) -> bool:
+        """Whether a client with this bundle trusts the certificate."""
         leaf = x509.load_pem_x509_certificate(self.certificate)
         return any(_signed(leaf, x509.load_pem_x509_certificate(authority)) for authority in split_pem(bundle))
 
@@ -95,36 +90,38 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class PublishedCA:
-    """An authority, and since when every client has it in its bundle."""
+    """A CA, and since when every client has it in its bundle."""
 
     pair: KeyPair
     published: datetime | None = None
 
 
 def ca_renewal_due(authorities: Sequence[PublishedCA], now: datetime) -> bool:
-    """Whether it is time for a new authority; the newest is the last. One that has not begun replaces none."""
-    holding = [trusted.pair.window for trusted in authorities if trusted.pair.window.holds(now)]
-    return not holding or holding[-1].due(now)
+    """The newest CA is the last. A CA that is not valid yet does not count."""
+    holding = [trusted.pair.validity for trusted in authorities if trusted.pair.validity.is_valid(now)]
+    return not holding or holding[-1].renewal_due(now)
 
 
 def signing_ca(authorities: Sequence[PublishedCA], now: datetime, settle: timedelta) -> KeyPair | None:
-    """The newest authority that every client has had for a while. None: all of them were published just now."""
+    """The newest CA that every client has had for the time `settle`; None if every CA was published only now."""
     settled = [
         trusted.pair
         for trusted in authorities
-        if trusted.published is not None and now >= trusted.published + settle and trusted.pair.window.holds(now)
+        if trusted.published is not None and now >= trusted.published + settle and trusted.pair.validity.is_valid(now)
     ]
     return settled[-1] if settled else None
 
 
 def certificate_renewal_due(leaf: KeyPair | None, authority: KeyPair, hosts: Sequence[str], now: datetime) -> bool:
-    """Whether this certificate is due, is not by this authority, or doesn't name every host."""
-    return leaf is None or leaf.window.due(now) or leaf.issuer != authority.name or not set(hosts) <= leaf.hosts
+    """Whether the certificate is missing, due, of another CA, or lacks a host."""
+    return (
+        leaf is None or leaf.validity.renewal_due(now) or leaf.issuer != authority.name or not set(hosts) <= leaf.hosts
+    )
 
 
 def ca_bundle(authorities: Sequence[KeyPair], now: datetime) -> bytes:
-    """What clients are given: every authority that has not ended."""
-    return join_pem([pair.certificate for pair in authorities if not pair.window.ended(now)])
+    """The bundle for clients: every CA that has not expired."""
+    return join_pem([pair.certificate for pair in authorities if not pair.validity.expired(now)])
 
 
 def join_pem(certificates: Sequence[bytes]) -> bytes:
@@ -132,7 +129,7 @@ def join_pem(certificates: Sequence[bytes]) -> bytes:
 
 
 def split_pem(bundle: bytes) -> tuple[bytes, ...]:
-    """The certificates of a bundle, in their own plain form; what is none is left out."""
+    """The certificates of a bundle in canonical PEM. Blocks that cannot be parsed are left out."""
     found = []
     for block in _BLOCK.findall(bundle):
         with suppress(ValueError):
@@ -154,7 +151,7 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 
 def new_ca(name: str, now: datetime, life: timedelta) -> KeyPair:
-    """An authority. Its name says when it was made: two of one name would be taken for each other."""
+    """A CA. Its name contains the time, because clients distinguish CAs by their names."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"{name} {now.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
     builder = _builder(subject, subject, key, now, life)
@@ -166,13 +163,12 @@ def new_ca(name: str, now: datetime, life: timedelta) -> KeyPair:
 def new_server_certificate(
     authority: KeyPair, name: str, hosts: Sequence[str], now: datetime, life: timedelta
 ) -> KeyPair:
-    """A certificate for a server that is reached under these names and addresses."""
+    """`hosts` are DNS names and IP addresses."""
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, now, life, names)
 
 
 def new_client_certificate(authority: KeyPair, name: str, now: datetime, life: timedelta) -> KeyPair:
-    """A certificate for a client of that name."""
     return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.CLIENT_AUTH, now, life, None)
 
 
@@ -209,7 +205,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - min(life * SKEW, MOST_SKEW))
+        .not_valid_before(now - min(life * BACKDATE, MAX_BACKDATE))
         .not_valid_after(now + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

@@ -1,4 +1,4 @@
-"""How a service begins and ends."""
+"""Runs a service until it fails or gets a signal."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ GRACE_SECONDS = 30.0
 
 
 async def wait_for_stop_signal() -> None:
-    """Returns when the process is asked to end (SIGTERM or SIGINT). From then on the signals have their usual effect
-    again: a second one ends the process at once."""
-    asked = asyncio.Event()
+    """Returns at SIGTERM or SIGINT. After that a second signal ends the process at once."""
+    received = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, received.set)
     try:
-        await asked.wait()
+        await received.wait()
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
 
 
 def run(main: Callable[[], Awaitable[Any]], *, grace_seconds: float = GRACE_SECONDS) -> int:
-    """Runs a service until it returns, fails or is asked to end, and returns its exit code: 0, or 1 if it failed.
+    """Runs a service until it returns, fails or gets a signal. Returns the exit code: 0, or 1 after a failure.
 
-    When it is asked to end, `main` is cancelled and has the grace to end what it began (drain, release); what is still
-    running then is named in the log and the process ends without it. `main` holds its tasks in a TaskGroup, so none of
-    them outlives it.
+    A signal cancels `main`, which then has `grace_seconds` to drain and release. After that the process exits, and the
+    log names the tasks that were left. `main` keeps its tasks in a TaskGroup, so none of them outlives it.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -48,19 +46,19 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
     async def work() -> None:
         await main()
 
-    # First, so that it listens before main does anything that must be ended.
-    asked = asyncio.create_task(wait_for_stop_signal(), name="stopped")
+    # The signal handlers are set before main starts anything that needs a graceful end.
+    stop = asyncio.create_task(wait_for_stop_signal(), name="stop-signal")
     running = asyncio.create_task(work(), name="main")
     try:
-        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            log.info("asked to end")
+            log.info("signal received; stopping")
             running.cancel()
             await _end(running, grace_seconds)
     finally:
-        asked.cancel()
+        stop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asked
+            await stop
     if running.cancelled():
         return 0
     if error := running.exception():
@@ -74,13 +72,15 @@ async def _end(running: asyncio.Task[None], grace_seconds: float) -> None:
     done, _ = await asyncio.wait({running}, timeout=grace_seconds)
     if not done:
         left = sorted(task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task())
-        log.critical("did not end within %.0f s; leaving these behind: %s", grace_seconds, ", ".join(left))
+        log.critical(
+            "did not stop within %.0f s; the process exits with these tasks running: %s", grace_seconds, ", ".join(left)
+        )
         logging.shutdown()
         os._exit(1)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """What really happened inside the groups of TaskGroups."""
+    """The errors inside the exception groups of TaskGroups."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
     return [error]

@@ -1,4 +1,4 @@
-"""Log lines that people (text) or machines (json) read: one line each, whatever is in them."""
+"""Formats log records as one line each, for people (text) or machines (json)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from typing import Any, Literal
 
 Format = Literal["text", "json"]
 
-ORDINARY = {*logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime", "taskName", "color_message"}
+RECORD_ATTRIBUTES = {
+    *logging.LogRecord("", 0, "", 0, "", (), None).__dict__,
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
 
 
 def configure(service: str, format: Format = "text", level: str | int = "INFO") -> None:
-    """Sends every log line of the process to stderr. Facts go beside the sentence: `log.info("grew", extra={"by":
+    """Writes all log records of the process to stderr. Fields go into `extra`: `log.info("scaled out", extra={"by":
     3})`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service) if format == "json" else TextFormatter(service))
     logging.basicConfig(level=level.upper() if isinstance(level, str) else level, handlers=[handler], force=True)
-    # Each of these says at INFO what is said here already.
+    # At INFO these loggers repeat what Poolhouse logs.
     for name in ("uvicorn.error", "aiohttp.access", "asyncio", "kubernetes"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -37,7 +43,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in _facts(record).items() if name not in line}
+        line |= {name: value for name, value in _fields(record).items() if name not in line}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
@@ -49,9 +55,9 @@ class TextFormatter(logging.Formatter):
         self._service = service
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = "".join(f" {name}={value}" for name, value in _facts(record).items())
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         head = f"{_time(record)} {record.levelname:<7} {self._service} {record.name}: "
-        line = head + printable(record.getMessage() + facts)
+        line = head + printable(record.getMessage() + fields)
         if record.exc_info and record.exc_info[0] is not None:
             text = self.formatException(record.exc_info).splitlines()
             line += "".join("\n    " + printable(each) for each in text)
@@ -59,8 +65,7 @@ class TextFormatter(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """The same without what could end the line or move the cursor: names of users' objects get into logs, and must not
-    be able to write lines of their own."""
+    """Escapes control characters: a name in a user's object must not end the line, start another or move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -68,5 +73,5 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in record.__dict__.items() if name not in ORDINARY}
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.__dict__.items() if name not in RECORD_ATTRIBUTES}

@@ -52,7 +52,7 @@ class Apply:
     async def _write_authorities(self, authorities: Sequence[PublishedCA], state: State) -> None:
         data: dict[str, bytes] = {}
         for trusted in authorities:
-            name = f"{trusted.pair.window.start.astimezone(UTC):%Y%m%dT%H%M%S}-{trusted.pair.serial}"
+            name = f"{trusted.pair.validity.start.astimezone(UTC):%Y%m%dT%H%M%S}-{trusted.pair.serial}"
             data |= {f"{name}.crt": trusted.pair.certificate, f"{name}.key": trusted.pair.key}
             if trusted.published is not None:
                 data[f"{name}.published"] = trusted.published.isoformat().encode()

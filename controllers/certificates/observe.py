@@ -36,7 +36,7 @@ async def observe(api: Api, namespace: str) -> State:
     return State(
         authorities=_authorities(_data(authorities)),
         authorities_version=_version(authorities),
-        leaf=leaf if leaf.whole else None,
+        leaf=leaf if leaf.is_complete else None,
         leaf_bundle=split_pem(data.get(BUNDLE, b"")),
         leaf_version=_version(serving),
         trusting=tuple(found for found in trusting if found is not None),
@@ -84,7 +84,7 @@ def _authorities(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
     found = []
     for name in sorted(name.removesuffix(".crt") for name in data if name.endswith(".crt")):
         pair = KeyPair(data[f"{name}.crt"], data.get(f"{name}.key", b""))
-        if pair.whole:
+        if pair.is_complete:
             found.append(PublishedCA(pair, _moment(data.get(f"{name}.published", b""))))
         else:
             log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.CA_SECRET)

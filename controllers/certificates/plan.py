@@ -67,7 +67,7 @@ Step = AddAuthority | Publish | CountAsPublished | Sign | Accompany
 
 
 def plan(state: State, now: datetime, terms: Terms) -> Step | None:
-    living = tuple(trusted for trusted in state.authorities if not trusted.pair.window.ended(now))
+    living = tuple(trusted for trusted in state.authorities if not trusted.pair.validity.expired(now))
     if ca_renewal_due(living, now):
         return AddAuthority(living, _no_authority(living, now))
     bundle = trusted_by_clients(state, living, now)
@@ -85,17 +85,17 @@ def trusted_by_clients(state: State, living: tuple[PublishedCA, ...], now: datet
     ours = [trusted.pair.certificate for trusted in living]
     published = [each for where in state.trusting for bundle in where.bundles for each in split_pem(bundle)]
     known = dict.fromkeys([*state.leaf_bundle, *published])
-    others = [each for each in known if each not in ours and not read_validity(each).ended(now)]
+    others = [each for each in known if each not in ours and not read_validity(each).expired(now)]
     return join_pem([*others, *ours])
 
 
 def _leaf(state: State, living: tuple[PublishedCA, ...], bundle: bytes, now: datetime, terms: Terms) -> Step | None:
     leaf = state.leaf
     settled = signing_ca(living, now, terms.settle)
-    verifying = join_pem([each for each in split_pem(bundle) if read_validity(each).holds(now)])
-    if leaf is None or not leaf.window.holds(now) or not leaf.signed_by_one_of(verifying):
+    verifying = join_pem([each for each in split_pem(bundle) if read_validity(each).is_valid(now)])
+    if leaf is None or not leaf.validity.is_valid(now) or not leaf.is_trusted_by(verifying):
         # Nobody is answered now, so there is nothing to protect by waiting.
-        newest = [trusted.pair for trusted in living if trusted.pair.window.holds(now)][-1]
+        newest = [trusted.pair for trusted in living if trusted.pair.validity.is_valid(now)][-1]
         return Sign(settled or newest, bundle, _nothing_to_show(leaf, now))
     if settled is not None and certificate_renewal_due(leaf, settled, terms.hosts, now):
         return Sign(settled, bundle, _better(leaf, settled, now))
@@ -107,19 +107,21 @@ def _leaf(state: State, living: tuple[PublishedCA, ...], bundle: bytes, now: dat
 def _no_authority(living: tuple[PublishedCA, ...], now: datetime) -> str:
     if not living:
         return "there is none"
-    begun = any(trusted.pair.window.holds(now) for trusted in living)
+    begun = any(trusted.pair.validity.is_valid(now) for trusted in living)
     return "the newest is due" if begun else "none has begun: a clock was ahead, or this one is behind"
 
 
 def _nothing_to_show(leaf: KeyPair | None, now: datetime) -> str:
     if leaf is None:
         return "there is none that can be shown"
-    if leaf.window.holds(now):
+    if leaf.validity.is_valid(now):
         return "nobody trusts the one there is"
-    return "it has ended" if leaf.window.ended(now) else "it has not begun: a clock was ahead, or this one is behind"
+    return (
+        "it has ended" if leaf.validity.expired(now) else "it has not begun: a clock was ahead, or this one is behind"
+    )
 
 
 def _better(leaf: KeyPair, authority: KeyPair, now: datetime) -> str:
     if leaf.issuer != authority.name:
         return "there is a newer authority"
-    return "it is due" if leaf.window.due(now) else "it does not name every host"
+    return "it is due" if leaf.validity.renewal_due(now) else "it does not name every host"

@@ -324,7 +324,7 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
         state = await observe(api, NAMESPACE)
         bundles = [join_pem(state.leaf_bundle), *(bundle for where in state.trusting for bundle in where.bundles)]
         assert not any(certificate in bundle for certificate in gone for bundle in bundles), "it comes back"
-        return state.leaf is not None and all(state.leaf.signed_by_one_of(bundle) for bundle in bundles)
+        return state.leaf is not None and all(state.leaf.is_trusted_by(bundle) for bundle in bundles)
 
     async def shown() -> bool:
         """Each process of ours is one that never trusted it, and shows what another one has signed."""
@@ -337,7 +337,7 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
             leaves = [await asyncio.to_thread(ssl.get_server_certificate, address) for address in addresses]
         except OSError:
             return False
-        return all(KeyPair(leaf.encode(), b"").signed_by_one_of(trusted) for leaf in leaves)
+        return all(KeyPair(leaf.encode(), b"").is_trusted_by(trusted) for leaf in leaves)
 
     assert gone
     await until(another, True)

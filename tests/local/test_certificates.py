@@ -40,7 +40,7 @@ class Published:
 
     def trusts(self, leaf: KeyPair) -> bool:
         certificate = x509.load_pem_x509_certificate(leaf.certificate)
-        if not leaf.window.start <= self.now < leaf.window.end:
+        if not leaf.validity.start <= self.now < leaf.validity.end:
             return False
         authorities = x509.load_pem_x509_certificates(self.seen())
         return any(

@@ -39,7 +39,7 @@ OLD, NEW = authority(NOW), authority(NOW + 6 * DAY)
     ],
 )
 def test_when_a_certificate_is_due(share: float, due: bool) -> None:
-    assert Validity(NOW, NOW + 10 * DAY).due(NOW + 10 * DAY * share) is due
+    assert Validity(NOW, NOW + 10 * DAY).renewal_due(NOW + 10 * DAY * share) is due
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
 )
 def test_what_is_made_holds_by_clocks_that_are_behind(life: timedelta, skew: timedelta) -> None:
     made = authority(NOW, life)
-    for window in (made.window, new_server_certificate(made, "webhook", ["localhost"], NOW, life).window):
-        assert window.holds(NOW - skew)
-        assert not window.holds(NOW - skew - timedelta(seconds=1))
-        assert not window.holds(NOW + life)
+    for validity in (made.validity, new_server_certificate(made, "webhook", ["localhost"], NOW, life).validity):
+        assert validity.is_valid(NOW - skew)
+        assert not validity.is_valid(NOW - skew - timedelta(seconds=1))
+        assert not validity.is_valid(NOW + life)
 
 
 def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_of_a_name() -> None:
@@ -116,6 +116,6 @@ def test_what_was_made_is_read_back() -> None:
     leaf = new_server_certificate(OLD, "webhook", ["localhost", "127.0.0.1", "::1"], NOW, DAY)
     assert leaf.hosts == {"localhost", "127.0.0.1", "::1"}
     assert leaf.issuer == OLD.name
-    assert leaf.window.end == NOW + DAY
-    assert leaf.window.start < NOW
+    assert leaf.validity.end == NOW + DAY
+    assert leaf.validity.start < NOW
     assert new_client_certificate(OLD, "proxy", NOW, DAY).name == "CN=proxy"

@@ -72,7 +72,7 @@ def test_what_does_not_end_is_named_and_left() -> None:
         out, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "one ended" in out
-    assert "did not end within" in errors
+    assert "did not stop within" in errors
 
 
 def test_a_second_signal_ends_it_at_once() -> None:

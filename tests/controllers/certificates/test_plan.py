@@ -149,9 +149,9 @@ def test_no_leaf_is_ever_shown_whose_authority_is_not_trusted() -> None:
         while step := plan(state, now, TERMS):
             state = taken(step, state, now)
             if state.leaf is not None:
-                assert all(state.leaf.signed_by_one_of(b) for where in state.trusting for b in where.bundles)
+                assert all(state.leaf.is_trusted_by(b) for where in state.trusting for b in where.bundles)
         assert state.leaf is not None
-        assert not state.leaf.window.ended(now)
+        assert not state.leaf.validity.expired(now)
         signers.add(state.leaf.issuer)
         assert len(state.authorities) <= 2
         now += DAY / 2
@@ -170,8 +170,8 @@ def test_whoever_leads_with_another_clock_there_is_always_a_certificate_by_the_o
             steps += 1
             assert steps < 12, step
         assert state.leaf is not None
-        assert state.leaf.window.holds(clock)
-        assert all(state.leaf.signed_by_one_of(b) for where in state.trusting for b in where.bundles)
+        assert state.leaf.validity.is_valid(clock)
+        assert all(state.leaf.is_trusted_by(b) for where in state.trusting for b in where.bundles)
         assert len(state.authorities) <= 4
         now += 2 * DAY
 
@@ -180,7 +180,7 @@ def taken(step: Step, state: State, now: datetime) -> State:
     match step:
         case AddAuthority(keep, _):
             both = (*keep, PublishedCA(new_ca("a", now, TERMS.authority_life)))
-            return replace(state, authorities=tuple(sorted(both, key=lambda t: t.pair.window.start)))
+            return replace(state, authorities=tuple(sorted(both, key=lambda t: t.pair.validity.start)))
         case Publish(where, bundle):
             return replace(state, trusting=(replace(where, bundles=(bundle,)),))
         case CountAsPublished(authorities):

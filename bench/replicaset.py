@@ -20,15 +20,15 @@ from typing import Any
 from bench.pool import NAMESPACE, all_of, cluster, controllers, prepare, resident, served, until
 from controllers.main import CONNECTIONS
 from controllers.replicaset.actions import Create
-from controllers.replicaset.instance import parse_vmi
+from controllers.replicaset.apply import build_vmi
 from controllers.replicaset.naming import free_names
-from controllers.replicaset.observe import observe
+from controllers.replicaset.observe import REPLICA_SETS, Stores, observe
 from controllers.replicaset.plan import plan
 from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
-from controllers.replicaset.stores import REPLICA_SETS, VMIS, Stores
-from controllers.replicaset.template import build_vmi
+from controllers.shared.vmi import parse_vmi
 from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.resource import VMIS
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def members(name: str, size: int) -> tuple[ReplicaSet, list[Json]]:
     document = manifest(name, size)
     view = parse_replica_set({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
     assert isinstance(view, ReplicaSet)
-    return view, [build_vmi(view, Create(each, "")) for each in free_names(view.uid, view.stem, (), size)]
+    return view, [build_vmi(view, Create(each, "")) for each in free_names(view.uid, view.base_name, (), size)]
 
 
 # Scaling
@@ -133,7 +133,7 @@ def planning(sizes: list[int]) -> None:
         times = []
         for _ in range(7):
             begun = time.process_time()
-            state = observe(stores, (NAMESPACE, "bench"), settled=True, failure=None, burst=250)
+            state = observe(stores, (NAMESPACE, "bench"), synced=True, failure=None, burst=250)
             assert isinstance(state, ReplicaSetSnapshot)
             decided = plan(state, datetime.now(UTC))
             times.append(time.process_time() - begun)
@@ -151,7 +151,7 @@ def _stores(size: int) -> Stores:
             document["metadata"].update(uid=document["metadata"]["name"], resourceVersion="1")
             document["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
             found = parse_vmi(document)
-            stores.instances.put(found.key, found)
+            stores.vmis.put(found.key, found)
     return stores
 
 

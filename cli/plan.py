@@ -89,7 +89,7 @@ async def _named(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
         from cli.pooled import pool_named
 
         return await pool_named(api, cluster, name)
-    from controllers.replicaset.stores import REPLICA_SETS
+    from controllers.replicaset.observe import REPLICA_SETS
 
     return await api.get(REPLICA_SETS, cluster.namespace, name)
 
@@ -112,16 +112,16 @@ async def _foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
-    from controllers.replicaset.ask import hypothetical_snapshot, list_stores
+    from controllers.replicaset.observe import list_stores
     from controllers.replicaset.plan import plan as decide
-    from controllers.replicaset.simulate import simulate
-    from controllers.replicaset.snapshot import InvalidSpec
+    from controllers.replicaset.simulate import hypothetical_snapshot, simulate
+    from controllers.shared.invalid_spec import InvalidSpec
 
     metadata, now = document["metadata"], datetime.now(UTC)
     state = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
     if isinstance(state, InvalidSpec):
         raise Failed(f"{metadata['name']}: {state.problem}")
-    waits = [{"vm": each.instance.name, "reason": each.why} for each in decide(state, now).waits]
+    waits = [{"vm": each.vmi.name, "reason": each.why} for each in decide(state, now).waits]
     return {
         "replicaSet": metadata["name"],
         "plan": list(simulate(state, now)),

@@ -19,8 +19,8 @@ KIND = "VirtualMachineInstanceReplicaSet"
 
 async def instance(api: Api, namespace: str, name: str) -> Json | None:
     """The VMI of this name, if there is one."""
-    from controllers.replicaset.stores import VMIS
     from runtime.errors import NotFound
+    from runtime.resource import VMIS
 
     try:
         return await api.get(VMIS, namespace, name)
@@ -43,12 +43,11 @@ def set_of(document: Json | None, name: str) -> str:
 
 async def present(api: Api, namespace: str, name: str, replica_set: str) -> tuple[list[str], list[Json]]:
     """What is so now, and what would be done next."""
-    from controllers.replicaset.ask import list_stores
-    from controllers.replicaset.observe import observe
+    from controllers.replicaset.observe import list_stores, observe
     from controllers.replicaset.simulate import simulate
     from controllers.replicaset.snapshot import ReplicaSetSnapshot
 
-    state = observe(await list_stores(api, namespace), (namespace, replica_set), settled=True, failure=None, burst=250)
+    state = observe(await list_stores(api, namespace), (namespace, replica_set), synced=True, failure=None, burst=250)
     if not isinstance(state, ReplicaSetSnapshot):
         return ["its set is gone" if state is None else f"its set cannot be read: {state.problem}"], []
     return list(_facts(state, name)), [row for row in simulate(state, datetime.now(UTC)) if row["vm"] == name]
@@ -73,6 +72,6 @@ def _facts(state: ReplicaSetSnapshot, name: str) -> Iterator[str]:
         yield "it is being migrated"
     if i.attempt:
         yield f"{i.attempt} before it ended soon after they were made"
-    yield from (f"it {each.why}" for each in plan(state, datetime.now(UTC)).waits if each.instance.name == name)
+    yield from (f"it {each.why}" for each in plan(state, datetime.now(UTC)).waits if each.vmi.name == name)
     if state.replica_set.spec.paused:
         yield "its set is paused"

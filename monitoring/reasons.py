@@ -12,10 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
 
 from apimachinery.reasons import Reason
-from controllers.replicaset.actions import Action as SetAction
 
 ROOT = Path(__file__).resolve().parent.parent / "controllers"
 REASON = re.compile(r"[A-Z][A-Za-z0-9]{2,}")
@@ -40,9 +38,6 @@ def said() -> Mapping[str, frozenset[str]]:
         found[kind] |= set(declared(part))
         for path in () if declared(part) else sorted((ROOT / part).rglob("*.py")):
             found[kind] |= set(_literals(ast.parse(path.read_text())))
-    found["VirtualMachineInstanceReplicaSet"] |= {
-        reason for each in get_args(SetAction) for reason in (each.done, each.refused)
-    }
     return {kind: frozenset(reasons) for kind, reasons in found.items()}
 
 
@@ -80,19 +75,8 @@ def _words(argument: ast.expr) -> list[str]:
 
 MEANINGS: Mapping[str, str] = {
     # All kinds
-    "InvalidSpec": "The stored spec cannot be read; nothing is done until it is mended. The message has the path.",
     # Pools
-    "SuccessfulCreate": "A VM was created, for the reason in the message.",
-    "FailedCreate": "A VM could not be created; the message is the API server's. Tried again after a growing pause.",
-    "SuccessfulDelete": "A VM was deleted, for the reason in the message.",
-    "FailedDelete": "A VM could not be deleted; the message is the API server's.",
     # Replica sets
-    "SuccessfulAdopt": "A VMI that matches the selector and had no controller was taken in.",
-    "FailedAdopt": "A matching VMI could not be taken in.",
-    "SuccessfulRelease": "A VMI whose labels no longer match was let go; it runs on.",
-    "FailedRelease": "A VMI could not be let go.",
-    "SuccessfulPaused": "The set was paused.",
-    "SuccessfulResumed": "The set is kept in number again.",
     # Migration policies
     "TakesPart": "The policy takes part in deciding.",
     "NoSelectors": "The policy selects nothing, so it never wins.",

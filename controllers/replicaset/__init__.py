@@ -1,8 +1,7 @@
-"""VirtualMachineInstanceReplicaSet: so many VirtualMachineInstances of one template, none of which is missed.
+"""VirtualMachineInstanceReplicaSet: a number of VMIs of one template, each of which can be replaced.
 
-Begin with `plan`. An instance belongs to a set by its controller owner reference (name and UID). Labels decide who is
-taken in and who is let go: an instance without a controller that the selector matches is adopted, one of the set's
-whose labels were changed is released and left to whoever changed them.
+Begin with `plan`. The controller owner reference (name and UID) makes a VMI a member. A VMI without a controller that
+the selector matches is adopted; a member whose labels stop matching is released, and goes on running.
 
 Where KubeVirt has installed its own resource of this name, the controller does nothing: see `build`.
 """

@@ -1,10 +1,15 @@
-"""What a plan may say, with the words in which it is told: as an event when it was done, as an event and as the reason
-of the condition ReplicaFailure when the API server refused it."""
+"""Actions of a replica set's plan.
+
+`verb` identifies an action in plans and logs, `past` describes it in events. `succeeded` and `failed` are the reasons
+of its events, `failure` is the reason of the condition ReplicaFailure.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from controllers.replicaset.reasons import ReplicaSetReason
 
 
 @dataclass(frozen=True)
@@ -12,55 +17,51 @@ class Create:
     name: str
     reason: str
     attempt: int = 0
-    """how many before it, one replacing the other, ended early"""
-    done: ClassVar[str] = "SuccessfulCreate"
-    refused: ClassVar[str] = "FailedCreate"
-    failure: ClassVar[str] = "FailureCreate"
+    """predecessors in a row that ended early"""
     verb: ClassVar[str] = "Create"
     past: ClassVar[str] = "created"
+    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_CREATE
+    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_CREATE
+    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_CREATE
 
 
 @dataclass(frozen=True)
-class Delete:
+class _OnVMI:
     name: str
     uid: str
     resource_version: str
     reason: str
-    done: ClassVar[str] = "SuccessfulDelete"
-    refused: ClassVar[str] = "FailedDelete"
-    failure: ClassVar[str] = "FailureDelete"
+
+
+@dataclass(frozen=True)
+class Delete(_OnVMI):
     verb: ClassVar[str] = "Delete"
     past: ClassVar[str] = "deleted"
+    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_DELETE
+    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_DELETE
+    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_DELETE
 
 
 @dataclass(frozen=True)
-class Adopt:
-    """Makes the set its controller."""
+class Adopt(_OnVMI):
+    """Adds the set's owner reference."""
 
-    name: str
-    uid: str
-    resource_version: str
-    reason: str
-    done: ClassVar[str] = "SuccessfulAdopt"
-    refused: ClassVar[str] = "FailedAdopt"
-    failure: ClassVar[str] = "FailureAdopt"
     verb: ClassVar[str] = "Adopt"
     past: ClassVar[str] = "adopted"
+    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_ADOPT
+    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_ADOPT
+    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_ADOPT
 
 
 @dataclass(frozen=True)
-class Release:
-    """Takes the set's owner reference off it; it runs on."""
+class Release(_OnVMI):
+    """Removes the set's owner reference. The VMI runs on."""
 
-    name: str
-    uid: str
-    resource_version: str
-    reason: str
-    done: ClassVar[str] = "SuccessfulRelease"
-    refused: ClassVar[str] = "FailedRelease"
-    failure: ClassVar[str] = "FailureRelease"
     verb: ClassVar[str] = "Release"
     past: ClassVar[str] = "released"
+    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_RELEASE
+    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_RELEASE
+    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_RELEASE
 
 
 Action = Create | Delete | Adopt | Release

@@ -1,4 +1,4 @@
-"""Joins observing, planning and applying for replica sets, and decides who is looked at when."""
+"""Reconciles replica sets, and decides which sets an event concerns."""
 
 from __future__ import annotations
 
@@ -7,139 +7,134 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.apply import Outcome, ReplicaSetWriter
-from controllers.replicaset.instance import VMI
+from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter
 from controllers.replicaset.metrics import ReplicaSetMetrics
-from controllers.replicaset.observe import observe
+from controllers.replicaset.observe import Stores, is_orphan, observe
 from controllers.replicaset.plan import plan
-from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSet, ReplicaSetSnapshot
+from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.status import invalid_spec_status, replica_set_status
-from controllers.replicaset.stores import Stores
+from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.vmi import VMI
+from controllers.shared.write_batches import Failure
 from kinds.replicaset import ReplicaSetStatus
 from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
 from runtime.resource import Key
 
 GATHER_SECONDS = 0.1
-"""Changes of a set's instances within this time are looked at once: a thousand that start make thousands of events, and
-every look costs a pass over the set."""
-STATUS_SECONDS = 1.0
-"""Counts are written at most so often."""
+"""Changes of a set's VMIs within this time cause one reconcile. A thousand starting VMIs make thousands of events."""
 
 Enqueue = Callable[[Key, float], None]
 
 
 @dataclass
+class ReplicaSetMemory:
+    """What the controller remembers of one set between reconciles."""
+
+    last_status_write: LastWrite = field(default_factory=LastWrite)
+    failures: dict[type[Action], Failure] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> Failure | None:
+        """The one to report: the two of the design document come first."""
+        return next((self.failures[kind] for kind in (Create, Delete, Adopt, Release) if kind in self.failures), None)
+
+    def learn(self, outcomes: Outcomes) -> None:
+        """A failure holds until the same action succeeds, or is not planned any more."""
+        refused = {kind: outcome.failure for kind, outcome in outcomes.items() if outcome.failure}
+        # An outcome without a refusal, such as a conflict, says nothing about the refusal before it.
+        still = {kind: known for kind, known in self.failures.items() if outcomes[kind].retry}
+        self.failures = {**still, **refused}
+
+
+@dataclass
 class ReplicaSetController:
     stores: Stores
-    apply: ReplicaSetWriter
+    writer: ReplicaSetWriter
+    statuses: StatusWriter[ReplicaSetStatus]
+    events: ReplicaSetEvents
     expectations: Expectations[str]
     metrics: ReplicaSetMetrics
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
-    _failures: dict[str, dict[type[Action], Failure]] = field(default_factory=dict)
-    """by UID of the set and what was refused"""
-    _written: dict[str, float] = field(default_factory=dict)
+    _memories: dict[str, ReplicaSetMemory] = field(default_factory=dict)
+    """by UID of the set"""
 
     async def reconcile(self, key: Key) -> float | None:
         known = self.stores.sets.get(key)
-        uid = known.uid if known is not None else ""
-        settled = self.expectations.satisfied(uid, self.clock())
-        state = observe(self.stores, key, settled=settled, failure=self._failure(uid), burst=self.burst)
-        match state:
-            case ReplicaSetSnapshot():
-                return await self._keep_up(state)
-            case InvalidSpec():
-                return await self._say_status(state, invalid_spec_status(state, self.now()))
-            case None:
-                self.metrics.gone(key)
-                return None
+        if known is None:
+            self.metrics.gone(key)
+            return None
+        if isinstance(known, InvalidSpec):
+            return await self._update_status(known, invalid_spec_status(known, self.now()))
+        synced = self.expectations.satisfied(known.uid, self.clock())
+        failure = self._memory(known.uid).failure
+        snapshot = observe(self.stores, key, synced=synced, failure=failure, burst=self.burst)
+        assert isinstance(snapshot, ReplicaSetSnapshot)
+        return await self._reconcile(snapshot)
 
-    async def _keep_up(self, state: ReplicaSetSnapshot) -> float | None:
-        found, now = state.replica_set, self.now()
-        decided = plan(state, now)
-        outcomes = await self.apply(state, decided)
-        self.metrics.did(found.key, outcomes[Create].done, outcomes[Delete].done)
-        if state.settled:
-            self._remember(found.uid, outcomes)
-        fresh = replica_set_status(replace(state, failure=self._failure(found.uid)), decided, now)
+    def _memory(self, uid: str) -> ReplicaSetMemory:
+        return self._memories.setdefault(uid, ReplicaSetMemory())
+
+    async def _reconcile(self, snapshot: ReplicaSetSnapshot) -> float | None:
+        found, now, memory = snapshot.replica_set, self.now(), self._memory(snapshot.replica_set.uid)
+        decided = plan(snapshot, now)
+        outcomes = await self.writer.apply(snapshot, decided)
+        self.metrics.scaled(found.key, created=len(outcomes[Create].done), deleted=len(outcomes[Delete].done))
+        if snapshot.synced:
+            memory.learn(outcomes)
+        fresh = replica_set_status(replace(snapshot, failure=memory.failure), decided, now)
         self.metrics.replica_set(found, fresh)
-        wait = None if found.deleting else await self._say_status(found, fresh)
-        self._finished(found.uid, outcomes)
+        wait = None if found.deleting else await self._update_status(found, fresh)
+        if any(outcome.retry for outcome in outcomes.values()):
+            raise RetryWithBackoff(memory.failure.message if memory.failure else "the cluster has changed meanwhile")
         waits = (wait, decided.again_seconds, self.expectations.wait_seconds(found.uid, self.clock()))
         return min((w for w in waits if w is not None), default=None)
 
-    def _remember(self, uid: str, outcomes: dict[type[Action], Outcome]) -> None:
-        """A refusal holds until the same was done, or was not wanted any more."""
-        refused = {kind: outcome.failures[0] for kind, outcome in outcomes.items() if outcome.failures}
-        # What nobody was to blame for says nothing about what was refused before it.
-        still = {k: f for k, f in self._failures.get(uid, {}).items() if outcomes[k].again and not outcomes[k].failures}
-        if found := {**still, **refused}:
-            self._failures[uid] = found
-        else:
-            self._failures.pop(uid, None)
+    async def _update_status(self, found: ReplicaSet | InvalidReplicaSet, fresh: ReplicaSetStatus) -> float | None:
+        """Returns how long to wait if the last write was a moment ago."""
+        update = await self.statuses.update(found, fresh, self._memory(found.uid).last_status_write)
+        if update.written and isinstance(found, InvalidSpec):
+            self.events.invalid_spec(found)
+        elif update.written and isinstance(found, ReplicaSet) and _is_paused(found.status) != _is_paused(fresh):
+            self.events.paused_changed(found)
+        return update.wait_seconds
 
-    def _failure(self, uid: str) -> Failure | None:
-        """The one that is said: the document's own two come first."""
-        found = self._failures.get(uid, {})
-        return next((found[kind] for kind in (Create, Delete, Adopt, Release) if kind in found), None)
-
-    async def _say_status(self, found: ReplicaSet | InvalidSpec, fresh: ReplicaSetStatus) -> float | None:
-        """Writes a status that has changed, or returns how long to wait with it."""
-        if fresh == found.status:
-            return None
-        left = self._written.get(found.uid, float("-inf")) + STATUS_SECONDS - self.clock()
-        if left > 0:
-            return left
-        await self.apply.write_status(found, fresh)
-        self._written[found.uid] = self.clock()
-        if isinstance(found, InvalidSpec):
-            self.apply.say_misfit(found)
-        elif _paused(found.status) != _paused(fresh):
-            self.apply.say_paused(found)
-        return None
-
-    def _finished(self, uid: str, outcomes: dict[type[Action], Outcome]) -> None:
-        if any(outcome.again for outcome in outcomes.values()):
-            failure = self._failure(uid)
-            raise RetryWithBackoff(failure.message if failure else "the cluster has changed meanwhile")
-
-    # What changed, and whose business it is
+    # Which sets an event concerns
 
     def set_changed(
-        self, enqueue: Enqueue, old: ReplicaSet | InvalidSpec | None, new: ReplicaSet | InvalidSpec | None
+        self, enqueue: Enqueue, old: ReplicaSet | InvalidReplicaSet | None, new: ReplicaSet | InvalidReplicaSet | None
     ) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            self.expectations.forget(old.uid)
-            self.apply.forget(old.uid)
-            self._failures.pop(old.uid, None)
-            self._written.pop(old.uid, None)
+            self.writer.batches.forget(old.uid)
+            self._memories.pop(old.uid, None)
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0)
 
-    def instance_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
-        owners = {i.owner for i in (old, new) if i is not None and i.owner_name}
-        waited = self._waiting(owners)
+    def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
+        owners = {vmi.owner_uid for vmi in (old, new) if vmi is not None and vmi.owner_name}
+        awaited = self._awaited(owners)
         if new is not None and new.owner_name:
-            self.expectations.creation_observed(new.owner, new.name)
+            self.expectations.creation_observed(new.owner_uid, new.name)
             if new.deleting:
-                self.expectations.deletion_observed(new.owner, new.uid)
-        if old is not None and (new is None or (new.uid, new.owner) != (old.uid, old.owner)):
-            self.expectations.deletion_observed(old.owner, old.uid)
-        # The last that was waited for is worth a look at once: the next burst begins with it.
-        pause = 0 if waited - self._waiting(owners) else GATHER_SECONDS
-        for key in {(i.namespace, i.owner_name) for i in (old, new) if i is not None and i.owner_name}:
+                self.expectations.deletion_observed(new.owner_uid, new.uid)
+        if old is not None and (new is None or (new.uid, new.owner_uid) != (old.uid, old.owner_uid)):
+            self.expectations.deletion_observed(old.owner_uid, old.uid)
+        # Once the last expected event has come, the next burst can begin at once.
+        pause = 0 if awaited - self._awaited(owners) else GATHER_SECONDS
+        for key in {(vmi.namespace, vmi.owner_name) for vmi in (old, new) if vmi is not None and vmi.owner_name}:
             enqueue(key, pause)
-        if new is not None and new.orphan:
+        if new is not None and is_orphan(new):
             for adopter in self.stores.adopters(new):
                 enqueue(adopter.key, GATHER_SECONDS)
 
-    def _waiting(self, owners: set[str]) -> set[str]:
-        """Those for which something is expected to be seen."""
+    def _awaited(self, owners: set[str]) -> set[str]:
+        """Owners with expected events."""
         return {owner for owner in owners if any(self.expectations.open(owner))}
 
 
-def _paused(status: ReplicaSetStatus) -> bool:
+def _is_paused(status: ReplicaSetStatus) -> bool:
     return any(c.type == "ReplicaPaused" for c in status.conditions)

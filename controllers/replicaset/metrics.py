@@ -1,4 +1,4 @@
-"""What a set measures."""
+"""Metrics of replica sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReplicaSetMetrics:
         self._ready.labels(*found.key).set(status.ready_replicas)
         self._failing.labels(*found.key).set(any(c.type == "ReplicaFailure" for c in status.conditions))
 
-    def did(self, key: Key, created: int, deleted: int) -> None:
+    def scaled(self, key: Key, *, created: int, deleted: int) -> None:
         if created:
             self._created.labels(*key).inc(created)
         if deleted:
@@ -44,8 +44,7 @@ class ReplicaSetMetrics:
 
     def gone(self, key: Key) -> None:
         for each in self._all:
-            # It has none for a set that was never counted.
-            with suppress(KeyError):
+            with suppress(KeyError):  # for a set that was never measured
                 each.remove(*key)
 
     def clear(self) -> None:

@@ -1,27 +1,96 @@
-"""From the stores to a State. Reads, and decides nothing."""
+"""The objects that a replica set's plan is made from, and the snapshot of a set."""
 
 from __future__ import annotations
 
-from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSetSnapshot
-from controllers.replicaset.stores import Stores
-from runtime.resource import Key
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
+from controllers.replicaset.naming import base_name
+from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.shared.sources import Source
+from controllers.shared.vmi import VMI, group_kind, parse_vmi
+from controllers.shared.write_batches import Failure
+from kinds.replicaset import REPLICA_SET
+from runtime.api import Api
+from runtime.resource import VMIS, Key, Resource
+from runtime.store import Store
+
+REPLICA_SETS = Resource.of(REPLICA_SET)
+
+
+def parse_replica(document: Json) -> VMI:
+    """The view of a VMI. Other controllers' VMIs are reduced to their names, so that their changes cause no events."""
+    owner = controller_of(document)
+    if owner is None or group_kind(owner) == f"{REPLICA_SET.kind}.{REPLICA_SET.group}":
+        return parse_vmi(document)
+    metadata = document["metadata"]
+    name, uid = metadata["name"], metadata.get("uid", "")
+    return VMI(metadata.get("namespace", ""), name, uid, owner_uid=owner.get("uid", ""))
+
+
+def is_orphan(vmi: VMI) -> bool:
+    """A replica set could adopt the VMI."""
+    return not vmi.owner_uid and not vmi.deleting and not vmi.final
+
+
+def by_owner(vmi: VMI) -> Iterator[Hashable]:
+    if vmi.owner_name:
+        yield vmi.owner_uid
+
+
+def orphans_by_namespace(vmi: VMI) -> Iterator[Hashable]:
+    if is_orphan(vmi):
+        yield vmi.namespace
+
+
+def by_base_name(vmi: VMI) -> Iterator[Hashable]:
+    """Finds VMIs with names that a set could give, whoever owns them."""
+    if name := base_name(vmi.name):
+        yield vmi.namespace, name
+
+
+SET_SOURCE: Source[ReplicaSet | InvalidReplicaSet] = Source(
+    REPLICA_SETS, parse_replica_set, {"namespace": lambda found: [found.namespace]}
+)
+VMI_SOURCE = Source(
+    VMIS, parse_replica, {"owner": by_owner, "orphans": orphans_by_namespace, "base_name": by_base_name}
+)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """All observed objects. Without arguments, the stores are empty."""
+
+    sets: Store[ReplicaSet | InvalidReplicaSet] = field(default_factory=SET_SOURCE.store)
+    vmis: Store[VMI] = field(default_factory=VMI_SOURCE.store)
+
+    def adopters(self, orphan: VMI) -> list[ReplicaSet]:
+        """Sets whose selector matches the orphan. If selectors overlap, the first set to write adopts it."""
+        near = self.sets.by("namespace", orphan.namespace)
+        return [each for each in near if isinstance(each, ReplicaSet) and not each.deleting and each.selects(orphan)]
+
+
+async def list_stores(api: Api, namespace: str) -> Stores:
+    """The stores filled once from lists, with the caller's own rights. Raises the API server's refusal."""
+    return Stores(await SET_SOURCE.list(api, namespace), await VMI_SOURCE.list(api, namespace))
 
 
 def observe(
-    stores: Stores, key: Key, *, settled: bool, failure: Failure | None, burst: int
-) -> ReplicaSetSnapshot | InvalidSpec | None:
-    """What is known of the set at this moment, at the cost of its own size and of the orphans beside it; None where
-    there is no such set."""
+    stores: Stores, key: Key, *, synced: bool, failure: Failure | None, burst: int
+) -> ReplicaSetSnapshot | InvalidReplicaSet | None:
+    """The set as it is now, or None without such a set. Its cost grows with this set and with the orphans only."""
     found = stores.sets.get(key)
-    if found is None or isinstance(found, InvalidSpec):
+    if not isinstance(found, ReplicaSet):
         return found
-    orphans = stores.instances.by("orphanage", found.namespace)
+    orphans = stores.vmis.by("orphans", found.namespace)
     return ReplicaSetSnapshot(
         replica_set=found,
-        owned=tuple(stores.instances.by("owner", found.uid)),
-        orphans=tuple(i for i in orphans if found.selects(i)),
-        taken=frozenset(i.name for i in stores.instances.by("stem", (found.namespace, found.stem))),
-        settled=settled,
+        owned=tuple(stores.vmis.by("owner", found.uid)),
+        orphans=tuple(vmi for vmi in orphans if found.selects(vmi)),
+        taken_names=frozenset(vmi.name for vmi in stores.vmis.by("base_name", (found.namespace, found.base_name))),
+        synced=synced,
         failure=failure,
         burst=burst,
     )

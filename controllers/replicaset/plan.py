@@ -1,22 +1,20 @@
-"""What a set does next: an ordinary function of what was observed and of the time.
+"""The plan of a replica set: a pure function of the snapshot and of the time.
 
-Four steps of one signature. Who is the set's is settled first; the numbers are then those of the document: what has
-ended or is on its way out does not count, and its replacement is made at once.
+Membership is settled first. As in the design document, VMIs that have ended or are being deleted do not count, and
+their replacements are created at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.instance import VMI
 from controllers.replicaset.naming import free_names
 from controllers.replicaset.replacement_backoff import BackOff, back_off, describe_end, next_attempt
 from controllers.replicaset.snapshot import ReplicaSetSnapshot
-
-Step = Callable[[ReplicaSetSnapshot, datetime], Iterator[Action]]
+from controllers.shared.vmi import VMI
 
 
 @dataclass(frozen=True)
@@ -24,87 +22,88 @@ class Plan:
     actions: tuple[Action, ...] = ()
     """in the order in which they are to be done"""
     waits: tuple[BackOff, ...] = ()
-    """instances that have ended and are not replaced yet"""
+    """ended VMIs that are not replaced yet"""
     again_seconds: float | None = None
-    """when time alone will change the plan"""
+    """when time alone changes the plan"""
 
 
-def plan(state: ReplicaSetSnapshot, now: datetime) -> Plan:
-    """A set that is being deleted does nothing, and neither does one whose store doesn't show yet what it wrote last. A
-    paused one still knows its own: it creates and deletes nothing."""
-    if state.replica_set.deleting or not state.settled:
+def plan(snapshot: ReplicaSetSnapshot, now: datetime) -> Plan:
+    """A set that is being deleted, or whose stores do not show its previous writes, does nothing. A paused set settles
+    membership only."""
+    if snapshot.replica_set.deleting or not snapshot.synced:
         return Plan()
-    belonging = (*release(state, now), *adopt(state, now))
-    if state.replica_set.spec.paused:
-        return Plan(belonging)
-    numbers = tuple(action for step in (delete_ended, scale_out, scale_in) for action in step(state, now))
-    waits = tuple(_waits(state, now))
+    membership = (*release(snapshot), *adopt(snapshot))
+    if snapshot.replica_set.spec.paused:
+        return Plan(membership)
+    waits = tuple(_waits(snapshot, now))
+    numbers = (*delete_ended(snapshot, waits), *scale_out(snapshot, waits, now), *scale_in(snapshot))
     again = min(((each.until - now).total_seconds() for each in waits), default=None)
-    return Plan((*belonging, *numbers), waits, again)
+    return Plan((*membership, *numbers), waits, again)
 
 
-def release(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Action]:
-    """Whoever relabels an instance has something else in mind for it."""
-    for i in state.strangers:
-        if not i.deleting:
-            yield Release(i.name, i.uid, i.resource_version, "its labels are not what the selector asks for any more")
+def release(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
+    for vmi in snapshot.unmatched:
+        if not vmi.deleting:
+            yield Release(vmi.name, vmi.uid, vmi.resource_version, "its labels do not match the selector any more")
 
 
-def adopt(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Action]:
-    for i in state.orphans:
-        yield Adopt(i.name, i.uid, i.resource_version, "the selector matches it and it has no controller")
+def adopt(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
+    for vmi in snapshot.orphans:
+        yield Adopt(vmi.name, vmi.uid, vmi.resource_version, "the selector matches it and it has no controller")
 
 
-def delete_ended(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Action]:
-    """All that have ended go, but for those whose replacement waits: they show why."""
-    stay = {each.instance.uid for each in _waits(state, now)}
-    leave = [i for i in _ended(state) if i.uid not in stay]
-    for i in leave[: state.burst]:
-        yield Delete(i.name, i.uid, i.resource_version, f"it has ended ({describe_end(i)})")
+def delete_ended(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...]) -> Iterator[Action]:
+    """VMIs whose replacement waits stay, for users to inspect."""
+    stay = {each.vmi.uid for each in waits}
+    for vmi in [vmi for vmi in _ended(snapshot) if vmi.uid not in stay][: snapshot.burst]:
+        yield Delete(vmi.name, vmi.uid, vmi.resource_version, f"it has ended ({describe_end(vmi)})")
 
 
-def scale_out(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Action]:
-    spec = state.replica_set.spec
-    missing = spec.replicas - len(_counted(state)) - len(_waits(state, now))
+def scale_out(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...], now: datetime) -> Iterator[Action]:
+    spec, known = snapshot.replica_set.spec, len(_known(snapshot))
+    missing = spec.replicas - known - len(waits)
     if missing <= 0:
         return
-    reason = f"{len(_counted(state))} of {spec.replicas} exist"
-    # The worst first: an instance that takes the place of two has the history of the one that failed more often.
-    attempts = sorted((next_attempt(i) for i in _ended(state) if back_off(i, now) is None), reverse=True)
-    names = free_names(state.replica_set.uid, state.replica_set.stem, state.taken, min(missing, state.burst))
+    # The highest attempt first: a VMI that replaces two continues the history of the one that failed more often.
+    attempts = sorted((next_attempt(vmi) for vmi in _ended(snapshot) if back_off(vmi, now) is None), reverse=True)
+    found = snapshot.replica_set
+    names = free_names(found.uid, found.base_name, snapshot.taken_names, min(missing, snapshot.burst))
     for number, name in enumerate(names):
-        yield Create(name, reason, attempts[number] if number < len(attempts) else 0)
+        attempt = attempts[number] if number < len(attempts) else 0
+        yield Create(name, f"{known} of {spec.replicas} exist", attempt)
 
 
-def scale_in(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Action]:
-    """Those that are not ready go first, then those that are being migrated, then the others; the newest before older
-    ones. One whose state is unknown has been replaced in advance, and goes when it is not needed for sure."""
-    wanted, counted = state.replica_set.spec.replicas, _counted(state)
-    excess = max(0, len(counted) - wanted)
-    leave = [(i, f"{len(counted)} exist, {wanted} are wanted") for i in sorted(counted, key=_order)[:excess]]
-    if sum(i.ready for i in counted) >= wanted:
-        leave += [(i, "its state is unknown, and enough others are ready") for i in state.live if i.unknown]
-    # One that is only being taken in has its turn when it is.
-    for i, reason in [(i, reason) for i, reason in leave if i.owner][: state.burst]:
-        yield Delete(i.name, i.uid, i.resource_version, reason)
+def scale_in(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
+    """Deletes VMIs that are not ready first, then migrating ones, then the others; newer ones before older ones.
+
+    A VMI in the phase Unknown was replaced in advance. It is deleted once enough others are ready."""
+    wanted, known = snapshot.replica_set.spec.replicas, _known(snapshot)
+    excess = max(0, len(known) - wanted)
+    victims = [(vmi, f"{len(known)} exist, {wanted} are wanted") for vmi in sorted(known, key=_order)[:excess]]
+    if sum(vmi.ready for vmi in known) >= wanted:
+        unknown = (vmi for vmi in snapshot.active if vmi.unknown)
+        victims += [(vmi, "its phase is Unknown, and enough others are ready") for vmi in unknown]
+    # A VMI that is only being adopted is deleted by a later plan.
+    for vmi, reason in [(vmi, reason) for vmi, reason in victims if vmi.owner_uid][: snapshot.burst]:
+        yield Delete(vmi.name, vmi.uid, vmi.resource_version, reason)
 
 
-def _order(i: VMI) -> tuple[int, tuple[int, ...], str]:
-    rank = 0 if not i.ready else 1 if i.migrating else 2
-    return rank, tuple(-ord(letter) for letter in i.born), i.name
+def _order(vmi: VMI) -> tuple[int, tuple[int, ...], str]:
+    rank = 0 if not vmi.ready else 1 if vmi.migrating else 2
+    return rank, tuple(-ord(letter) for letter in vmi.created_at), vmi.name
 
 
-def _counted(state: ReplicaSetSnapshot) -> list[VMI]:
-    """Those that will do, as far as is known."""
-    return [i for i in state.live if not i.unknown]
+def _known(snapshot: ReplicaSetSnapshot) -> list[VMI]:
+    """Active VMIs whose node answers."""
+    return [vmi for vmi in snapshot.active if not vmi.unknown]
 
 
-def _ended(state: ReplicaSetSnapshot) -> list[VMI]:
-    return [i for i in state.present if i.final]
+def _ended(snapshot: ReplicaSetSnapshot) -> list[VMI]:
+    return [vmi for vmi in snapshot.present if vmi.final]
 
 
-def _waits(state: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
-    """No more than there are places for; those that come first stay."""
-    found = [each for i in _ended(state) if (each := back_off(i, now))]
-    places = max(0, state.replica_set.spec.replicas - len(_counted(state)))
-    return sorted(found, key=lambda each: (each.until, each.instance.name))[:places]
+def _waits(snapshot: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
+    """The first to be due, and no more than VMIs are missing."""
+    found = [each for vmi in _ended(snapshot) if (each := back_off(vmi, now))]
+    missing = max(0, snapshot.replica_set.spec.replicas - len(_known(snapshot)))
+    return sorted(found, key=lambda each: (each.until, each.vmi.name))[:missing]

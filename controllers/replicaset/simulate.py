@@ -1,60 +1,77 @@
-"""What would become of a set if all went well: one plan after the other, each carried out in the mind only."""
+"""Simulates what a replica set does until nothing is left to do, for people and for admission."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
-from controllers.replicaset import template
+from apimachinery.unstructured import Json
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.instance import VMI, parse_vmi
+from controllers.replicaset.apply import build_vmi
+from controllers.replicaset.observe import Stores, observe
 from controllers.replicaset.plan import plan
-from controllers.replicaset.snapshot import ReplicaSetSnapshot
+from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.shared import simulation
+from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.vmi import VMI, parse_vmi
 
-Json = dict[str, Any]
-
-MOST_STEPS = 100
-BETWEEN = timedelta(minutes=10)
-"""from one step to the next: as long as everything takes that goes well"""
-
-
-def simulate(state: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
-    """For people and programs: `step`, `action`, `vm` and `reason`, in the order in which they would be done. The names
-    that a set gives follow from its UID: before it exists nobody knows them."""
-    named = bool(state.replica_set.uid)
-    state = replace(state, settled=True, failure=None)
-    for step in range(MOST_STEPS):
-        actions = plan(state, now + step * BETWEEN).actions
-        if not actions:
-            return
-        for action in actions:
-            name = action.name if named or not isinstance(action, Create) else f"{state.replica_set.stem}-*"
-            yield {"step": step + 1, "action": action.verb, "vm": name, "reason": action.reason}
-            state = after(action, state)
+MAX_STEPS = 100
 
 
-def after(action: Action, state: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-    """How an action that went well leaves the set."""
+def simulate(snapshot: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
+    """Rows with `step`, `action`, `vm` and `reason`. Names follow from the set's UID, so a set that does not exist yet
+    has none."""
+    found = simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, after, MAX_STEPS)
+    replica_set = snapshot.replica_set
+    for number, step in enumerate(found.steps, start=1):
+        for action in step.actions:
+            unnamed = not replica_set.uid and isinstance(action, Create)
+            name = f"{replica_set.base_name}-*" if unnamed else action.name
+            yield {"step": number, "action": action.verb, "vm": name, "reason": action.reason}
+
+
+def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> ReplicaSetSnapshot | InvalidReplicaSet:
+    """The snapshot of a set as the document describes it, among the VMIs that exist."""
+    metadata = document["metadata"]
+    known = stores.sets.get((metadata.get("namespace", ""), metadata["name"]))
+    # The UID of a dry run is not the UID that the set will have.
+    view = parse_replica_set({**document, "metadata": {**metadata, "uid": known.uid if known is not None else ""}})
+    only = Stores(vmis=stores.vmis)
+    only.sets.put(view.key, view)
+    found = observe(only, view.key, synced=True, failure=None, burst=burst)
+    assert found is not None
+    return found
+
+
+def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidReplicaSet:
+    """The answer to the webhook about a set as the document describes it."""
+    snapshot = hypothetical_snapshot(stores, document, burst)
+    if isinstance(snapshot, InvalidSpec):
+        return snapshot
+    return {"plan": [{key: row[key] for key in ("action", "vm", "reason")} for row in simulate(snapshot, now)]}
+
+
+def after(action: Action, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
+    """How a successful action leaves the snapshot."""
     match action:
         case Create():
-            document = template.build_vmi(state.replica_set, action)
-            document["metadata"]["uid"] = f"{action.name} to be"
-            born = replace(parse_vmi(document), phase="Running", ready=True)
-            return replace(state, owned=(*state.owned, born), taken=state.taken | {action.name})
+            document = build_vmi(snapshot.replica_set, action)
+            document["metadata"]["uid"] = f"{action.name} (simulated)"
+            created = replace(parse_vmi(document), phase="Running", ready=True)
+            return replace(snapshot, owned=(*snapshot.owned, created), taken_names=snapshot.taken_names | {action.name})
         case Adopt():
-            taken_in = [
-                replace(i, owner=state.replica_set.uid, owner_name=state.replica_set.name)
-                for i in state.orphans
-                if i.uid == action.uid
-            ]
-            return replace(state, owned=(*state.owned, *taken_in), orphans=_without(action, state.orphans))
+            uid, name = snapshot.replica_set.uid, snapshot.replica_set.name
+            found = (vmi for vmi in snapshot.orphans if vmi.uid == action.uid)
+            adopted = (replace(vmi, owner_uid=uid, owner_name=name) for vmi in found)
+            orphans = _without(action, snapshot.orphans)
+            return replace(snapshot, owned=(*snapshot.owned, *adopted), orphans=orphans)
         case Delete():
-            return replace(state, owned=_without(action, state.owned), taken=state.taken - {action.name})
+            taken = snapshot.taken_names - {action.name}
+            return replace(snapshot, owned=_without(action, snapshot.owned), taken_names=taken)
         case Release():
-            return replace(state, owned=_without(action, state.owned))
+            return replace(snapshot, owned=_without(action, snapshot.owned))
 
 
-def _without(action: Adopt | Delete | Release, instances: tuple[VMI, ...]) -> tuple[VMI, ...]:
-    return tuple(i for i in instances if i.uid != action.uid)
+def _without(action: Adopt | Delete | Release, vmis: tuple[VMI, ...]) -> tuple[VMI, ...]:
+    return tuple(vmi for vmi in vmis if vmi.uid != action.uid)

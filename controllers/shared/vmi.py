@@ -72,6 +72,11 @@ class VMI:
         return self.phase == "Succeeded"
 
     @property
+    def unknown(self) -> bool:
+        """The node does not answer: the VMI may be running or not."""
+        return self.phase == "Unknown"
+
+    @property
     def running(self) -> bool:
         return self.phase == "Running" and not self.deleting
 

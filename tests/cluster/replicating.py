@@ -13,12 +13,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.build import build
-from controllers.replicaset.stores import REPLICA_SETS, VMIS
+from controllers.replicaset.observe import REPLICA_SETS
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import Metrics
-from runtime.resource import Resource
+from runtime.resource import VMIS, Resource
 from tests.cluster.pooling import Running
 
 Json = dict[str, Any]

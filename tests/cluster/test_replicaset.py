@@ -13,14 +13,14 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from controllers.replicaset.stores import REPLICA_SETS, VMIS
+from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import undefaulted_fields
 from kinds import meta
 from kinds.replicaset import REPLICA_SET
 from local.install import installable_kinds
 from manifests.crd import crd
 from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from runtime.resource import VMIS, Resource
 from tests.cluster.pooling import CRDS, Running, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests

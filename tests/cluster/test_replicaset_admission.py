@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.replicaset.stores import REPLICA_SETS, VMIS
+from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import Problem
 from runtime.errors import Forbidden, Invalid, NotFound
+from runtime.resource import VMIS
 from tests.cluster.replicating import LABELS, the_set
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace

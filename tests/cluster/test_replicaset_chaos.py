@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.replicaset.instance import parse_vmi
-from controllers.replicaset.stores import VMIS
+from controllers.shared.vmi import parse_vmi
 from runtime.errors import ApiError, NotFound
+from runtime.resource import VMIS
 from tests.cluster.chaos import seed, watched
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Running, until

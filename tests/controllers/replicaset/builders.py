@@ -1,19 +1,19 @@
-"""States for tests: a row shows only what matters to it."""
+"""Builds snapshots for tests, so that a row shows only what matters to it."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.replicaset.instance import VMI
 from controllers.replicaset.naming import free_names
 from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.shared.vmi import VMI
 
 Json = dict[str, Any]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = free_names("u-web", "web", (), 10)
-"""that the set gives, in the order in which it gives them"""
+"""The names that the set gives, in their order."""
 
 
 def ago(seconds: float) -> str:
@@ -39,19 +39,20 @@ def a_set(replicas: int = 3, **given: Any) -> ReplicaSet:
     return found
 
 
-def vmi(name: str, **given: Any) -> VMI:
-    """An instance of the set `web`, running and ready for an hour."""
+def vmi(name: str, *, ran_at: str = ago(3590), deleting: bool = False, **given: Any) -> VMI:
+    """A VMI of the set `web`, running and ready for an hour."""
     facts: Json = {
         "namespace": "default",
         "uid": f"u-{name}",
         "resource_version": "7",
-        "owner": "u-web",
+        "owner_uid": "u-web",
         "owner_name": "web",
         "labels": {"app": "web"},
-        "born": ago(3600),
+        "created_at": ago(3600),
+        "deleted_at": ago(1) if deleting else "",
         "phase": "Running",
+        "phase_times": (("Running", ran_at),) if ran_at else (),
         "ready": True,
-        "ran_at": ago(3590),
         **given,
     }
     return VMI(name=name, **facts)
@@ -62,18 +63,18 @@ def starting(name: str, **given: Any) -> VMI:
 
 
 def ended(name: str, phase: str = "Failed", *, ran: float = 3000, ago_seconds: float = 5, **given: Any) -> VMI:
-    """It ran for so many seconds."""
+    """A VMI that ran for so many seconds."""
     times = {"ran_at": ago(ago_seconds + ran), "ended_at": ago(ago_seconds)}
     return vmi(name, **{"phase": phase, "ready": False, **times, **given})
 
 
 def orphan(name: str, **given: Any) -> VMI:
-    return vmi(name, **{"owner": "", "owner_name": "", **given})
+    return vmi(name, **{"owner_uid": "", "owner_name": "", **given})
 
 
-def state(of: ReplicaSet | int, *instances: VMI, **given: Any) -> ReplicaSetSnapshot:
-    """As observed: those without a controller are orphans, and the names of all are taken."""
+def snapshot(of: ReplicaSet | int, *vmis: VMI, **given: Any) -> ReplicaSetSnapshot:
+    """VMIs without a controller are orphans, and the names of all are taken."""
     found = of if isinstance(of, ReplicaSet) else a_set(of)
-    taken = {i.name for i in instances} | set(given.pop("taken", ()))
-    owned, orphans = [i for i in instances if i.owner], [i for i in instances if not i.owner]
+    taken = {each.name for each in vmis} | set(given.pop("taken_names", ()))
+    owned, orphans = [each for each in vmis if each.owner_uid], [each for each in vmis if not each.owner_uid]
     return ReplicaSetSnapshot(found, tuple(owned), tuple(orphans), frozenset(taken), **given)

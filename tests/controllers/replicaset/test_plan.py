@@ -10,7 +10,7 @@ from controllers.replicaset.actions import Action, Create
 from controllers.replicaset.plan import plan
 from controllers.replicaset.replacement_backoff import PAUSES
 from controllers.replicaset.snapshot import ReplicaSetSnapshot
-from tests.controllers.replicaset.builders import NAMES, NOW, a_set, ended, orphan, starting, state, vmi
+from tests.controllers.replicaset.builders import NAMES, NOW, a_set, ended, orphan, snapshot, starting, vmi
 
 FIRST, SECOND, THIRD = NAMES[:3]
 
@@ -34,17 +34,17 @@ def row(observed: ReplicaSetSnapshot, expected: list[Any], sentence: str) -> Any
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(state(3), creates(FIRST, SECOND, THIRD), "a new set makes all its instances"),
-        row(state(2, vmi("a")), creates(FIRST), "what is missing is made"),
-        row(state(2, taken=[FIRST]), creates(SECOND, THIRD), "names that somebody has are left to them"),
-        row(state(5, burst=2), creates(FIRST, SECOND), "never more at once than the burst"),
-        row(state(2, vmi("a"), starting("b")), [], "one that is on its way is one"),
-        row(state(2, vmi("a"), vmi("b", deleting=True)), creates(FIRST), "one on its way out is replaced at once"),
-        row(state(2, vmi("a"), vmi("b", phase="Unknown")), creates(FIRST), "one of unknown state is replaced at once"),
-        row(state(1, settled=False), [], "what was written must be seen before more is"),
-        row(state(a_set(1, paused=True)), [], "a paused set makes nothing"),
-        row(state(a_set(1, deleting=True)), [], "a set that is being deleted makes nothing"),
-        row(state(0), [], "none is a number like any other"),
+        row(snapshot(3), creates(FIRST, SECOND, THIRD), "a new set makes all its instances"),
+        row(snapshot(2, vmi("a")), creates(FIRST), "what is missing is made"),
+        row(snapshot(2, taken_names=[FIRST]), creates(SECOND, THIRD), "names that somebody has are left to them"),
+        row(snapshot(5, burst=2), creates(FIRST, SECOND), "never more at once than the burst"),
+        row(snapshot(2, vmi("a"), starting("b")), [], "one that is on its way is one"),
+        row(snapshot(2, vmi("a"), vmi("b", deleting=True)), creates(FIRST), "one on its way out is replaced at once"),
+        row(snapshot(2, vmi("a"), vmi("b", phase="Unknown")), creates(FIRST), "one in the phase Unknown is replaced"),
+        row(snapshot(1, synced=False), [], "what was written must be seen before more is"),
+        row(snapshot(a_set(1, paused=True)), [], "a paused set makes nothing"),
+        row(snapshot(a_set(1, deleting=True)), [], "a set that is being deleted makes nothing"),
+        row(snapshot(0), [], "none is a number like any other"),
     ],
 )
 def test_growing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
@@ -54,48 +54,48 @@ def test_growing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(state(1, vmi("a"), starting("b")), deletes("b"), "what is not ready goes first"),
+        row(snapshot(1, vmi("a"), starting("b")), deletes("b"), "what is not ready goes first"),
         row(
-            state(1, vmi("a"), vmi("b", migrating=True, born="1"), starting("c", born="0")),
+            snapshot(1, vmi("a"), vmi("b", migrating=True, created_at="1"), starting("c", created_at="0")),
             deletes("c", "b"),
             "then what is being migrated",
         ),
         row(
-            state(1, vmi("a", born="2"), vmi("b", born="3"), vmi("c", born="1")),
+            snapshot(1, vmi("a", created_at="2"), vmi("b", created_at="3"), vmi("c", created_at="1")),
             deletes("b", "a"),
             "then the newest",
         ),
         row(
-            state(1, starting("a", born="1"), starting("b", born="2"), vmi("c", born="3")),
+            snapshot(1, starting("a", created_at="1"), starting("b", created_at="2"), vmi("c", created_at="3")),
             deletes("b", "a"),
             "the newest first among those that are not ready, too",
         ),
         row(
-            state(1, vmi("a"), vmi("b", migrating=True, ready=False), vmi("c", migrating=True)),
+            snapshot(1, vmi("a"), vmi("b", migrating=True, ready=False), vmi("c", migrating=True)),
             deletes("b", "c"),
             "one that is moved and not ready is not ready",
         ),
-        row(state(1, vmi("b"), vmi("a")), deletes("a"), "a tie is broken the same way every time"),
-        row(state(0, vmi("a"), vmi("b"), vmi("c"), burst=2), deletes("a", "b"), "never more at once than the burst"),
+        row(snapshot(1, vmi("b"), vmi("a")), deletes("a"), "a tie is broken the same way every time"),
+        row(snapshot(0, vmi("a"), vmi("b"), vmi("c"), burst=2), deletes("a", "b"), "never more at once than the burst"),
         row(
-            state(1, vmi("a"), vmi("b"), vmi("c", deleting=True)),
+            snapshot(1, vmi("a"), vmi("b"), vmi("c", deleting=True)),
             deletes("a"),
             "one on its way out is none of those that must go",
         ),
-        row(state(1, vmi("a"), vmi("b", deleting=True)), [], "deleted once is enough"),
-        row(state(a_set(0, paused=True), vmi("a")), [], "a paused set deletes nothing"),
-        row(state(a_set(0, deleting=True), vmi("a")), [], "a set that is being deleted leaves it to the collector"),
+        row(snapshot(1, vmi("a"), vmi("b", deleting=True)), [], "deleted once is enough"),
+        row(snapshot(a_set(0, paused=True), vmi("a")), [], "a paused set deletes nothing"),
+        row(snapshot(a_set(0, deleting=True), vmi("a")), [], "a set that is being deleted leaves it to the collector"),
         row(
-            state(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
+            snapshot(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
             deletes("b"),
             "one of unknown state goes when enough are ready",
         ),
         row(
-            state(1, starting("a"), vmi("b", phase="Unknown", ready=False)),
+            snapshot(1, starting("a"), vmi("b", phase="Unknown", ready=False)),
             [],
             "and stays while its replacement is not ready: it may come back",
         ),
-        row(state(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
+        row(snapshot(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
     ],
 )
 def test_shrinking(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
@@ -106,27 +106,27 @@ def test_shrinking(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     ("observed", "expected"),
     [
         row(
-            state(2, vmi("a"), vmi("b", labels={"app": "debugged"})),
+            snapshot(2, vmi("a"), vmi("b", labels={"app": "debugged"})),
             [("Release", "b"), ("Create", FIRST)],
             "a relabelled instance is let go and replaced",
         ),
         row(
-            state(1, vmi("a"), vmi("b", labels={}, deleting=True)),
+            snapshot(1, vmi("a"), vmi("b", labels={}, deleting=True)),
             [],
             "one on its way out needs not be let go",
         ),
-        row(state(1, orphan("a")), [("Adopt", "a")], "an orphan that matches is taken in, and counts"),
+        row(snapshot(1, orphan("a")), [("Adopt", "a")], "an orphan that matches is taken in, and counts"),
         row(
-            state(1, vmi("a"), orphan("b", born="9")),
+            snapshot(1, vmi("a"), orphan("b", created_at="9")),
             [("Adopt", "b")],
             "an orphan too many is taken in first, and goes by the same order when it is",
         ),
         row(
-            state(a_set(0, paused=True), orphan("a"), vmi("b", labels={})),
+            snapshot(a_set(0, paused=True), orphan("a"), vmi("b", labels={})),
             [("Release", "b"), ("Adopt", "a")],
             "a paused set knows its own",
         ),
-        row(state(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
+        row(snapshot(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
     ],
 )
 def test_belonging(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
@@ -136,61 +136,61 @@ def test_belonging(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(state(1, ended("a")), [("Delete", "a"), ("Create", FIRST)], "one that has ended goes and is replaced"),
+        row(snapshot(1, ended("a")), [("Delete", "a"), ("Create", FIRST)], "one that has ended goes and is replaced"),
         row(
-            state(1, ended("a", "Succeeded")),
+            snapshot(1, ended("a", "Succeeded")),
             [("Delete", "a"), ("Create", FIRST)],
             "so does one that ended well: somebody is wanted in its place",
         ),
-        row(state(1, vmi("b"), ended("a")), deletes("a"), "one whose replacement is there only goes"),
-        row(state(0, ended("a", attempt=3, ran=1)), deletes("a"), "nothing waits where none is wanted"),
-        row(state(1, ended("a", deleting=True)), creates(FIRST), "it is deleted once"),
+        row(snapshot(1, vmi("b"), ended("a")), deletes("a"), "one whose replacement is there only goes"),
+        row(snapshot(0, ended("a", attempt=3, ran=1)), deletes("a"), "nothing waits where none is wanted"),
+        row(snapshot(1, ended("a", deleting=True)), creates(FIRST), "it is deleted once"),
         row(
-            state(1, ended("a", ran=3)),
+            snapshot(1, ended("a", ran=3)),
             [("Delete", "a"), ("Create", FIRST, 1)],
             "the first that ends early is replaced at once, and it is written down",
         ),
         row(
-            state(1, ended("a", attempt=1, ran=3, ago_seconds=5)),
+            snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=5)),
             [],
             "the second stays a while: no template is tried ten times a second",
         ),
         row(
-            state(1, ended("a", attempt=1, ran=3, ago_seconds=10)),
+            snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=10)),
             [("Delete", "a"), ("Create", FIRST, 2)],
             "and then has its turn",
         ),
         row(
-            state(1, ended("a", attempt=6, ran=3, ago_seconds=200)),
+            snapshot(1, ended("a", attempt=6, ran=3, ago_seconds=200)),
             [],
             "the more went before, the longer the pause",
         ),
         row(
-            state(1, ended("a", attempt=6, ran=300)),
+            snapshot(1, ended("a", attempt=6, ran=300)),
             [("Delete", "a"), ("Create", FIRST)],
             "one that ran for a while ends the row",
         ),
         row(
-            state(2, ended("a", attempt=4, ran=3), vmi("b")),
+            snapshot(2, ended("a", attempt=4, ran=3), vmi("b")),
             [],
             "the others are as many as before",
         ),
         row(
-            state(2, ended("a", attempt=4, ran=3), vmi("b"), vmi("c")),
+            snapshot(2, ended("a", attempt=4, ran=3), vmi("b"), vmi("c")),
             deletes("a"),
             "one that waits does not stay when its place is taken",
         ),
         row(
-            state(2, ended("a", attempt=1, ran=3, ago_seconds=99), ended("b", attempt=5, ran=3, ago_seconds=999)),
+            snapshot(2, ended("a", attempt=1, ran=3, ago_seconds=99), ended("b", attempt=5, ran=3, ago_seconds=999)),
             [("Delete", "a"), ("Delete", "b"), ("Create", FIRST, 6), ("Create", SECOND, 2)],
             "each replacement has its own history",
         ),
         row(
-            state(1, ended("a", attempt=2, ran_at="", ended_at="", born="")),
+            snapshot(1, ended("a", attempt=2, ran_at="", ended_at="", created_at="")),
             [("Delete", "a"), ("Create", FIRST, 3)],
             "one that says nothing of its times waits for nothing",
         ),
-        row(state(a_set(1, paused=True), ended("a")), [], "a paused set leaves them for people to look at"),
+        row(snapshot(a_set(1, paused=True), ended("a")), [], "a paused set leaves them for people to look at"),
     ],
 )
 def test_replacing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
@@ -198,11 +198,11 @@ def test_replacing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
 
 
 def test_a_wait_ends_by_itself() -> None:
-    found = plan(state(1, ended("a", attempt=1, ran=3, ago_seconds=4)), NOW)
+    found = plan(snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=4)), NOW)
     assert found.again_seconds == pytest.approx(PAUSES.delay(1, "u-a") - 4)
-    assert "a ended (Failed) soon after it was made, and so did 1 before it" in str(found.waits[0])
+    assert "a ended (Failed) early, and so did 1 before it" in str(found.waits[0])
 
 
 def test_deletes_name_what_was_seen() -> None:
-    (action,) = plan(state(0, vmi("a", resource_version="41")), NOW).actions
+    (action,) = plan(snapshot(0, vmi("a", resource_version="41")), NOW).actions
     assert (action.uid, action.resource_version, action.reason) == ("u-a", "41", "1 exist, 0 are wanted")  # type: ignore[union-attr]

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.plan import plan
-from controllers.replicaset.snapshot import Failure, InvalidSpec, ReplicaSetSnapshot, parse_replica_set
+from controllers.replicaset.snapshot import ReplicaSetSnapshot, parse_replica_set
 from controllers.replicaset.status import invalid_spec_status, replica_set_status
+from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.write_batches import Failure
 from kinds.replicaset import ReplicaSetStatus
-from tests.controllers.replicaset.builders import NOW, a_set, ago, document, ended, orphan, starting, state, vmi
+from tests.controllers.replicaset.builders import NOW, a_set, ago, document, ended, orphan, snapshot, starting, vmi
 
 REFUSED = Failure("FailureCreate", "no permission to create VMIs")
 
@@ -22,14 +24,14 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
 @pytest.mark.parametrize(
     ("observed", "replicas", "ready", "terminating"),
     [
-        pytest.param(state(3, vmi("a"), vmi("b"), starting("c")), 3, 2, 0, id="all, and those that are ready"),
-        pytest.param(state(1, vmi("a"), ended("b")), 1, 1, 0, id="what has ended does not count"),
-        pytest.param(state(1, vmi("a"), vmi("b", deleting=True)), 1, 1, 1, id="what is on its way out is apart"),
-        pytest.param(state(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
-        pytest.param(state(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
-        pytest.param(state(1, vmi("a", migrating=True)), 1, 1, 0, id="one that is moved is ready"),
+        pytest.param(snapshot(3, vmi("a"), vmi("b"), starting("c")), 3, 2, 0, id="all, and those that are ready"),
+        pytest.param(snapshot(1, vmi("a"), ended("b")), 1, 1, 0, id="what has ended does not count"),
+        pytest.param(snapshot(1, vmi("a"), vmi("b", deleting=True)), 1, 1, 1, id="what is on its way out is apart"),
+        pytest.param(snapshot(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
+        pytest.param(snapshot(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
+        pytest.param(snapshot(1, vmi("a", migrating=True)), 1, 1, 0, id="one that is moved is ready"),
         pytest.param(
-            state(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
+            snapshot(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
             2,
             1,
             0,
@@ -49,26 +51,25 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(state(1, vmi("a")), [], id="nothing to say at rest"),
+        pytest.param(snapshot(1, vmi("a")), [], id="nothing to say at rest"),
         pytest.param(
-            state(1, failure=REFUSED),
+            snapshot(1, failure=REFUSED),
             [("ReplicaFailure", "True", "FailureCreate", "no permission to create VMIs")],
             id="what the API server refused, in its words",
         ),
         pytest.param(
-            state(a_set(1, paused=True)),
-            [("ReplicaPaused", "True", "Paused", "nothing is created or deleted while spec.paused is true")],
+            snapshot(a_set(1, paused=True)),
+            [("ReplicaPaused", "True", "Paused", "spec.paused is true: the controller creates and deletes nothing")],
             id="paused",
         ),
         pytest.param(
-            state(1, ended("a", attempt=2, ran=3, why="GuestPanicked")),
+            snapshot(1, ended("a", attempt=2, ran=3, reason="GuestPanicked")),
             [
                 (
                     "ReplicaFailure",
                     "True",
                     "FailureStart",
-                    "a ended (Failed: GuestPanicked) soon after it was made, and so did 2 before it: it is replaced at "
-                    "12:00:11 UTC",
+                    "a ended (Failed: GuestPanicked) early, and so did 2 before it: it is replaced at 12:00:11 UTC",
                 )
             ],
             id="instances that end again and again",
@@ -81,18 +82,18 @@ def test_the_conditions(observed: ReplicaSetSnapshot, expected: list[Any]) -> No
 
 def test_a_condition_keeps_the_time_since_when_it_holds_whatever_the_reason() -> None:
     before = [{"type": "ReplicaFailure", "status": "True", "reason": "FailureDelete", "lastTransitionTime": ago(99)}]
-    (found,) = said(state(a_set(1, status={"conditions": before}), failure=REFUSED)).conditions
+    (found,) = said(snapshot(a_set(1, status={"conditions": before}), failure=REFUSED)).conditions
     assert (found.reason, found.last_transition_time) == ("FailureCreate", ago(99))
 
 
 def test_a_status_that_says_the_same_is_equal() -> None:
-    first = said(state(a_set(1), vmi("a"), failure=REFUSED))
-    again = said(state(a_set(1, status=first.json()), vmi("a"), failure=REFUSED))
+    first = said(snapshot(a_set(1), vmi("a"), failure=REFUSED))
+    again = said(snapshot(a_set(1, status=first.json()), vmi("a"), failure=REFUSED))
     assert again == first == a_set(1, status=first.json()).status
 
 
 def test_the_selector_is_said_in_the_form_that_autoscalers_read() -> None:
-    assert said(state(1)).label_selector == "app=web"
+    assert said(snapshot(1)).label_selector == "app=web"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the webhook and people are told would be done."""
+"""What a simulated replica set does, and what the endpoint answers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.replicaset.ask import Ask
-from controllers.replicaset.instance import VMI
-from controllers.replicaset.stores import Stores
+from controllers.replicaset.observe import Stores
+from controllers.replicaset.simulate import answer
+from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.vmi import VMI
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable
+from runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
 
 Json = dict[str, Any]
 
 
-def stores(*instances: VMI, exists: bool = True) -> Stores:
+def stores(*vmis: VMI, exists: bool = True) -> Stores:
     found = Stores()
-    for i in instances:
-        found.instances.put(i.key, i)
+    for i in vmis:
+        found.vmis.put(i.key, i)
     if exists:
         found.sets.put(("default", "web"), a_set(2))
     return found
@@ -40,7 +42,8 @@ class Reviews:
 
 
 async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    return await Ask(cast(Api, Reviews(allowed)), 250, lambda: NOW, of)(document, "token")
+    simulate = None if of is None else lambda given: answer(of, given, 250, NOW)
+    return await PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, "replica set", simulate)(document, "token")
 
 
 async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:
@@ -51,7 +54,7 @@ async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:
 
 
 async def test_who_would_go() -> None:
-    there = stores(vmi("a", born="1"), vmi("b", born="2"), starting("c"))
+    there = stores(vmi("a", created_at="1"), vmi("b", created_at="2"), starting("c"))
     assert await steps(there, document(1)) == [("Delete", "c"), ("Delete", "b")]
 
 
@@ -60,7 +63,7 @@ async def test_what_would_be_made() -> None:
 
 
 async def test_what_is_taken_in_first_may_have_to_go() -> None:
-    there = stores(vmi("a", born="1"), orphan("b", born="2"))
+    there = stores(vmi("a", created_at="1"), orphan("b", created_at="2"))
     assert await steps(there, document(1)) == [("Adopt", "b"), ("Delete", "b")]
 
 

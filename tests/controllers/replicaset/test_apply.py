@@ -1,0 +1,37 @@
+"""The VMI that a replica set creates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controllers.replicaset.actions import Create
+from controllers.replicaset.apply import build_vmi
+from tests.controllers.replicaset.builders import a_set
+
+Json = dict[str, Any]
+
+OURS = {
+    "apiVersion": "kubevirt.io/v1alpha2",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": "web",
+    "uid": "u-web",
+    "controller": True,
+}
+
+
+def test_an_instance_is_its_template_and_has_its_set_as_its_controller() -> None:
+    labels, annotations = {"app": "web", "tier": "x"}, {"note": "y", "poolhouse.dev/attempt": "9"}
+    template = {"metadata": {"labels": labels, "annotations": annotations, "name": "z"}, "spec": {"domain": {"a": [1]}}}
+    found = a_set(1, template=template)
+    made = build_vmi(found, Create("z-1", ""))
+    owner = made["metadata"].pop("ownerReferences")
+    assert made == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"namespace": "default", "name": "z-1", "labels": labels, "annotations": {"note": "y"}},
+        "spec": {"domain": {"a": [1]}},
+    }
+    assert owner == [{**OURS, "apiVersion": "kubevirt.io/v1", "blockOwnerDeletion": True}]
+    assert build_vmi(found, Create("z-1", "", attempt=2))["metadata"]["annotations"]["poolhouse.dev/attempt"] == "2"
+    made["spec"]["domain"]["a"].append(2)
+    assert found.spec.template["spec"] == {"domain": {"a": [1]}}, "no two share what one of them might change"

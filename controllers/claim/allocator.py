@@ -226,7 +226,7 @@ class Allocator:
         def fits(variant: Variant) -> bool:
             """Overrides were compared with the current template, so they exclude VMs of an older one."""
             compared = overrides.instancetype or overrides.image
-            in_placement = overrides.placement in ("", variant.placement)
+            in_placement = overrides.placement in (None, variant.placement)
             return in_placement and (is_current(variant) if compared else is_usable(variant))
 
         if self.queue(pool.uid).position(claim.uid) > self.ready.count(pool.uid, is_usable):

@@ -16,7 +16,7 @@ from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
-from controllers.claim.personalization import Personalizer, cloud_init_method, labels, personalize_template
+from controllers.claim.personalization import Personalizer, labels, personalize_template
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.record import ClaimRecord
@@ -25,7 +25,6 @@ from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.naming import draw_placement
-from controllers.warmpool.ssh_keys import wants_key
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
@@ -58,7 +57,8 @@ class ClaimWriter:
 
     async def __call__(self, s: ClaimSnapshot, step: steps.Step, record: ClaimRecord) -> None:
         """Raises only errors that say that the API server is away."""
-        health, record.health = record.health, None
+        if not isinstance(step, steps.UpdateStatus | steps.PersonalizeVM | steps.HandOverVM):
+            record.health = None
         backend = self.backend(s.pool)
         match step:
             case steps.FindVMs():
@@ -68,7 +68,6 @@ class ClaimWriter:
             case steps.CreateVM():
                 await self._create(s, step, backend, record)
             case steps.UpdateStatus():
-                record.health = health
                 await self._update_status(s.claim, step, record)
             case steps.MarkActivated(vm):
                 annotations = {meta.ACTIVATED_AT: format_micro_time(self.now())}
@@ -79,11 +78,9 @@ class ClaimWriter:
                 readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
                 record.health = await backend.check(vm, readiness, spec.timeout_seconds)
             case steps.PersonalizeVM(vm):
-                record.health = health
                 await self._personalize(s, vm, backend, record)
             case steps.HandOverVM(vm):
                 await self._hand_over(s, vm, backend, record)
-                record.health = record.health or health
             case steps.DeleteVM(vm, reason):
                 await self._delete(s, vm, reason, backend, record)
             case steps.JoinWaitQueue():
@@ -255,14 +252,8 @@ class ClaimWriter:
 
     async def _personalize(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         template = s.pool.template if s.pool is not None else None
-        has_secret, has_cloud_init = (
-            template is None or wants_key(template),
-            template is None or bool(cloud_init_method(template)),
-        )
         try:
-            changed, failures = await Personalizer(self.api).personalize(
-                s.claim, vm, has_secret=has_secret, has_cloud_init=has_cloud_init
-            )
+            changed, failures = await Personalizer(self.api).personalize(s.claim, vm, template)
         except (WriteConflict, OutcomeUnknown):
             record.vms_known = False
             await self._find_vms(s, backend, record)

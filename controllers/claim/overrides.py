@@ -8,38 +8,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from apimachinery.unstructured import at, entries, typed
-from kinds import meta
+from kinds.claim import Overrides
 
 Json = dict[str, Any]
 
 BOOT_SOURCES = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
 """kinds of volumes that hold an operating system"""
-
-
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """Empty fields are as the pool has them."""
-
-    instancetype: str = ""
-    image: str = ""
-    placement: str = ""
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name in ("instancetype", "image", "placement") if getattr(self, name))
-
-
-def effective_overrides(overrides: Any, annotations: Mapping[str, str]) -> Overrides:
-    """Fields of `spec.overrides` take precedence over the annotations of the design document."""
-    return Overrides(
-        instancetype=getattr(overrides, "instancetype", None) or annotations.get(meta.INSTANCE_TYPE, ""),
-        image=getattr(overrides, "image", None) or annotations.get(meta.IMAGE_ID, ""),
-        placement=getattr(overrides, "placement", None) or "",
-    )
 
 
 def mismatch(overrides: Overrides, template: Json) -> str:
@@ -55,8 +33,8 @@ def forbidden(
     overrides: Overrides, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]
 ) -> str:
     """Why no VM can be created with the overrides; empty if one can. `allowed` is None where the pool allows all."""
-    refused = [name for name in overrides.names() if allowed is not None and name not in allowed]
-    if refused:
+    given = [name for name in Overrides.model_fields if getattr(overrides, name)]
+    if refused := [name for name in given if allowed is not None and name not in allowed]:
         permitted = ", ".join(allowed or ()) or "none"
         return f"overrides.{refused[0]} is not one of the pool's claimPolicy.allowedOverrides, which are: {permitted}"
     if overrides.placement and overrides.placement not in placements:

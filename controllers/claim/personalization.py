@@ -38,18 +38,6 @@ SYNCHRONIZED = "AccessCredentialsSynchronized"
 """the VMI's condition with which KubeVirt reports that it passed a Secret's keys to the guest agent"""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What decides which wishes a VM can get."""
-
-    launch_type: str
-    is_instance: bool
-    """it is an EC2 instance"""
-    has_secret: bool
-    """its template asks for a Secret of each VM's own"""
-    has_cloud_init: bool
-
-
 def is_personalized(wish: Personalization | None) -> bool:
     return wish is not None and bool(wish.labels or wish.hostname or wish.ssh_public_key_secret)
 
@@ -85,32 +73,29 @@ def cloud_init_method(template: Json) -> str:
     return next((method for kind, method in CLOUD_INIT_METHODS.items() if any(kind in each for each in volumes)), "")
 
 
-def impossible(wish: Personalization, target: Target) -> list[Failure]:
-    """Wishes that such a VM cannot get."""
-    found: list[Failure | None] = []
-    reserved = [key for key in wish.labels or () if _is_reserved(key) or (target.is_instance and key in RESERVED_TAGS)]
+def impossible(
+    wish: Personalization, launch_type: str, *, is_instance: bool, has_secret: bool, has_cloud_init: bool
+) -> list[Failure]:
+    """Wishes that the VM cannot get. `has_secret`: its template asks for a Secret of each VM's own."""
+    found = []
+    reserved = [key for key in wish.labels or () if _is_reserved(key) or (is_instance and key in RESERVED_TAGS)]
     if reserved:
         message = f"labels: {', '.join(reserved)}: reserved; choose other names"
         found.append(Failure(ClaimReason.LABELS_REJECTED, message))
-    if wish.hostname and (target.is_instance or target.launch_type != "Cold"):
+    if wish.hostname and (is_instance or launch_type != "Cold"):
         message = "hostname: the VM booted before it was claimed; claim from a pool with 0 replicas to have one created"
         found.append(Failure(ClaimReason.ALREADY_BOOTED, message))
-    if wish.ssh_public_key_secret:
-        found.append(_impossible_key(target))
-    return [each for each in found if each is not None]
-
-
-def _impossible_key(target: Target) -> Failure | None:
-    if target.is_instance:
-        return Failure(ClaimReason.UNSUPPORTED_ON_EC2, "ssh key: an EC2 instance has the key pair of its pool")
-    if target.has_secret or (target.launch_type == "Cold" and target.has_cloud_init):
-        return None
-    credential = f"an access credential that names {meta.CLAIM_KEY}"
-    message = f"ssh key: the VM booted before it was claimed: the pool's template needs {credential}"
-    if target.launch_type == "Cold":
-        volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume"
-        message = f"ssh key: nothing passes it to the guest: the pool's template needs {volume}, or {credential}"
-    return Failure(ClaimReason.VM_SECRET_MISSING, message)
+    if wish.ssh_public_key_secret and is_instance:
+        message = "ssh key: an EC2 instance has the key pair of its pool"
+        found.append(Failure(ClaimReason.UNSUPPORTED_ON_EC2, message))
+    elif wish.ssh_public_key_secret and not (has_secret or (launch_type == "Cold" and has_cloud_init)):
+        credential = f"an access credential that names {meta.CLAIM_KEY}"
+        message = f"ssh key: the VM booted before it was claimed: the pool's template needs {credential}"
+        if launch_type == "Cold":
+            volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume"
+            message = f"ssh key: nothing passes it to the guest: the pool's template needs {volume}, or {credential}"
+        found.append(Failure(ClaimReason.VM_SECRET_MISSING, message))
+    return found
 
 
 def personalized_condition(wish: Personalization | None, failures: Collection[Failure] | None) -> list[Condition]:
@@ -134,15 +119,21 @@ class Personalizer:
 
     api: Api
 
-    async def personalize(
-        self, claim: Claim, vm: WarmVM, *, has_secret: bool, has_cloud_init: bool
-    ) -> tuple[WarmVM, tuple[Failure, ...]]:
-        """Returns the VM as it is then, and what it did not get. Raises WriteConflict and OutcomeUnknown."""
-        wish = claim.spec.personalization
+    async def personalize(self, claim: Claim, vm: WarmVM, template: Json | None) -> tuple[WarmVM, tuple[Failure, ...]]:
+        """Returns the VM as it is then, and what it did not get. `template` is the pool's; None if the pool is gone.
+        Raises WriteConflict and OutcomeUnknown."""
+        wish, is_instance = claim.spec.personalization, claim.status.instance_ref is not None
         assert wish is not None
-        is_instance = claim.status.instance_ref is not None
-        target = Target(claim.status.launch_type or "", is_instance, has_secret, has_cloud_init)
-        failures: list[Failure | None] = [*impossible(wish, target)]
+        has_secret = template is None or ssh_keys.wants_key(template)
+        failures: list[Failure | None] = [
+            *impossible(
+                wish,
+                claim.status.launch_type or "",
+                is_instance=is_instance,
+                has_secret=has_secret,
+                has_cloud_init=template is None or bool(cloud_init_method(template)),
+            )
+        ]
         try:
             if wish.labels and not is_instance:
                 vm, failure = await self._label(vm, dict(labels(wish)))

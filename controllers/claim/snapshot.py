@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
 from apimachinery.timestamps import parse_time
-from controllers.claim.overrides import Overrides, effective_overrides
 from controllers.shared.invalid_spec import describe, parse_status
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds import meta
-from kinds.claim import ClaimSpec, ClaimStatus
+from kinds.checks.claim import with_annotation_overrides
+from kinds.claim import ClaimSpec, ClaimStatus, Overrides
 from runtime.resource import Resource
 
 Json = dict[str, Any]
@@ -27,6 +26,7 @@ CLAIMS = Resource("poolhouse.dev", "v1alpha1", "virtualmachineclaims", CLAIM_KIN
 FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
 """A claim never leaves them."""
 
+NO_OVERRIDES = Overrides()
 BIND_SECONDS = 300.0
 """default for claims without a pool"""
 NO_POOL_SECONDS = 10.0
@@ -49,8 +49,6 @@ class Claim:
     deleting: bool = False
     requester: str = ""
     """the user who made it, recorded by admission"""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """those that override the pool's template"""
     invalid_spec: str = ""
     """why the spec cannot be used"""
 
@@ -73,17 +71,17 @@ class Claim:
             return self.status.instance_ref.id
         return self.status.vm_ref.uid if self.status.vm_ref is not None else ""
 
-    @cached_property
+    @property
     def overrides(self) -> Overrides:
-        return effective_overrides(self.spec.overrides, self.annotations)
+        return self.spec.overrides or NO_OVERRIDES
 
 
 def parse_claim(document: Json) -> Claim:
     metadata = document["metadata"]
-    annotations = metadata.get("annotations") or {}
     invalid_spec = ""
     try:
-        spec = ClaimSpec.model_validate(document.get("spec") or {})
+        with_spec = {**document, "spec": document.get("spec") or {}}
+        spec = ClaimSpec.model_validate(with_annotation_overrides(with_spec)["spec"])
     except ValidationError as error:  # stored by another release
         spec = ClaimSpec()
         invalid_spec = describe(error)
@@ -97,8 +95,7 @@ def parse_claim(document: Json) -> Claim:
         status=parse_status(ClaimStatus, document),  # without it, the VM is found by its label
         created_at=metadata.get("creationTimestamp") or "",
         deleting=metadata.get("deletionTimestamp") is not None,
-        requester=annotations.get(meta.REQUESTER, ""),
-        annotations={key: annotations[key] for key in (meta.INSTANCE_TYPE, meta.IMAGE_ID) if key in annotations},
+        requester=(metadata.get("annotations") or {}).get(meta.REQUESTER, ""),
         invalid_spec=invalid_spec,
     )
 

@@ -83,16 +83,16 @@ class EC2Backend:
         return [vm for vm in vms.values() if vm.claim_uid == claim_uid]
 
     async def read(self, vm: WarmVM) -> WarmVM | None:
-        instance = await self._read(vm)
-        return tags.parse_warm_vm(instance) if instance is not None else None
+        found = await self._read(vm)
+        return found[1] if found is not None else None
 
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         check_transition(vm, change)
         async with self._locked(vm):
-            instance = await self._read(vm)
-            live = tags.parse_warm_vm(instance) if instance is not None else None
-            if instance is None or live is None or live.deleting or not _unchanged(live, vm):
+            found = await self._read(vm)
+            if found is None or found[1].deleting or not _unchanged(found[1], vm):
                 raise WriteConflict(f"{vm.name} ({vm.uid}) has changed since it was read, or is terminated")
+            instance, _ = found
             changed_tags = tags.changed_tags(tags.from_aws(instance), change, self._now())
             try:
                 await self._client.tag(vm.uid, changed_tags)
@@ -131,10 +131,10 @@ class EC2Backend:
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         async with self._locked(vm):
-            instance = await self._read(vm)
-            live = tags.parse_warm_vm(instance) if instance is not None else None
-            if instance is None or live is None or live.deleting:
+            found = await self._read(vm)
+            if found is None or found[1].deleting:
                 return True
+            instance, live = found
             if not _unchanged(live, vm):
                 return False
             await self._terminate_application(live)
@@ -158,12 +158,14 @@ class EC2Backend:
         if endpoint is not None and endpoint.grpc:
             await self._agents.terminate(endpoint, TERMINATE_APPLICATION_SECONDS)
 
-    async def _read(self, vm: WarmVM) -> Json | None:
+    async def _read(self, vm: WarmVM) -> tuple[Json, WarmVM] | None:
         found = await self._describe({"instance-id": [vm.uid]})
         for instance in found:
-            if self._cache.described(instance) is not None:
-                return self._cache.newest(instance)
-        return None if found else self._cache.recently_written(vm.uid)
+            if live := self._cache.described(instance):
+                return self._cache.newest(instance), live
+        written = None if found else self._cache.recently_written(vm.uid)
+        live = tags.parse_warm_vm(written) if written is not None else None
+        return (written, live) if written is not None and live is not None else None
 
     async def _describe(self, filters: dict[str, list[str]]) -> list[Json]:
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from controllers.claim.overrides import Overrides, apply_overrides, effective_overrides, forbidden, image, mismatch
+from controllers.claim.overrides import apply_overrides, forbidden, image, mismatch
 from kinds import meta
+from kinds.claim import Overrides
+from tests.controllers.claim.builders import a_claim
 
 Json = dict[str, Any]
 
@@ -42,11 +43,12 @@ WINDOWS = {"root_disk": {"source": {"pvc": {"name": "win11"}}}}
 AMAZON: Json = {"instanceType": "mac1.metal", "imageID": "ami-1"}
 
 
-def test_fields_win_over_the_documents_annotations() -> None:
+def test_fields_take_precedence_over_annotations() -> None:
     annotations = {meta.INSTANCE_TYPE: "large", meta.IMAGE_ID: "debian"}
-    assert effective_overrides(None, annotations) == Overrides("large", "debian")
-    fields = SimpleNamespace(instancetype="small", image=None, placement="east")
-    assert effective_overrides(fields, annotations) == Overrides("small", "debian", "east")
+    assert a_claim(annotations=annotations).overrides == Overrides(instancetype="large", image="debian")
+    fields = {"instancetype": "small", "placement": "east"}
+    found = a_claim(annotations=annotations, overrides=fields).overrides
+    assert found == Overrides(instancetype="small", image="debian", placement="east")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_fields_win_over_the_documents_annotations() -> None:
         pytest.param(Overrides(instancetype="large"), TYPED, "the pool's is small", id="another type"),
         pytest.param(Overrides(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a disk from a registry"),
         pytest.param(Overrides(image="fedora"), SOURCE, "", id="a DataSource by its name"),
-        pytest.param(Overrides("m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
+        pytest.param(Overrides(instancetype="m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
         pytest.param(Overrides(placement="east"), CONTAINER, "", id="a placement is each machine's own"),
     ],
 )
@@ -74,10 +76,12 @@ def test_a_warm_machine_that_does_not_do(want: Overrides, template: Json, says: 
 @pytest.mark.parametrize(
     ("want", "allowed", "says"),
     [
-        pytest.param(Overrides("a", "b", "east"), None, "", id="no pool forbids it by default"),
-        pytest.param(Overrides("a"), ("image",), "which are: image", id="not among those allowed"),
-        pytest.param(Overrides("a"), (), "which are: none", id="none is allowed"),
-        pytest.param(Overrides(), (), "", id="who wants nothing needs no leave"),
+        pytest.param(
+            Overrides(instancetype="a", image="b", placement="east"), None, "", id="all are allowed by default"
+        ),
+        pytest.param(Overrides(instancetype="a"), ("image",), "which are: image", id="not allowed"),
+        pytest.param(Overrides(instancetype="a"), (), "which are: none", id="none is allowed"),
+        pytest.param(Overrides(), (), "", id="no override"),
         pytest.param(
             Overrides(placement="west"), None, "not one of the pool's, which are: east", id="no such placement"
         ),
@@ -154,10 +158,10 @@ def test_an_image_that_cannot_be_exchanged_is_forbidden() -> None:
 
 
 def test_a_type_takes_the_place_of_sizes_and_the_template_stays_as_it_is() -> None:
-    made = apply_overrides(CONTAINER, Overrides("large", "fedora:42"))
+    made = apply_overrides(CONTAINER, Overrides(instancetype="large", image="fedora:42"))
     assert made["spec"]["instancetype"] == {"name": "large"}
     assert made["spec"]["template"]["spec"]["domain"] == {}, "KubeVirt refuses both"
     assert image(made) == "fedora:42"
     assert image(CONTAINER) == "fedora:41"
-    typed = apply_overrides(TYPED, Overrides("large"))
+    typed = apply_overrides(TYPED, Overrides(instancetype="large"))
     assert typed["spec"]["instancetype"] == {"name": "large", "kind": "VirtualMachineInstancetype"}

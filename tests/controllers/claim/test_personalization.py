@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.personalization import Target, impossible, labels, personalize_template, personalized_condition
+from controllers.claim.personalization import impossible, labels, personalize_template, personalized_condition
 from controllers.claim.snapshot import Failure
 from kinds import meta
 from kinds.claim import Personalization
@@ -65,7 +65,7 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
 )
 def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> None:
     facts = {"is_instance": False, "has_secret": False, "has_cloud_init": True, **facts}
-    found = impossible(wish(**wished), Target(**facts))
+    found = impossible(wish(**wished), **facts)
     assert [each.reason for each in found] == expected
 
 

@@ -85,8 +85,8 @@ class WarmPoolWriter:
     def __post_init__(self) -> None:
         self._batches = BatchWriter(self.expectations, self.clock, _expected_events, outcome_unknown=(OutcomeUnknown,))
 
-    async def __call__(self, state: WarmPoolSnapshot, plan: Plan, backend: Backend) -> Outcome:
-        pool = state.pool
+    async def __call__(self, snapshot: WarmPoolSnapshot, plan: Plan, backend: Backend) -> Outcome:
+        pool = snapshot.pool
         creations = [a for a in plan.actions if isinstance(a, CreateVM)]
         # Before the first wait: claims that create VMs count these towards `maxTotal`.
         self._batches.expect(pool.uid, creations)

@@ -102,14 +102,14 @@ class WarmPoolController:
             return await self._wait_for_backend(pool, memory, view.problem)
         memory.unavailable_since = None
         self._count_recovered(pool, memory, view)
-        state = self._observe(pool, memory, view, clock)
-        decided = plan(state, now)
+        snapshot = self._observe(pool, memory, view, clock)
+        decided = plan(snapshot, now)
         planning = self.clock() - clock
-        outcome = await self.apply(state, decided, view.backend)
-        memory.failures = self._failures_after(state, memory, outcome, now)
+        outcome = await self.apply(snapshot, decided, view.backend)
+        memory.failures = self._failures_after(snapshot, memory, outcome, now)
         begun = self.clock()
-        fresh = status(replace(state, failures=memory.failures, last_error=_message(outcome.last_error)), now)
-        self.metrics.record(state, fresh, clock)
+        fresh = status(replace(snapshot, failures=memory.failures, last_error=_message(outcome.last_error)), now)
+        self.metrics.record(snapshot, fresh, clock)
         self._reconcile_seconds[pool.key] = planning + self.clock() - begun
         wait = await self._write_status(pool, memory, fresh)
         if outcome.retry:
@@ -119,7 +119,7 @@ class WarmPoolController:
         waits = (
             wait,
             decided.requeue_seconds,
-            self.health.seconds_until_period_ends(pool, state.members),
+            self.health.seconds_until_period_ends(pool, snapshot.members),
             self.expectations.wait_seconds(pool.uid, clock),
             memory.failures.seconds_until_due(now),
         )
@@ -168,9 +168,9 @@ class WarmPoolController:
         )
 
     def _failures_after(
-        self, state: WarmPoolSnapshot, memory: PoolMemory, outcome: Outcome, now: datetime
+        self, snapshot: WarmPoolSnapshot, memory: PoolMemory, outcome: Outcome, now: datetime
     ) -> FailureBackoff:
-        pool, failures, refill = state.pool, state.failures, state.pool.spec.refill
+        pool, failures, refill = snapshot.pool, snapshot.failures, snapshot.pool.spec.refill
         if memory.bucket is not None:
             memory.bucket = memory.bucket.take(outcome.created)
         failed: tuple[Failure, ...] = (outcome.refused,) if outcome.refused else outcome.lost
@@ -182,9 +182,9 @@ class WarmPoolController:
                 self.metrics.failures.labels(*pool.key, each.reason).inc()
         elif outcome.created and failures.reason != Reason.READINESS_TIMEOUT:
             failures = NO_FAILURES
-        if outcome.created and state.breaker_open:
+        if outcome.created and snapshot.breaker_open:
             failures = failures.tested(now, refill, pool.uid)
-        return failures if state.target or state.members else NO_FAILURES
+        return failures if snapshot.target or snapshot.members else NO_FAILURES
 
     async def _write_status(
         self, pool: WarmPool | InvalidWarmPool, memory: PoolMemory, fresh: WarmPoolStatus

@@ -18,9 +18,9 @@ NODE_SECONDS = 300.0
 """How long to wait for a node that is not ready: the default toleration of a pod."""
 
 
-def update_health_states(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in state.in_state(WarmState.READY, WarmState.STANDING_BY, WarmState.UNKNOWN):
-        health = state.health_of(m)
+def update_health_states(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    for m in snapshot.in_state(WarmState.READY, WarmState.STANDING_BY, WarmState.UNKNOWN):
+        health = snapshot.health_of(m)
         standing_by = m.state is WarmState.STANDING_BY
         result = health.running if standing_by else health.in_standby
         if result == NOT_CHECKED:  # this process has just started and checks the VM soon
@@ -28,14 +28,14 @@ def update_health_states(state: WarmPoolSnapshot, now: datetime) -> Iterator[Act
         if result.verdict == "Unable":
             yield from _unknown(m, result.message, now)
         elif standing_by:
-            if seconds_since(m.state_since, now) >= state.pool.spec.readiness.timeout_seconds:
+            if seconds_since(m.state_since, now) >= snapshot.pool.spec.readiness.timeout_seconds:
                 reason = f"the VM did not become {m.standby.lower()} in time: {health.in_standby.message}"
                 yield SetState(m, WarmState.UNHEALTHY, reason)
         elif result.verdict == "Healthy":
             if m.state is WarmState.UNKNOWN:
                 yield SetState(m, WarmState.READY, "the VM can be checked again and is healthy")
         else:
-            yield from _failed(m, health, state.pool.spec.health.failure_threshold)
+            yield from _failed(m, health, snapshot.pool.spec.health.failure_threshold)
 
 
 def _unknown(m: WarmVM, message: str, now: datetime) -> Iterator[Action]:
@@ -53,61 +53,65 @@ def _failed(m: WarmVM, health: VMHealth, threshold: int) -> Iterator[Action]:
         yield SetState(m, WarmState.UNHEALTHY, reason)
 
 
-def delete_unhealthy(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    threshold = state.pool.spec.health.terminate_threshold
-    for m in state.in_state(WarmState.UNHEALTHY):
-        health = state.health_of(m)
+def delete_unhealthy(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    threshold = snapshot.pool.spec.health.terminate_threshold
+    for m in snapshot.in_state(WarmState.UNHEALTHY):
+        health = snapshot.health_of(m)
         if _recovered(health):
             yield SetState(m, WarmState.PROVISIONING, "a check of the VM succeeded again")
         elif health.period_over and m.check_failures < threshold:
             yield CountFailedCheck(m, m.check_failures + 1, health.in_standby.message)
-    if not mass_failure(state) and not state.pool.spec.paused:
-        for m in failed_for_long(state):
-            why = f"{threshold} more checks failed since the VM is unhealthy: {state.health_of(m).in_standby.message}"
+    if not mass_failure(snapshot) and not snapshot.pool.spec.paused:
+        for m in failed_for_long(snapshot):
+            why = (
+                f"{threshold} more checks failed since the VM is unhealthy: {snapshot.health_of(m).in_standby.message}"
+            )
             yield DeleteVM(m, "Unhealthy", why)
 
 
-def delete_not_ready(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+def delete_not_ready(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Replaces one VM at a time while the circuit breaker is open: a new VM would fail too, and the old one may still
     become ready."""
-    late = sorted(past_readiness_timeout(state, now), key=lambda m: (m.state_since, m.uid))
-    if state.pool.spec.paused or (state.breaker_open and not state.failures.due(now)):
+    late = sorted(past_readiness_timeout(snapshot, now), key=lambda m: (m.state_since, m.uid))
+    if snapshot.pool.spec.paused or (snapshot.breaker_open and not snapshot.failures.due(now)):
         return
-    for m in late[:1] if state.breaker_open else late:
-        seconds, message = state.pool.spec.readiness.timeout_seconds, state.health_of(m).running.message
+    for m in late[:1] if snapshot.breaker_open else late:
+        seconds, message = snapshot.pool.spec.readiness.timeout_seconds, snapshot.health_of(m).running.message
         yield DeleteVM(m, "ReadinessTimeout", f"the VM was not healthy within {seconds} s: {message}")
 
 
-def mass_failure(state: WarmPoolSnapshot) -> bool:
+def mass_failure(snapshot: WarmPoolSnapshot) -> bool:
     """Whether too few VMs are available and more are unhealthy. The cause is hardly in the VMs then, and deleting them
     would delete what a person has to inspect."""
-    available = len(state.available)
-    return available < state.target and len(state.in_state(WarmState.UNHEALTHY)) > available
+    available = len(snapshot.available)
+    return available < snapshot.target and len(snapshot.in_state(WarmState.UNHEALTHY)) > available
 
 
-def failed_for_long(state: WarmPoolSnapshot) -> list[WarmVM]:
-    threshold = state.pool.spec.health.terminate_threshold
-    unhealthy = state.in_state(WarmState.UNHEALTHY)
-    return [m for m in unhealthy if m.check_failures >= threshold and not _recovered(state.health_of(m))]
+def failed_for_long(snapshot: WarmPoolSnapshot) -> list[WarmVM]:
+    threshold = snapshot.pool.spec.health.terminate_threshold
+    unhealthy = snapshot.in_state(WarmState.UNHEALTHY)
+    return [m for m in unhealthy if m.check_failures >= threshold and not _recovered(snapshot.health_of(m))]
 
 
-def past_readiness_timeout(state: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
+def past_readiness_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
     """Without VMs that wait for scheduling: a new VM would wait just as long. Their time starts when they are
     scheduled."""
-    waiting = [m for m in state.in_state(WarmState.PROVISIONING) if state.health_of(m).running.verdict != "Healthy"]
-    return [m for m in waiting if not waits_for_scheduling(m) and _seconds_left(state, m, now) <= 0]
+    waiting = [
+        m for m in snapshot.in_state(WarmState.PROVISIONING) if snapshot.health_of(m).running.verdict != "Healthy"
+    ]
+    return [m for m in waiting if not waits_for_scheduling(m) and _seconds_left(snapshot, m, now) <= 0]
 
 
-def seconds_until_timeout(state: WarmPoolSnapshot, now: datetime) -> float | None:
+def seconds_until_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
     """When time alone changes a decision of this module."""
-    ends = [_seconds_left(state, m, now) for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)]
-    ends += [NODE_SECONDS - seconds_since(m.state_since, now) for m in state.in_state(WarmState.UNKNOWN)]
+    ends = [_seconds_left(snapshot, m, now) for m in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)]
+    ends += [NODE_SECONDS - seconds_since(m.state_since, now) for m in snapshot.in_state(WarmState.UNKNOWN)]
     return min((left for left in ends if left > 0), default=None)
 
 
-def _seconds_left(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> float:
-    waited = min(seconds_since(m.state_since, now), state.health_of(m).unscheduled_ago)
-    return state.pool.spec.readiness.timeout_seconds - waited
+def _seconds_left(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> float:
+    waited = min(seconds_since(m.state_since, now), snapshot.health_of(m).unscheduled_ago)
+    return snapshot.pool.spec.readiness.timeout_seconds - waited
 
 
 def _recovered(health: VMHealth) -> bool:

@@ -61,20 +61,20 @@ class WarmPoolMetrics:
         self._last: dict[Key, tuple[float, int, bool]] = {}
         self._exported: dict[Key, set[tuple[str, ...]]] = {}
 
-    def record(self, state: WarmPoolSnapshot, status: WarmPoolStatus, clock: float) -> None:
-        key = state.pool.key
-        self.desired.labels(*key).set(state.target)
-        self.available.labels(*key).set(len(state.available))
-        self.queued.labels(*key).set(state.queued_claims)
-        self.breaker.labels(*key).set(state.breaker_open)
-        self.orphans.labels(*key).set(len(state.orphaned))
+    def record(self, snapshot: WarmPoolSnapshot, status: WarmPoolStatus, clock: float) -> None:
+        key = snapshot.pool.key
+        self.desired.labels(*key).set(snapshot.target)
+        self.available.labels(*key).set(len(snapshot.available))
+        self.queued.labels(*key).set(snapshot.queued_claims)
+        self.breaker.labels(*key).set(snapshot.breaker_open)
+        self.orphans.labels(*key).set(len(snapshot.orphaned))
         deadline_exceeded = ("RolloutComplete", Reason.PROGRESS_DEADLINE_EXCEEDED)
         self.stalled.labels(*key).set(any((c.type, c.reason) == deadline_exceeded for c in status.conditions))
         # An alert on an increase needs a first value.
         self.violations.labels(*key, "labels")
-        counted = [m for m in state.vms if m.state and not m.deleting]
+        counted = [m for m in snapshot.vms if m.state and not m.deleting]
         self._set_vms(key, Tally((m.state.value, m.standby, m.placement) for m in counted if m.state))
-        self._add_seconds(state, clock)
+        self._add_seconds(snapshot, clock)
 
     def remove(self, key: Key) -> None:
         self._set_vms(key, Tally())
@@ -99,10 +99,10 @@ class WarmPoolMetrics:
             self.vms.labels(*key, *labels).set(count)
         self._exported[key] = set(tally)
 
-    def _add_seconds(self, state: WarmPoolSnapshot, clock: float) -> None:
+    def _add_seconds(self, snapshot: WarmPoolSnapshot, clock: float) -> None:
         """The time since the last call counts for the numbers of the last call."""
-        key, idle = state.pool.key, len(state.in_state(WarmState.READY))
+        key, idle = snapshot.pool.key, len(snapshot.in_state(WarmState.READY))
         since, was_idle, was_empty = self._last.get(key, (clock, 0, False))
         self.idle.labels(*key).inc((clock - since) * was_idle)
         self.empty.labels(*key).inc(clock - since if was_empty else 0.0)
-        self._last[key] = clock, idle, not state.available and state.target > 0
+        self._last[key] = clock, idle, not snapshot.available and snapshot.target > 0

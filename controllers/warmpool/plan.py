@@ -1,4 +1,4 @@
-"""Plans what a warm pool does next. Each concern is a module of steps with one signature: `(state, now) -> actions`."""
+"""Plans what a warm pool does next. Each concern is a module of steps, `(snapshot, now) -> actions`."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ class Plan:
     """When the plan changes with time alone."""
 
 
-def plan(state: WarmPoolSnapshot, now: datetime) -> Plan:
-    if state.pool.deleting:
-        return Plan(tuple(orphaning.orphan_members(state, now)))
-    of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(state, now))
-    of_pool = () if state.pool.spec.paused else tuple(_pool_actions(state, now, of_vms))
+def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
+    if snapshot.pool.deleting:
+        return Plan(tuple(orphaning.orphan_members(snapshot, now)))
+    of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(snapshot, now))
+    of_pool = () if snapshot.pool.spec.paused else tuple(_pool_actions(snapshot, now, of_vms))
     # A VM that is deleted needs no other write.
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
-    times = (seconds for timer in TIMERS if (seconds := timer(state, now)) is not None)
-    return Plan((*orphaning.update_finalizer(state, now), *of_vms, *of_pool), min(times, default=None))
+    times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)
+    return Plan((*orphaning.update_finalizer(snapshot, now), *of_vms, *of_pool), min(times, default=None))
 
 
-def _pool_actions(state: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:
+def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:
     """Deletions for different reasons exclude each other: two reasons to delete one VM each would delete one too
     many. The same holds for writes that the cache does not show yet."""
     busy = {_uid(action) for action in of_vms}
-    if state.expectations_met and not any(isinstance(action, DeleteVM) for action in of_vms):
-        excess = tuple(scale.scale_in(state, now))
-        replaced = excess or rollout.replace_outdated(state, now)
-        leaving = _first_of_each_vm((*replaced, *rollout.replace_on_leaving_nodes(state, now)))
-        for_room = () if leaving else tuple(scale.make_room(state, now))
+    if snapshot.expectations_met and not any(isinstance(action, DeleteVM) for action in of_vms):
+        excess = tuple(scale.scale_in(snapshot, now))
+        replaced = excess or rollout.replace_outdated(snapshot, now)
+        leaving = _first_of_each_vm((*replaced, *rollout.replace_on_leaving_nodes(snapshot, now)))
+        for_room = () if leaving else tuple(scale.make_room(snapshot, now))
         busy |= {_uid(action) for action in (*leaving, *for_room)}
         yield from (*leaving, *for_room)
         if not excess and not for_room:  # the deleted VM still occupies its place
-            yield from scale.scale_out(state, now)
-    yield from (action for action in standby.change_standby(state, now) if _uid(action) not in busy)
+            yield from scale.scale_out(snapshot, now)
+    yield from (action for action in standby.change_standby(snapshot, now) if _uid(action) not in busy)
 
 
 def _first_of_each_vm(actions: Iterable[Action]) -> tuple[Action, ...]:

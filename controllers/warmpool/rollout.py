@@ -19,87 +19,87 @@ class DisruptionBudget:
     surge: int
 
 
-def disruption_budget(state: WarmPoolSnapshot) -> DisruptionBudget:
+def disruption_budget(snapshot: WarmPoolSnapshot) -> DisruptionBudget:
     """As for a Deployment, where both are 0 one VM may be unavailable: else no rollout would progress."""
-    rolling, replicas = state.pool.spec.update_strategy.rolling_update, state.pool.spec.replicas
+    rolling, replicas = snapshot.pool.spec.update_strategy.rolling_update, snapshot.pool.spec.replicas
     surge = scaled_value(rolling.max_surge, replicas, round_up=True)
     unavailable = scaled_value(rolling.max_unavailable, replicas)
     return DisruptionBudget(unavailable if unavailable or surge else 1, surge)
 
 
-def why_replaced(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Literal["Outdated", "Expired"] | None:
-    if state.outdated(m) and state.pool.spec.update_strategy.type != "OnReplenish":
+def why_replaced(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Literal["Outdated", "Expired"] | None:
+    if snapshot.outdated(m) and snapshot.pool.spec.update_strategy.type != "OnReplenish":
         return "Outdated"
-    return "Expired" if state.expired(m, now) else None
+    return "Expired" if snapshot.expired(m, now) else None
 
 
-def replace_outdated(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+def replace_outdated(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Replaces VMs that no claim can get at once, and available VMs within the disruption budget."""
-    old = [m for m in state.depth if m.state is not WarmState.UNKNOWN and why_replaced(state, m, now)]
-    recreate = state.pool.spec.update_strategy.type == "Recreate"
-    ready = [m for m in old if m.state is WarmState.READY and not (recreate and state.outdated(m))]
+    old = [m for m in snapshot.depth if m.state is not WarmState.UNKNOWN and why_replaced(snapshot, m, now)]
+    recreate = snapshot.pool.spec.update_strategy.type == "Recreate"
+    ready = [m for m in old if m.state is WarmState.READY and not (recreate and snapshot.outdated(m))]
     for m in old:
         if m not in ready:
-            yield _replace(state, m, now)
-    if why_stalled(state, now):
+            yield _replace(snapshot, m, now)
+    if why_stalled(snapshot, now):
         return
-    budget = len(state.available) - (state.target - disruption_budget(state).unavailable)
+    budget = len(snapshot.available) - (snapshot.target - disruption_budget(snapshot).unavailable)
     for m in sorted(ready, key=lambda m: (not why_unavailable(m), m.created_at, m.uid)):
         if not why_unavailable(m):
             budget -= 1
             if budget < 0:
                 return
-        yield _replace(state, m, now)
+        yield _replace(snapshot, m, now)
 
 
-def replace_on_leaving_nodes(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+def replace_on_leaving_nodes(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """No claim gets these VMs. Ready ones are deleted only when enough others are available: the node may be uncordoned
     before that."""
-    enough = len(state.available) >= state.target
-    for m in state.members:
+    enough = len(snapshot.available) >= snapshot.target
+    for m in snapshot.members:
         if on_leaving_node(m) and (enough or m.state is not WarmState.READY):
             yield DeleteVM(m, "NodeLeaving", f"node {m.node.name if m.node else ''} is cordoned or drained")
 
 
-def count_outdated(state: WarmPoolSnapshot) -> int:
+def count_outdated(snapshot: WarmPoolSnapshot) -> int:
     """Outdated VMs that the update strategy replaces."""
-    on_replenish = state.pool.spec.update_strategy.type == "OnReplenish"
-    return 0 if on_replenish else sum(state.outdated(m) for m in state.members)
+    on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
+    return 0 if on_replenish else sum(snapshot.outdated(m) for m in snapshot.members)
 
 
-def progress_deadline(state: WarmPoolSnapshot) -> datetime | None:
-    status, strategy = state.pool.status, state.pool.spec.update_strategy
-    same_template = status.template_hash == state.pool.template_hash
+def progress_deadline(snapshot: WarmPoolSnapshot) -> datetime | None:
+    status, strategy = snapshot.pool.status, snapshot.pool.spec.update_strategy
+    same_template = status.template_hash == snapshot.pool.template_hash
     if not same_template or status.last_progress_time is None or not strategy.progress_deadline_seconds:
         return None
     return datetime.fromisoformat(status.last_progress_time) + timedelta(seconds=strategy.progress_deadline_seconds)
 
 
-def why_stalled(state: WarmPoolSnapshot, now: datetime) -> str:
+def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
     """Why no more available VMs are replaced, or an empty string."""
-    deadline = progress_deadline(state)
-    if deadline is None or now < deadline or not count_outdated(state):
+    deadline = progress_deadline(snapshot)
+    if deadline is None or now < deadline or not count_outdated(snapshot):
         return ""
-    late = [m for m in state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not state.outdated(m)]
-    if not late and not state.failures.consecutive:
+    late = [m for m in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not snapshot.outdated(m)]
+    if not late and not snapshot.failures.consecutive:
         return ""
-    seconds = state.pool.spec.update_strategy.progress_deadline_seconds
-    why = state.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no status'})" for m in late[:5])
-    return f"no progress for {seconds} s: {why}; {count_outdated(state)} VMs of the old template stay available"
+    seconds = snapshot.pool.spec.update_strategy.progress_deadline_seconds
+    why = snapshot.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no status'})" for m in late[:5])
+    return f"no progress for {seconds} s: {why}; {count_outdated(snapshot)} VMs of the old template stay available"
 
 
-def seconds_until_due(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    deadline = progress_deadline(state)
-    times = [(deadline - now).total_seconds()] if deadline is not None and count_outdated(state) else []
-    for m in state.members:
-        if (seconds := max_age(state.pool, m)) is not None and m.created_at:
+def seconds_until_due(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
+    deadline = progress_deadline(snapshot)
+    times = [(deadline - now).total_seconds()] if deadline is not None and count_outdated(snapshot) else []
+    for m in snapshot.members:
+        if (seconds := max_age(snapshot.pool, m)) is not None and m.created_at:
             times.append(seconds - (now - datetime.fromisoformat(m.created_at)).total_seconds())
     return min((seconds for seconds in times if seconds > 0), default=None)
 
 
-def _replace(state: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
-    if why_replaced(state, m, now) != "Outdated":
+def _replace(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
+    if why_replaced(snapshot, m, now) != "Outdated":
         return DeleteVM(m, "Expired", "the VM reached its maximum age")
-    if state.pool.spec.incompatible_policy == "Orphan":
+    if snapshot.pool.spec.incompatible_policy == "Orphan":
         return OrphanVM(m, "TemplateChanged", "the template has changed")
     return DeleteVM(m, "Outdated", "the template has changed")

@@ -17,21 +17,21 @@ from kinds.warm_states import WarmState
 _ACTIVE = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
 
 
-def finish_provisioning(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in state.in_state(WarmState.PROVISIONING):
+def finish_provisioning(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    for m in snapshot.in_state(WarmState.PROVISIONING):
         if _paused_or_stopped(m):
             # The VM was Unhealthy in standby and recovered: only a running VM can be checked fully.
             yield SetStandby(m, "Running", "the VM has to be checked while it runs")
-        elif state.health_of(m).running.verdict == "Healthy" and _seconds_to_stay_healthy(state, m) <= 0:
+        elif snapshot.health_of(m).running.verdict == "Healthy" and _seconds_to_stay_healthy(snapshot, m) <= 0:
             if m.standby == "Running":
                 yield SetState(m, WarmState.READY, "the VM is healthy")
             else:
                 yield SetState(m, WarmState.STANDING_BY, f"the VM is healthy and waits {m.standby.lower()} for a claim")
 
 
-def enter_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in state.in_state(WarmState.STANDING_BY):
-        health = state.health_of(m)
+def enter_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    for m in snapshot.in_state(WarmState.STANDING_BY):
+        health = snapshot.health_of(m)
         if health.in_standby.verdict == "Healthy":
             yield SetState(m, WarmState.READY, f"the VM is {m.standby.lower()}")
         elif m.standby != "Paused" or health.running.verdict == "Healthy":
@@ -40,52 +40,56 @@ def enter_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
             yield SetStandby(m, "Running", "only a running VM can be paused")
 
 
-def seconds_until_ready(state: WarmPoolSnapshot, now: datetime) -> float | None:
-    healthy = (m for m in state.in_state(WarmState.PROVISIONING) if state.health_of(m).running.verdict == "Healthy")
-    return min((left for m in healthy if (left := _seconds_to_stay_healthy(state, m)) > 0), default=None)
+def seconds_until_ready(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
+    healthy = (
+        m for m in snapshot.in_state(WarmState.PROVISIONING) if snapshot.health_of(m).running.verdict == "Healthy"
+    )
+    return min((left for m in healthy if (left := _seconds_to_stay_healthy(snapshot, m)) > 0), default=None)
 
 
-def change_standby(state: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Ready VMs become hot first: a VM that waits is resumed sooner than a new one boots. A change to another mode
     keeps to the disruption budget, because no claim can get a VM while it changes."""
-    active = [m for m in state.in_state(*_ACTIVE) if not state.outdated(m)]
-    hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(state)]}
+    active = [m for m in snapshot.in_state(*_ACTIVE) if not snapshot.outdated(m)]
+    hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(snapshot)]}
     changing = any(m.state is WarmState.STANDING_BY for m in active)
-    budget = max(len(state.available) - state.pool.spec.replicas + disruption_budget(state).unavailable, not changing)
+    budget = max(
+        len(snapshot.available) - snapshot.pool.spec.replicas + disruption_budget(snapshot).unavailable, not changing
+    )
     for m in active:
-        wanted: StandbyMode = "Running" if m.uid in hot else state.pool.spec.standby.mode
+        wanted: StandbyMode = "Running" if m.uid in hot else snapshot.pool.spec.standby.mode
         if wanted == m.standby:
             continue
         reason = f"the VM is to wait {wanted.lower()} for a claim"
         if m.state is WarmState.PROVISIONING:  # the VM changes to the mode when it is healthy
             yield SetState(m, m.state, reason, wanted)
-        elif wanted == "Running" != state.pool.spec.standby.mode or m.state is WarmState.STANDING_BY:
+        elif wanted == "Running" != snapshot.pool.spec.standby.mode or m.state is WarmState.STANDING_BY:
             yield SetState(m, WarmState.STANDING_BY, reason, wanted)
         elif budget > 0:
             budget -= 1
             yield SetState(m, WarmState.STANDING_BY, reason, wanted)
 
 
-def standby_of_new_vm(state: WarmPoolSnapshot, created: int) -> StandbyMode:
+def standby_of_new_vm(snapshot: WarmPoolSnapshot, created: int) -> StandbyMode:
     """The mode of the next VM after `created` others. Existing VMs become hot first: they start sooner."""
-    active = sum(not state.outdated(m) for m in state.in_state(*_ACTIVE)) + created
-    return "Running" if active < _hot_replicas(state) else state.pool.spec.standby.mode
+    active = sum(not snapshot.outdated(m) for m in snapshot.in_state(*_ACTIVE)) + created
+    return "Running" if active < _hot_replicas(snapshot) else snapshot.pool.spec.standby.mode
 
 
 def _paused_or_stopped(m: WarmVM) -> bool:
     return m.run_strategy == "Halted" or (m.vmi is not None and m.vmi.running and bool(m.vmi.paused))
 
 
-def _seconds_to_stay_healthy(state: WarmPoolSnapshot, m: WarmVM) -> float:
+def _seconds_to_stay_healthy(snapshot: WarmPoolSnapshot, m: WarmVM) -> float:
     """Warm-up gives a guest that is paused or stopped afterwards time to finish its boot."""
-    spec = state.pool.spec
+    spec = snapshot.pool.spec
     warm_up = spec.standby.warmup_seconds if m.standby != "Running" else 0
-    return max(spec.readiness.min_ready_seconds, warm_up) - state.health_of(m).healthy_seconds
+    return max(spec.readiness.min_ready_seconds, warm_up) - snapshot.health_of(m).healthy_seconds
 
 
-def _hot_replicas(state: WarmPoolSnapshot) -> int:
-    standby = state.pool.spec.standby
-    return state.target if standby.mode == "Running" else standby.hot_replicas
+def _hot_replicas(snapshot: WarmPoolSnapshot) -> int:
+    standby = snapshot.pool.spec.standby
+    return snapshot.target if standby.mode == "Running" else standby.hot_replicas
 
 
 def _hot_order(m: WarmVM) -> tuple[bool, int, str, str]:

@@ -25,32 +25,32 @@ MAX_NAMES = 5
 ABSENT_UNTIL_TRUE = ("Degraded",)
 
 
-def status(state: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
-    pool = state.pool
-    counts = Counter(m.state for m in state.members)
+def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
+    pool = snapshot.pool
+    counts = Counter(m.state for m in snapshot.members)
     fresh = pool.status.model_copy(
         update={
             "observed_generation": pool.generation,
-            "available_replicas": len(state.available),
+            "available_replicas": len(snapshot.available),
             "ready_replicas": counts[WarmState.READY],
             "replicas": sum(counts[each] for each in COUNTED),
             "provisioning": counts[WarmState.PROVISIONING] + counts[WarmState.STANDING_BY],
-            "allocating": sum(m.state is WarmState.ALLOCATING for m in state.claimed),
-            "claimed": sum(m.state is WarmState.IN_USE for m in state.claimed),
+            "allocating": sum(m.state is WarmState.ALLOCATING for m in snapshot.claimed),
+            "claimed": sum(m.state is WarmState.IN_USE for m in snapshot.claimed),
             "unhealthy": counts[WarmState.UNHEALTHY],
             "unknown": counts[WarmState.UNKNOWN],
-            "terminating": len(state.deleting),
-            "orphaned": len(state.orphaned),
-            "queued_claims": state.queued_claims,
-            "updated_replicas": sum(not state.outdated(m) for m in state.members if m.state in COUNTED),
+            "terminating": len(snapshot.deleting),
+            "orphaned": len(snapshot.orphaned),
+            "queued_claims": snapshot.queued_claims,
+            "updated_replicas": sum(not snapshot.outdated(m) for m in snapshot.members if m.state in COUNTED),
             "template_hash": pool.template_hash,
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
-            "placements": tuple(_placements(state)),
-            "failures": _failures(state.failures),
-            "conditions": tuple(_stamped(_conditions(state, now), pool, now)),
+            "placements": tuple(_placements(snapshot)),
+            "failures": _failures(snapshot.failures),
+            "conditions": tuple(_stamped(_conditions(snapshot, now), pool, now)),
         }
     )
-    return fresh.model_copy(update={"last_progress_time": _last_progress(state, fresh, now)})
+    return fresh.model_copy(update={"last_progress_time": _last_progress(snapshot, fresh, now)})
 
 
 def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
@@ -82,119 +82,119 @@ def _with_conditions(
     return pool.status.model_copy(update={**fields, "conditions": (*_stamped(conditions, pool, now), *others)})
 
 
-def _conditions(state: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
+def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
     yield _condition("Valid", True, Reason.ACCEPTED, "the spec is valid")
-    yield _available(state, now)
-    yield _progressing(state, now)
-    yield _degraded(state)
-    yield _rollout(state, now)
-    yield from _default(state)
+    yield _available(snapshot, now)
+    yield _progressing(snapshot, now)
+    yield _degraded(snapshot)
+    yield _rollout(snapshot, now)
+    yield from _default(snapshot)
 
 
-def _available(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    replicas, available = state.pool.spec.replicas, len(state.available)
+def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
+    replicas, available = snapshot.pool.spec.replicas, len(snapshot.available)
     said = f"{available} of {replicas} VMs are ready to be claimed"
-    if available >= replicas - disruption_budget(state).unavailable and (available or not replicas):
+    if available >= replicas - disruption_budget(snapshot).unavailable and (available or not replicas):
         return _condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
-    if state.unscheduled or state.failures.reason == Reason.INSUFFICIENT_CAPACITY:
-        reason, why = Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
-    elif state.breaker_open:
-        reason, why = Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
-    elif why := _why_unknown(state):
+    if snapshot.unscheduled or snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY:
+        reason, why = Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
+    elif snapshot.breaker_open:
+        reason, why = Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
+    elif why := _why_unknown(snapshot):
         reason = Reason.HEALTH_UNKNOWN
-    elif why := _why_full(state, now):
+    elif why := _why_full(snapshot, now):
         reason = Reason.MAX_TOTAL_REACHED
     else:
         reason = Reason.MINIMUM_REPLICAS_UNAVAILABLE
     return _condition("Available", False, reason, f"{said}; {why}" if why else said)
 
 
-def _progressing(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    for reason, message in _obstacles(state, now):
+def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
+    for reason, message in _obstacles(snapshot, now):
         return _condition("Progressing", False, reason, message)
-    if old := count_outdated(state):
+    if old := count_outdated(snapshot):
         return _condition("Progressing", True, Reason.UPDATING, f"{_vms(old)} of an old template to replace")
-    provisioning = state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
-    if provisioning or missing(state, now) or len(state.depth) > state.target:
-        progress = f"the pool has {len(state.depth)} of {state.target} VMs"
-        message = f"{progress}; {state.last_error}" if state.last_error else progress
+    provisioning = snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
+    if provisioning or missing(snapshot, now) or len(snapshot.depth) > snapshot.target:
+        progress = f"the pool has {len(snapshot.depth)} of {snapshot.target} VMs"
+        message = f"{progress}; {snapshot.last_error}" if snapshot.last_error else progress
         return _condition("Progressing", True, Reason.SCALING, message)
-    if state.last_error:
-        return _condition("Progressing", True, Reason.SCALING, state.last_error)
-    if unknown := _why_unknown(state):
+    if snapshot.last_error:
+        return _condition("Progressing", True, Reason.SCALING, snapshot.last_error)
+    if unknown := _why_unknown(snapshot):
         return _condition("Progressing", True, Reason.HEALTH_UNKNOWN, f"{unknown}; they are not replaced yet")
     return _condition("Progressing", True, Reason.COMPLETE, "all VMs are ready and of the current template")
 
 
-def _obstacles(state: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:
+def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:
     """Why the pool makes no progress. The most important first."""
-    if state.pool.spec.paused:
+    if snapshot.pool.spec.paused:
         yield Reason.PAUSED, "spec.paused is true: the controller neither scales nor updates the pool"
-    if why := why_stalled(state, now):
+    if why := why_stalled(snapshot, now):
         yield Reason.PROGRESS_DEADLINE_EXCEEDED, why
-    if state.breaker_open:
-        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
-    if state.unscheduled:
-        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
-    if state.failures.consecutive:
-        yield state.failures.reason, state.failures.message
-    if why := _why_full(state, now):
+    if snapshot.breaker_open:
+        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
+    if snapshot.unscheduled:
+        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
+    if snapshot.failures.consecutive:
+        yield snapshot.failures.reason, snapshot.failures.message
+    if why := _why_full(snapshot, now):
         yield Reason.MAX_TOTAL_REACHED, why
 
 
-def _degraded(state: WarmPoolSnapshot) -> Condition:
-    for reason, message in _degradations(state):
+def _degraded(snapshot: WarmPoolSnapshot) -> Condition:
+    for reason, message in _degradations(snapshot):
         return _condition("Degraded", True, reason, message)
     return _condition("Degraded", False, Reason.AS_EXPECTED, "")
 
 
-def _degradations(state: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
+def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
     """The most important first."""
-    if mass_failure(state):
-        unhealthy, available = _vms(len(state.in_state(WarmState.UNHEALTHY))), len(state.available)
+    if mass_failure(snapshot):
+        unhealthy, available = _vms(len(snapshot.in_state(WarmState.UNHEALTHY))), len(snapshot.available)
         message = f"{unhealthy} unhealthy, {available} available: unhealthy VMs are kept for inspection"
         yield Reason.TOO_MANY_UNHEALTHY, f"{message} while there is capacity for others"
-    if state.breaker_open:
-        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(state)
-    if state.failures.consecutive:
-        yield state.failures.reason, state.failures.message
-    if state.failing:
-        yield Reason.VMS_FAILING, _why_failing(state)
-    if state.unscheduled:
-        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(state)
-    if unknown := _why_unknown(state):
+    if snapshot.breaker_open:
+        yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
+    if snapshot.failures.consecutive:
+        yield snapshot.failures.reason, snapshot.failures.message
+    if snapshot.failing:
+        yield Reason.VMS_FAILING, _why_failing(snapshot)
+    if snapshot.unscheduled:
+        yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
+    if unknown := _why_unknown(snapshot):
         yield Reason.HEALTH_UNKNOWN, unknown
-    if state.contradictory:
-        names = _names(m.name for m in state.contradictory)
+    if snapshot.contradictory:
+        names = _names(m.name for m in snapshot.contradictory)
         yield Reason.CONFLICTING_LABELS, f"labels contradict each other or the owner reference: {names}"
 
 
-def _rollout(state: WarmPoolSnapshot, now: datetime) -> Condition:
-    if why := why_stalled(state, now):
+def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
+    if why := why_stalled(snapshot, now):
         return _condition("RolloutComplete", False, Reason.PROGRESS_DEADLINE_EXCEEDED, why)
-    if old := sum(state.outdated(m) for m in state.members):
-        on_replenish = state.pool.spec.update_strategy.type == "OnReplenish"
+    if old := sum(snapshot.outdated(m) for m in snapshot.members):
+        on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
         how = "replaced when they are claimed" if on_replenish else "being replaced"
         return _condition("RolloutComplete", False, Reason.UPDATING, f"{_vms(old)} of an old template: {how}")
     return _condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
 
 
-def _default(state: WarmPoolSnapshot) -> Iterator[Condition]:
+def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
     """For pools with `default: true`, and for all pools of a namespace in which no pool has it."""
-    default, wanted = state.default_pool, state.pool.spec.default
+    default, wanted = snapshot.default_pool, snapshot.pool.spec.default
     if default is None:
         message = "claims that name no pool get no VM: no pool of the namespace has default: true"
         yield _condition("Default", False, Reason.NO_DEFAULT_POOL, message)
-    elif wanted and default.uid == state.pool.uid:
+    elif wanted and default.uid == snapshot.pool.uid:
         yield _condition("Default", True, Reason.DEFAULT_POOL, "claims that name no pool get a VM of this pool")
     elif wanted:
         message = f"pool {default.name} is older and also has default: true"
         yield _condition("Default", False, Reason.DEFAULT_CONFLICT, message)
 
 
-def _placements(state: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
-    depth = [m for m in state.members if m.state in COUNTED]
-    for name in dict.fromkeys([*state.pool.placements, *sorted(m.placement for m in depth if m.placement)]):
+def _placements(snapshot: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
+    depth = [m for m in snapshot.members if m.state in COUNTED]
+    for name in dict.fromkeys([*snapshot.pool.placements, *sorted(m.placement for m in depth if m.placement)]):
         here = [m for m in depth if m.placement == name]
         yield PlacementStatus(name=name, replicas=len(here), ready=sum(not why_unavailable(m) for m in here))
 
@@ -210,9 +210,9 @@ def _failures(failures: FailureBackoff) -> PoolFailures | None:
     )
 
 
-def _last_progress(state: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime) -> str | None:
+def _last_progress(snapshot: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime) -> str | None:
     """When a rollout last made progress: a new template, more available VMs of it, or fewer VMs of the old one."""
-    before = state.pool.status
+    before = snapshot.pool.status
     old, old_before = fresh.replicas - fresh.updated_replicas, before.replicas - before.updated_replicas
     progressed = (
         before.last_progress_time is None
@@ -223,42 +223,46 @@ def _last_progress(state: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime
     return format_time(now) if progressed else before.last_progress_time
 
 
-def _why_failing(state: WarmPoolSnapshot) -> str:
-    if not state.failing:
-        return f"{state.failures.consecutive} failures in a row: {state.failures.message}"
-    words = Counter((m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing" for m in state.failing)
+def _why_failing(snapshot: WarmPoolSnapshot) -> str:
+    if not snapshot.failing:
+        return f"{snapshot.failures.consecutive} failures in a row: {snapshot.failures.message}"
+    words = Counter((m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing" for m in snapshot.failing)
     word, count = words.most_common(1)[0]
-    if len(state.failing) == 1:
-        said = f"{state.failing[0].name} fails to start: {word}"
+    if len(snapshot.failing) == 1:
+        said = f"{snapshot.failing[0].name} fails to start: {word}"
     else:
-        said = f"{len(state.failing)} VMs fail to start, {count} of them with {word}"
-    message = next((m.vmi.message for m in state.failing if m.vmi and m.vmi.message), "")
+        said = f"{len(snapshot.failing)} VMs fail to start, {count} of them with {word}"
+    message = next((m.vmi.message for m in snapshot.failing if m.vmi and m.vmi.message), "")
     return f"{said}: {message}" if message else said
 
 
-def _why_full(state: WarmPoolSnapshot, now: datetime) -> str:
-    limit, provisioning = state.pool.spec.max_total, state.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
-    if limit is None or state.capacity_left or not missing(state, now) or provisioning:
+def _why_full(snapshot: WarmPoolSnapshot, now: datetime) -> str:
+    limit, provisioning = snapshot.pool.spec.max_total, snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
+    if limit is None or snapshot.capacity_left or not missing(snapshot, now) or provisioning:
         return ""
-    groups = {"claimed": state.claimed, "unhealthy": state.in_state(WarmState.UNHEALTHY), "terminating": state.deleting}
+    groups = {
+        "claimed": snapshot.claimed,
+        "unhealthy": snapshot.in_state(WarmState.UNHEALTHY),
+        "terminating": snapshot.deleting,
+    }
     counts = [f"{len(found)} of them {word}" for word, found in groups.items() if found]
     return f"maxTotal is {', '.join([str(limit), *counts])}: no VM is created until one is deleted"
 
 
-def _why_unknown(state: WarmPoolSnapshot) -> str:
-    unknown = state.in_state(WarmState.UNKNOWN)
+def _why_unknown(snapshot: WarmPoolSnapshot) -> str:
+    unknown = snapshot.in_state(WarmState.UNKNOWN)
     if not unknown:
         return ""
-    results = (state.health_of(m).in_standby for m in unknown)
+    results = (snapshot.health_of(m).in_standby for m in unknown)
     why = next((each.message for each in results if each.verdict == "Unable"), "the next check is due soon")
     return f"{_vms(len(unknown))} can't be checked: {why}"
 
 
-def _why_unscheduled(state: WarmPoolSnapshot) -> str:
-    if not state.unscheduled:
-        return state.failures.message
-    messages = (m.vmi.message for m in state.unscheduled if m.vmi and m.vmi.message)
-    return f"{_vms(len(state.unscheduled))} can't be scheduled: {next(messages, 'the cluster has no capacity')}"
+def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
+    if not snapshot.unscheduled:
+        return snapshot.failures.message
+    messages = (m.vmi.message for m in snapshot.unscheduled if m.vmi and m.vmi.message)
+    return f"{_vms(len(snapshot.unscheduled))} can't be scheduled: {next(messages, 'the cluster has no capacity')}"
 
 
 def _vms(count: int) -> str:

@@ -318,7 +318,7 @@ async def _fewest(place: Place) -> None:
 
 async def _observed(place: Place) -> bool:
     pool = await place.api.get(WARM_POOLS, place.namespace, "web")
-    return bool((pool.get("status") or {}).get("observedGeneration") == parse_warm_pool["metadata"]["generation"])
+    return bool((pool.get("status") or {}).get("observedGeneration") == pool["metadata"]["generation"])
 
 
 async def _updated(place: Place) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The controllers, as their container starts them: settings from the environment, then the parts."""
+"""The controllers' process: settings from the environment, then its components."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
+from pydantic import BeforeValidator
 
 from controllers.certificates.build import build as certificates
-from controllers.certificates.build import terms
+from controllers.certificates.build import terms as certificate_terms
 from controllers.certificates.state import Terms
 from controllers.defaulting.build import build as completion
 from controllers.migrationpolicy.build import build as policy
@@ -33,7 +32,6 @@ from defaulter.contract import (
     MachineTypeIndex,
     MACPolicy,
     Node,
-    parse_mac_policy,
     read_node,
 )
 from kinds import disabled_kinds, meta
@@ -50,74 +48,51 @@ from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
 from runtime.resource import Resource
 from runtime.secret_files import SecretFiles
-from service import lifecycle, logs, settings
+from service import lifecycle, logs
 from service.json_api import with_endpoints
 from service.server import health_app, serve
+from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 
 log = logging.getLogger(__name__)
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
+KINDS_OFF = "POOLHOUSE_KINDS_OFF"
 LEASE = "poolhouse-controllers"
 CERTIFICATES_LEASE = "poolhouse-certificates"
-"""another, because certificates are kept whatever else is missing: KubeVirt, for one"""
+"""a Lease of its own: certificates are renewed even while other parts wait for KubeVirt"""
 CONNECTIONS = 32
-"""calls at once: as many as the API server serves well, few enough to leave room for others"""
+"""Concurrent calls: as many as the API server serves well, with room for other clients."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    host: str
-    port: int
-    tls: Path | None
-    defaulter_url: str
-    identity_seed: str
-    macs: MACPolicy
-    burst: int
-    leader_election: bool
-    off: frozenset[str]
-    """plurals of the kinds that are not installed here, and so have no controller"""
-    tls_secret: str
-    namespace: str
-    certificates: Terms | None
-    """of the authority that we keep; None when somebody else does"""
-    ec2: EC2Settings | None
-    """where instances of EC2 are; None where there are none"""
-    log_format: logs.Format
-    log_level: str
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises ValueError with a sentence that names the variable."""
-        host, port = settings.address(environment, "127.0.0.1:8080")
-        burst = environment.get("POOLHOUSE_BURST", "250")
-        if not burst.isdecimal() or int(burst) < 1:
-            raise ValueError("POOLHOUSE_BURST: must be a whole number of at least 1")
-        election = environment.get("POOLHOUSE_LEADER_ELECTION", "true")
-        if election not in ("true", "false"):
-            raise ValueError("POOLHOUSE_LEADER_ELECTION: must be true or false")
-        return cls(
-            host=host,
-            port=port,
-            tls=settings.tls(environment),
-            defaulter_url=environment.get("POOLHOUSE_DEFAULTER_URL", ""),
-            identity_seed=environment.get("POOLHOUSE_IDENTITY_SEED", ""),
-            macs=parse_mac_policy(environment.get("POOLHOUSE_MACS", "deterministic")),
-            burst=int(burst),
-            leader_election=election == "true",
-            off=disabled_kinds(environment),
-            tls_secret=settings.tls_secret(environment),
-            namespace=settings.namespace(environment, meta.NAMESPACE),
-            certificates=terms(environment),
-            ec2=read_ec2_settings(environment),
-            log_format=settings.log_format(environment),
-            log_level=settings.log_level(environment),
-        )
+def _parse_kinds_off(value: Any) -> Any:
+    return disabled_kinds({KINDS_OFF: value}) if isinstance(value, str) else value
 
 
-async def run(settings: Settings) -> None:
+class Settings(ServiceSettings):
+    listen: ListenAddress = listen_setting("127.0.0.1:8080")
+    defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
+    identity_seed: str = setting(
+        "POOLHOUSE_IDENTITY_SEED",
+        "",
+        "Seed of the cluster's MAC addresses, UUIDs and serials: with another seed, equal names get other ones.",
+    )
+    macs: MACPolicy = setting(
+        "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
+    )
+    burst: int = setting("POOLHOUSE_BURST", 250, "VMs that one pool creates or updates at the same time.", ge=1)
+    leader_election: bool = setting(
+        "POOLHOUSE_LEADER_ELECTION", True, "Whether only the holder of the Lease works. `false` for a single process."
+    )
+    kinds_off: Annotated[frozenset[str], BeforeValidator(_parse_kinds_off)] = setting(
+        KINDS_OFF, frozenset(), "Plurals of kinds that are not installed and have no controller, separated by commas."
+    )
+
+
+async def run(settings: Settings, terms: Terms | None, ec2: EC2Settings | None) -> None:
+    """Without `terms` another program renews the certificates; without `ec2` there are no EC2 instances."""
     registry = CollectorRegistry()
-    # Another after every start: a lease that a killed process left behind must not pass for our own.
+    # A new identity after each start: the lease of a killed process must not look like this process's own.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
@@ -139,9 +114,9 @@ async def run(settings: Settings) -> None:
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
-            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, settings.ec2)),
+            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2)),
         ]
-        parts = [make() for of, make in makers if not settings.off & {kind.plural for kind in of}]
+        parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
             parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
         informers: list[Informer[Any]] = [informer for part in parts for informer in part.informers]
@@ -160,8 +135,8 @@ async def run(settings: Settings) -> None:
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
             health = with_endpoints(health_app(missing, registry), answers)
-            if settings.certificates is not None:
-                keeper = certificates(api, settings.namespace, settings.certificates)
+            if terms is not None:
+                keeper = certificates(api, settings.namespace, terms)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)
                 group.create_task(lead(alone, keeper.work), name=keeper.name)
             group.create_task(answer(api, settings, health), name="health")
@@ -176,7 +151,7 @@ async def run(settings: Settings) -> None:
 
 
 async def answer(api: Api, settings: Settings, app: Any) -> None:
-    """Health, metrics and plans, from the moment there is a certificate to show."""
+    """Serves health, metrics and plans as soon as there is a certificate."""
     async with asyncio.TaskGroup() as group:
         if settings.tls is not None and settings.tls_secret:
             files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
@@ -186,7 +161,7 @@ async def answer(api: Api, settings: Settings, app: Any) -> None:
 
 
 async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Works whenever the lease is ours."""
+    """Runs the work whenever this process is the leader."""
     while True:
         try:
             await lease.run(work)
@@ -198,11 +173,12 @@ async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoR
 def main() -> int:
     try:
         settings = Settings.read(os.environ)
+        terms, ec2 = certificate_terms(os.environ), read_ec2_settings(os.environ)
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     logs.configure("controllers", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings))
+    return lifecycle.run(lambda: run(settings, terms, ec2))
 
 
 if __name__ == "__main__":

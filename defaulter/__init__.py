@@ -1,9 +1,15 @@
-"""Decides a VM's guest hardware with libvirt, before the VM exists anywhere.
+"""Sets the hardware defaults of a VM with libvirt, before the VM exists.
 
-Begin with `complete`: a VM's document in, the same document out with everything a guest can see made explicit. `fields`
-is the table of what a VM's spec and a domain's XML have in common, `layout` is how KubeVirt asks libvirt for addresses,
-`driver` is libvirt itself, alone in a worker process (`worker`) that `workers` may kill at any time.
+Begin with `defaulting.set_defaults`: a document in, the same document with every field that the guest sees out.
 
-Others import `contract` and nothing else. The service has no Kubernetes client, asks nobody for anything and keeps no
-domain; whatever a spec refers to (claims, secrets, networks) does not have to exist.
+| module | content |
+| --- | --- |
+| `fields` | the table that maps XML fields to the VMI spec |
+| `kubevirt_defaults`, `libvirt_defaults` | the rules of KubeVirt, and the choices of libvirt |
+| `pci_addresses` | the order in which virt-launcher lets libvirt assign addresses |
+| `driver`, `worker`, `worker_pool` | libvirt, in worker processes that may be killed at any time |
+| `hook` | restores recorded hardware when KubeVirt starts the VM |
+| `contract` | all that other rooms may import |
+
+The service has no Kubernetes client and stores nothing. The claims, secrets and networks of a spec need not exist.
 """

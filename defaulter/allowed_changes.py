@@ -1,11 +1,11 @@
-"""What an answer of the defaulter may change: empty fields that are the guest's, a machine alias, our own annotations.
+"""The fields that the defaulter may change, and a check that a response changed nothing else.
 
-Of what was given, it may replace two things: an alias by the machine that it means, and the record of a VM's hardware
-by that of the hardware it has now.
+The defaulter may fill unset fields that the guest sees, and may set annotations of Poolhouse. Of the values that are
+set it may replace two: a machine type alias, and the hardware record.
 
-The defaulter is another program behind a network. Nothing it says is stored before it was compared with what it was
-asked, so a defaulter that is broken, old or taken over can leave hardware undecided, but not move a disk to another
-volume or a VM to another image.
+The defaulter is another program behind a network, so a client compares each response with its request before the
+document is stored. A broken, outdated or hijacked defaulter can then leave hardware undefaulted, but it cannot give a
+VM another volume or image.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from apimachinery.unstructured import Json, at
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.vm_paths import PATHS_BY_KIND, locate
 
-OURS = "poolhouse.dev/"
+ANNOTATION_PREFIX = "poolhouse.dev/"
 
 Path = tuple[str, ...]
 
-# Below the VMI's spec; `*` is any list index. A row allows everything below it.
 FILLABLE: frozenset[Path] = frozenset(
-    tuple(row.split("."))
-    for row in (
+    tuple(path.split("."))
+    for path in (
         "architecture",
         "domain.machine",
         "domain.cpu.cores",
@@ -59,103 +58,106 @@ FILLABLE: frozenset[Path] = frozenset(
         "domain.devices.useVirtioTransitional",
     )
 )
+"""below the VMI spec; `*` is any list index, and everything below a path is fillable too"""
 
-# A volume without a disk is a disk to KubeVirt, so disks may follow those that are given.
-GROWING: tuple[Path, ...] = (("domain", "devices", "disks"),)
-
-# A VM that names no network has one to KubeVirt.
-BEGINNING: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
-
-MACHINE: Path = ("domain", "machine", "type")
-
-
-def forbidden_changes(asked: dict[str, Any], answer: dict[str, Any]) -> list[str]:
-    """Paths at which the answer changed what it must not. Empty: it may be stored."""
-    place = PATHS_BY_KIND.get(str(asked.get("kind")))
-    # The libvirt-shaped VM is rewritten as a whole, in libvirt's own units, and is stored nowhere.
-    return [] if place is None else list(_overreach(asked, answer, (), tuple(map(str, place.vmi))))
+EXTENDABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "disks"),)
+"""KubeVirt adds a disk to each volume without one"""
+CREATABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
+"""KubeVirt adds a network to a VM without one"""
+MACHINE_TYPE: Path = ("domain", "machine", "type")
 
 
-def _overreach(before: Any, after: Any, path: Path, instance: Path) -> Iterator[str]:
-    # Parents that were absent are no change of their own; each leaf in them must be one that may be filled.
-    if _grows(before, after, dict):
-        held = before or {}
-        yield from (_shown((*path, key)) for key in held if key not in after)
+def defaulted_fields(document: Json) -> dict[str, Any]:
+    """The values of the fillable fields, by path below the VMI spec. Devices are named, as in
+    `domain.devices.disks[root].disk.pciAddress`, so that their order does not matter."""
+    location = locate(document)
+    spec = at(document, *location.spec) if location is not None else None
+    return dict(_fillable_values(spec, (), "")) if isinstance(spec, dict) else {}
+
+
+def _fillable_values(value: Any, path: Path, shown: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _fillable_values(child, (*path, key), f"{shown}.{key}" if shown else str(key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            name = child.get("name") if isinstance(child, dict) else None
+            yield from _fillable_values(child, (*path, "*"), f"{shown}[{name if isinstance(name, str) else index}]")
+    elif value is not None and _is_fillable(path):
+        yield shown, value
+
+
+def _is_fillable(path: Path) -> bool:
+    return any(path[:length] in FILLABLE for length in range(1, len(path) + 1))
+
+
+def forbidden_changes(request: Json, response: Json) -> list[str]:
+    """Paths that the response changed and must not change. Empty: the response may be stored."""
+    paths = PATHS_BY_KIND.get(str(request.get("kind")))
+    # A libvirt VM (v1alpha1) is never stored, and its defaults are in libvirt's own units.
+    return [] if paths is None else list(_forbidden(request, response, (), tuple(map(str, paths.vmi))))
+
+
+def _forbidden(before: Any, after: Any, path: Path, vmi: Path) -> Iterator[str]:
+    # A container that is created is no change by itself: each value in it must be fillable.
+    if _is_container(before, after, dict):
+        given = before or {}
+        yield from (_format(path, key) for key in given if key not in after)
         for key, value in after.items():
-            given = held.get(key)
-            # Most of a document is text that stayed as it was.
-            if type(value) is not str or type(given) is not str or given != value:
-                yield from _overreach(given, value, (*path, key), instance)
-    elif _grows(before, after, list) and len(before or ()) <= len(after):
-        for one, other in zip(before or (), after, strict=False):
-            yield from _overreach(one, other, (*path, "*"), instance)
-        if len(before or ()) < len(after) and not _may_grow(before, path, instance):
-            yield _shown(path)
+            old = given.get(key)
+            # Most of a document is text that did not change.
+            if type(value) is not str or type(old) is not str or old != value:
+                yield from _forbidden(old, value, (*path, key), vmi)
+    elif _is_container(before, after, list) and len(before or ()) <= len(after):
+        for old, new in zip(before or (), after, strict=False):
+            yield from _forbidden(old, new, (*path, "*"), vmi)
+        if len(before or ()) < len(after) and not _may_grow(before, path, vmi):
+            yield _format(path)
     elif not (
         (type(before) is type(after) and before == after)
-        or (_empty(before) and _may_fill(path, instance))
-        or _made_canonical(before, after, path, instance)
-        or _recorded_anew(before, after, path, instance)
+        or (_is_unset(before) and _may_fill(path, vmi))
+        or _is_resolved_alias(before, after, path, vmi)
+        or _is_new_record(before, after, path, vmi)
     ):
-        yield _shown(path)
+        yield _format(path)
 
 
-def _grows(before: Any, after: Any, container: type) -> bool:
-    return isinstance(after, container) and (isinstance(before, container) or (_empty(before) and bool(after)))
+def _is_container(before: Any, after: Any, container: type) -> bool:
+    return isinstance(after, container) and (isinstance(before, container) or (_is_unset(before) and bool(after)))
 
 
-def _empty(value: Any) -> bool:
+def _is_unset(value: Any) -> bool:
     return value is None or value in ("", [], {}) or (value == 0 and value is not False)
 
 
-def _below(path: Path, instance: Path) -> Path:
-    spec = (*instance, "spec")
+def _below_spec(path: Path, vmi: Path) -> Path:
+    spec = (*vmi, "spec")
     return path[len(spec) :] if path[: len(spec)] == spec else ()
 
 
-def _may_grow(before: Any, path: Path, instance: Path) -> bool:
-    inside = _below(path, instance)
-    return inside in GROWING or (not before and inside in BEGINNING)
+def _may_grow(before: Any, path: Path, vmi: Path) -> bool:
+    inside = _below_spec(path, vmi)
+    return inside in EXTENDABLE_LISTS or (not before and inside in CREATABLE_LISTS)
 
 
-def _may_fill(path: Path, instance: Path) -> bool:
-    if path[:-1] in (("metadata", "annotations"), (*instance, "metadata", "annotations")):
-        return path[-1].startswith(OURS)
-    inside = _below(path, instance)
-    return any(inside[:length] in FILLABLE for length in range(1, len(inside) + 1))
+def _may_fill(path: Path, vmi: Path) -> bool:
+    if path[:-1] in (("metadata", "annotations"), (*vmi, "metadata", "annotations")):
+        return path[-1].startswith(ANNOTATION_PREFIX)
+    return _is_fillable(_below_spec(path, vmi))
 
 
-def _made_canonical(before: Any, after: Any, path: Path, instance: Path) -> bool:
-    """`q35` to `pc-q35-7.2`: the same machine, said so that it means the same tomorrow."""
-    if _below(path, instance) != MACHINE or not isinstance(before, str) or not isinstance(after, str):
+def _is_resolved_alias(before: Any, after: Any, path: Path, vmi: Path) -> bool:
+    """Such as `q35` to `pc-q35-7.2`."""
+    if _below_spec(path, vmi) != MACHINE_TYPE or not isinstance(before, str) or not isinstance(after, str):
         return False
     return before in after.split("-") or after.startswith(before + "-")
 
 
-def _recorded_anew(before: Any, after: Any, path: Path, instance: Path) -> bool:
-    """A record that the document brings along, as every stored one does, lacks what is new in the document."""
+def _is_new_record(before: Any, after: Any, path: Path, vmi: Path) -> bool:
+    """A stored document has a record, which lacks the devices that an update adds."""
     texts = isinstance(before, str) and isinstance(after, str) and after != ""
-    return texts and path == (*instance, "metadata", "annotations", HARDWARE_ANNOTATION)
+    return texts and path == (*vmi, "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
-def _shown(path: Path) -> str:
-    return ".".join(path).replace(".*", "[*]")
-
-
-def defaulted_fields(document: Json) -> dict[str, Any]:
-    """By their place below the VMI's spec, such as `domain.devices.disks[root].disk.pciAddress`."""
-    location = locate(document)
-    spec = at(document, *location.spec) if location is not None else None
-    return dict(_leaves(spec, (), "")) if isinstance(spec, dict) else {}
-
-
-def _leaves(value: Any, row: tuple[str, ...], shown: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, child in value.items():
-            yield from _leaves(child, (*row, key), f"{shown}.{key}" if shown else str(key))
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            name = child.get("name") if isinstance(child, dict) else None
-            yield from _leaves(child, (*row, "*"), f"{shown}[{name if isinstance(name, str) else index}]")
-    elif value is not None and any(row[:length] in FILLABLE for length in range(1, len(row) + 1)):
-        yield shown, value
+def _format(path: Path, *more: str) -> str:
+    return ".".join((*path, *more)).replace(".*", "[*]")

@@ -1,4 +1,4 @@
-"""How one value is written in a VM's spec and in a domain's XML. Each codec goes both ways and says what it accepts."""
+"""Codecs: how a value is written in a VMI spec and in the XML of a domain, in both directions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Xml = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Codec:
-    """`encode` gives an attribute's or element's text, or all attributes of an element; `decode` is its inverse."""
+    """`encode` returns a text, or all attributes of an element. `decode` is its inverse."""
 
     encode: Callable[[Any], Xml | None]
     decode: Callable[[Any], Any]
     accepts: Callable[[Any], bool]
     expected: str
-    """completes the sentence "must be ..." """
+    """what an error message says after "must be" """
     is_element: bool = False
-    """is written as the attributes of an element (its text under ""), not as one of them"""
+    """encoded as all attributes of an element, with its text under the key "" """
 
 
-# What XML 1.0 cannot hold at all, however it is escaped.
+# XML 1.0 cannot hold these characters, not even escaped.
 INVALID_XML_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -46,7 +46,7 @@ def _count(value: Any) -> bool:
 
 
 def one_of(*values: str, renamed: Mapping[str, str] | None = None) -> Codec:
-    """A word from a list, which XML may spell differently."""
+    """One of these words; `renamed` has the words that XML spells differently."""
     names = {**{value: value for value in values}, **(renamed or {})}
     back = {theirs: ours for ours, theirs in names.items()}
     return Codec(
@@ -76,7 +76,7 @@ ON_OFF = switch("on", "off")
 
 
 def enabled(on: str = "on", off: str = "off") -> Codec:
-    """KubeVirt's `{}` or `{enabled: true}`, which both mean on."""
+    """KubeVirt's `{}` and `{enabled: true}` both mean on."""
     return Codec(
         lambda value: on if value.get("enabled") is not False else off,
         lambda value: {} if value == on else {"enabled": False},
@@ -92,7 +92,7 @@ def _element(value: Any) -> Xml | None:
     return {} if value else None
 
 
-# An element that is there or not, and the field that says so.
+# A field that says whether an element exists.
 FLAG = Codec(_element, lambda value: value is not None, lambda value: isinstance(value, bool), "true or false")
 FEATURE = Codec(
     lambda value: {} if value.get("enabled") is not False else None,
@@ -103,7 +103,7 @@ FEATURE = Codec(
 
 
 def has_alias(word: str) -> Codec:
-    """An object whose presence is a word in the XML."""
+    """An object whose existence is this word in the XML."""
     return Codec(lambda value: word, lambda value: {}, lambda value: isinstance(value, dict), "an object")
 
 
@@ -142,7 +142,7 @@ def _pci_text(attributes: Mapping[str, str]) -> str | None:
 
 
 def normalize_address(address: Any) -> str:
-    """Of a MAC or PCI address, which may be written in capitals, the former with dashes."""
+    """A MAC address may have capitals and dashes, a PCI address capitals."""
     return str(address).lower().replace("-", ":")
 
 

@@ -1,7 +1,7 @@
-"""A VM's spec as the domain that virt-launcher would define, with dummies for what only a node can know.
+"""Builds the domain that virt-launcher would define for a VMI spec.
 
-No claim, network, secret or path has to exist: sources, sockets and firmware files are placeholders that libvirt does
-not look at, and nothing of them is ever read back. Accepts any spec that `checks` has passed.
+Sources, sockets and firmware files are placeholders that libvirt does not open and nothing reads back, so no claim,
+network, secret or path has to exist. The spec must be valid (`validation`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index:
     walker.write(kind.fields, device, element)
     if kind.has_alias and isinstance(device.get("name"), str):
         xml.add(element, "alias", name=alias(device["name"]))
-    finish = _FINISH.get(element.tag)
-    if finish is not None:
-        finish(element, device, spec)
+    complete = _COMPLETE.get(element.tag)
+    if complete is not None:
+        complete(element, device, spec)
 
 
 def _operating_system(root: Element, spec: Json) -> None:
@@ -138,7 +138,7 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
 
 
 def _disk_targets(devices: Element, spec: Json) -> None:
-    """Names count up in spec order for each bus; units of SATA and SCSI disks follow them."""
+    """Numbers the disks of each bus in spec order; SCSI units have the same numbers."""
     counts = {"vd": 0, "sd": 0}
     for disk in devices.iterfind("disk"):
         target = disk.find("target")
@@ -151,7 +151,7 @@ def _disk_targets(devices: Element, spec: Json) -> None:
 
 
 def _letters(index: int) -> str:
-    """a … z, aa …: the kernel's own way to count disks."""
+    """a to z, then aa, ab, ..., as the Linux kernel names disks."""
     name = ""
     while index >= 0:
         name = chr(ord("a") + index % 26) + name
@@ -174,9 +174,8 @@ def _input(element: Element, device: Json, spec: Json) -> None:
 
 
 def _tpm(element: Element, device: Json, spec: Json) -> None:
-    """Another backend than KubeVirt's: an emulator would have to be installed here, and the guest sees none of it."""
-    lasting = device.get("persistent") is True
-    element.set("model", "tpm-crb" if lasting else "tpm-tis")
+    """With another backend than KubeVirt: its emulator need not be installed here, and the guest sees no difference."""
+    element.set("model", "tpm-crb" if device.get("persistent") is True else "tpm-tis")
     xml.add(xml.add(element, "backend", type="passthrough"), "device", path="/tpm")
 
 
@@ -185,4 +184,4 @@ def _rng(element: Element, device: Json, spec: Json) -> None:
     xml.add(element, "backend", "/dev/urandom", model="random")
 
 
-_FINISH = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tpm, "rng": _rng}
+_COMPLETE = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tpm, "rng": _rng}

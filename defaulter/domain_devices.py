@@ -95,7 +95,7 @@ def _pci_host_devices(spec: Json) -> Iterator[tuple[str, str]]:
 
 def _add_host_device(devices: Element, index: int, name: str, address: str) -> None:
     device = xml.add(devices, "hostdev", mode="subsystem", type="pci", managed="no")
-    # No host has this PCI domain, so libvirt takes the function for what a modern one is: PCI Express.
+    # No host has this PCI domain, so libvirt assumes a PCI Express function.
     slot, function = divmod(index, 8)
     place = {"domain": "0xffff", "bus": "0x00", "slot": f"0x{slot % 32:02x}", "function": f"0x{function}"}
     xml.add(xml.add(device, "source"), "address", **place)
@@ -112,7 +112,7 @@ def _add_filesystem(devices: Element, name: str) -> None:
 
 
 def _share_memory(root: Element, spec: Json) -> None:
-    """virtiofs wants memory that another process can map, and KubeVirt one NUMA cell to hold it."""
+    """virtiofs needs memory that another process can map. KubeVirt puts it into one NUMA cell."""
     backing = xml.add(root, "memoryBacking")
     xml.add(backing, "source", type="memfd")
     xml.add(backing, "access", mode="shared")

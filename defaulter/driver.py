@@ -1,4 +1,4 @@
-"""libvirt itself: QEMU's driver inside this process, under a directory of its own. No other file imports libvirt."""
+"""Uses libvirt: its embedded QEMU driver, below a root directory. The only module here that imports libvirt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import libvirt
 from defaulter import xml
 from defaulter.errors import DomainRejected, LibvirtFailed
 
-# Codes that are about the domain. Others, "internal error" above all, stand for domains and for a sick libvirt alike.
-_REFUSALS = frozenset(
+# These codes are about the domain. Others, such as "internal error", may also mean that libvirt does not work.
+_DOMAIN_ERRORS = frozenset(
     {
         libvirt.VIR_ERR_INVALID_ARG,
         libvirt.VIR_ERR_XML_ERROR,
@@ -31,9 +31,9 @@ _REFUSALS = frozenset(
 
 _PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type>hvm</type></os></domain>"
 _PLAIN_CPU = "qemu64"
-_MOST_FEATURES = 1024
-_LONGEST_FEATURE = 64
-"""that are remembered: there are fewer and shorter ones, but whoever writes a VM chooses names"""
+_MAX_CACHED_FEATURES = 1024
+_MAX_CACHED_NAME_LENGTH = 64
+"""bounds of the cache, because a user may write any name"""
 
 Define = Callable[[str], str]
 
@@ -49,17 +49,17 @@ def _embedded(root: Path) -> libvirt.virConnect:
 
 
 class Libvirt:
-    """One embedded libvirt. Nothing else may use its directory; one thread may use it at a time."""
+    """One embedded libvirt. Its root directory belongs to it alone. It is not thread-safe."""
 
     def __init__(self, root: Path, connect: Callable[[Path], libvirt.virConnect] = _embedded) -> None:
         self._connection = connect(root)
         self._machines: dict[str, dict[str, str | None]] = {}
         self._cpu_models: dict[str, frozenset[str]] = {}
-        self._knows_cpu_feature = lru_cache(_MOST_FEATURES)(self._find_cpu_feature)
+        self._knows_cpu_feature = lru_cache(_MAX_CACHED_FEATURES)(self._find_cpu_feature)
 
     @contextmanager
     def scratch(self) -> Iterator[Define]:
-        """Gives a function that defines a domain and returns it completed. Whatever was defined is gone at the end."""
+        """A function that defines a domain and returns libvirt's XML of it. Its domains are undefined at the end."""
         defined: list[libvirt.virDomain] = []
 
         def define(text: str) -> str:
@@ -69,7 +69,7 @@ class Libvirt:
                 return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
             except libvirt.libvirtError as error:
                 message = error.get_error_message() or str(error)
-                at_fault = error.get_error_code() in _REFUSALS or self._healthy()
+                at_fault = error.get_error_code() in _DOMAIN_ERRORS or self._works()
                 raise (DomainRejected if at_fault else LibvirtFailed)(message) from error
 
         try:
@@ -81,8 +81,8 @@ class Libvirt:
                 except libvirt.libvirtError as error:
                     raise LibvirtFailed(f"a domain stays defined: {error}") from error
 
-    def _healthy(self) -> bool:
-        """Whether a domain that nothing is wrong with can be defined."""
+    def _works(self) -> bool:
+        """Whether libvirt can define a valid domain."""
         with suppress(libvirt.libvirtError):
             self._connection.defineXMLFlags(_PLAIN, 0).undefine()
             return True
@@ -98,7 +98,7 @@ class Libvirt:
         return _dotted(self._connection.getVersion())
 
     def machines(self) -> dict[str, dict[str, str | None]]:
-        """By architecture in QEMU's words: each machine type, and the canonical one that an alias stands for."""
+        """By QEMU architecture: each machine type, with the canonical type if it is an alias."""
         if not self._machines:
             for guest in xml.read(self._connection.getCapabilities()).iterfind("guest"):
                 arch = guest.find("arch")
@@ -108,7 +108,7 @@ class Libvirt:
         return self._machines
 
     def cpu_models(self, arch: str) -> frozenset[str]:
-        """Names of CPU models; empty where libvirt cannot list them, which is no verdict on any."""
+        """Names of CPU models; empty where libvirt cannot list them."""
         if arch not in self._cpu_models:
             self._cpu_models[arch] = frozenset()
             with suppress(libvirt.libvirtError):
@@ -116,9 +116,8 @@ class Libvirt:
         return self._cpu_models[arch]
 
     def knows_cpu_feature(self, arch: str, name: str) -> bool:
-        """Whether it has such a feature in its map; taken for known where it cannot be asked. A define looks at no
-        feature's name. libvirt, to whom it is work, is asked once about each."""
-        ask = self._knows_cpu_feature if len(name) <= _LONGEST_FEATURE else self._find_cpu_feature
+        """Whether libvirt's CPU map has the feature, which a define does not check. True where libvirt cannot say."""
+        ask = self._knows_cpu_feature if len(name) <= _MAX_CACHED_NAME_LENGTH else self._find_cpu_feature
         return ask(arch, name)
 
     def _find_cpu_feature(self, arch: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which field of a spec one of libvirt's sentences is about."""
+"""Finds the field of a VMI spec that an error message of libvirt is about."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import alias
 from defaulter.walker import list_devices
 
-Find = Callable[[Json, re.Match[str]], Path | None]
+FindPath = Callable[[Json, re.Match[str]], Path | None]
 
 
-def find_error_path(sentence: str, spec: Json) -> Path:
-    """The narrowest path that the sentence is about; the whole domain where it names nothing that we know."""
+def find_error_path(message: str, spec: Json) -> Path:
+    """The most specific path that the message names; `domain` where it names none."""
     for pattern, find in _RULES:
-        match = re.search(pattern, sentence)
+        match = re.search(pattern, message)
         path = find(spec, match) if match is not None else None
         if path is not None:
             return path
     return ("domain",)
 
 
-def _at(path: str) -> Find:
+def _at(path: str) -> FindPath:
     return lambda spec, match: parse_path(path)
 
 
@@ -43,7 +43,6 @@ def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
 
 
 def _device(spec: Json, match: re.Match[str]) -> Path | None:
-    """The device that carries an alias."""
     for devices in DEVICES:
         for path, device in list_devices(devices, spec):
             if isinstance(device.get("name"), str) and alias(device["name"]) == match.group(1):
@@ -66,7 +65,7 @@ def _serial(spec: Json, match: re.Match[str]) -> Path | None:
 
 
 def _target(spec: Json, match: re.Match[str]) -> Path | None:
-    """The disk whose name libvirt uses: the first on vdX, the first on sdX, and so on in spec order."""
+    """libvirt names the disks of each bus in spec order: vda, vdb, ... on virtio, sda, sdb, ... on other buses."""
     prefix, letters = match.group(1)[:2], match.group(1)[2:]
     index = 0
     for letter in letters:
@@ -80,7 +79,7 @@ def _prefix(disk: Json) -> str:
     return "vd" if "virtio" in buses else "sd"
 
 
-_RULES: tuple[tuple[str, Find], ...] = (
+_RULES: tuple[tuple[str, FindPath], ...] = (
     (r"PCI Address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
     (r"PCI address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
     (r"alias[: ]+'?(ua-[\w-]+)", _device),

@@ -1,4 +1,4 @@
-"""What can be wrong: with the document, which its author must mend (`Refused`), or with us (`Unable`)."""
+"""Errors of a document, which its author must correct, and of this libvirt, which may be temporary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from defaulter.json_paths import Path, format_path
 
 
 class FieldError(NamedTuple):
-    """A problem found inside a VM's spec, its path counted from there; `..` is the object that holds the spec."""
+    """An error in a VMI spec. The path begins at the spec; `..` is the object that holds the spec."""
 
     path: Path
     message: str
@@ -20,9 +20,9 @@ class FieldError(NamedTuple):
         return Problem(format_path(path), self.message)
 
 
-def raise_errors(spec: Path, faults: Iterable[FieldError]) -> None:
-    """Raises what was found, if anything was."""
-    problems = [fault.below(spec) for fault in faults]
+def raise_errors(spec: Path, errors: Iterable[FieldError]) -> None:
+    """Raises `InvalidDocument` if there are errors."""
+    problems = [error.below(spec) for error in errors]
     if problems:
         raise InvalidDocument(problems)
 
@@ -36,16 +36,16 @@ class InvalidDocument(Exception):
 
 
 class MalformedBody(InvalidDocument):
-    """The body is no document at all."""
+    """The body is not a request."""
 
 
 class LibvirtUnavailable(Exception):
-    """The document may be right, but this libvirt cannot decide it."""
-
-
-class DomainRejected(Exception):
-    """libvirt will not have this domain; the message is its own sentence."""
+    """The document may be valid, but this libvirt cannot decide."""
 
 
 class LibvirtFailed(LibvirtUnavailable):
-    """libvirt cannot work, and will not soon; nothing is said about the domain."""
+    """libvirt does not work, whatever the domain, and will not work soon."""
+
+
+class DomainRejected(Exception):
+    """libvirt rejects the domain; the message is libvirt's own."""

@@ -1,9 +1,8 @@
-"""What a VM's spec and a domain's XML have in common: one row a field, read in both directions by `walker`.
+"""The table that maps the fields of a VMI spec to the XML of a libvirt domain: one row for each XML field.
 
-To widen the table, add a row and a golden file that uses it. A row says where the field is in the spec (from a
-VirtualMachineInstance's `spec`, or from a device in one of its lists), where it is in the XML (from `domain`, or from
-the device's element), how the value is spelled on either side, and whose business it is: what the guest can see is
-decided and written down, what only the host sees is never touched.
+To map another field, add a `Field` and a golden file that uses it. A row has the path of the field in the spec (from
+the VMI's `spec`, or from a device in one of its lists), its path in the XML (from `domain`, or from the device's
+element), and a codec. `walker` reads the table in both directions.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ class Field:
     xml: str
     codec: Codec = TEXT
     from_libvirt: bool = False
-    """libvirt decides it: its choice is written into the spec where the spec leaves it open"""
+    """libvirt chooses a value where the spec has none, and the choice is written into the spec"""
     default: Any = None
-    """what KubeVirt tells libvirt where the spec leaves it open and nothing may be written there"""
+    """written into the XML, but never into the spec, where the spec has no value"""
     requires: str = ""
-    """an object of the spec without which the row says nothing"""
+    """an object of the spec without which the field does not apply"""
     side: Side = Side.GUEST
 
 
 @dataclass(frozen=True)
 class DeviceList:
-    """A list (or one object) of devices in the spec, each of which is an element of the XML, matched by its name."""
+    """A list of devices in the spec (or a single one). Each is an element of the XML with the same name."""
 
     spec: str
     element: str
     fields: tuple[Field, ...]
     has_alias: bool = True
-    """carries the name as an alias `ua-NAME`, which libvirt keeps"""
+    """the element has the alias `ua-NAME`, which libvirt keeps"""
     is_single: bool = False
 
 
@@ -98,7 +97,6 @@ _TIMER_ENABLED = enabled("yes", "no")
 
 
 def _timer(name: str, xml: str, *extra: str) -> tuple[Field, ...]:
-    """A timer that is present unless disabled, with its policies."""
     spec, element = f"domain.clock.timer.{name}", f"clock/timer[@name='{xml}']"
     attributes = {"tickPolicy": "tickpolicy", "track": "track"}
     return (

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Puts recorded hardware back into a domain: KubeVirt's `onDefineDomain` hook, in one file that needs nothing else.
+"""Restores recorded hardware in a domain: KubeVirt's `onDefineDomain` hook, in one self-contained file.
 
-A VM's spec can hold the PCI addresses of virtio disks and NICs alone. Everything else that a guest sees in a place of
-its own (controllers, balloon, watchdog, units of SATA and SCSI disks) is in a record beside the spec, the annotation
-`poolhouse.dev/hardware`. KubeVirt defines a domain two or three times at each start and hands each to this hook, which
-adds the recorded controllers and gives every device that it knows, and that has no place yet, its recorded one. What it
-does not know it leaves alone, and doing it twice changes nothing.
+A VMI spec can hold only the PCI addresses of virtio disks and NICs. The annotation `poolhouse.dev/hardware` records all
+other addresses: of controllers, balloon and watchdog, and the units of SATA and SCSI disks. KubeVirt defines a domain
+two or three times at each start and calls this hook each time. The hook adds the recorded controllers, and gives each
+recorded device without an address its recorded address. It changes nothing else, and running it twice changes nothing.
 
     onDefineDomain --vmi JSON --domain XML      prints the domain
 
-A record that is damaged, or of another version, fails the define: a VM must not start with other hardware in silence.
-It runs in KubeVirt's sidecar, so it stays within the standard library of Python 3.9.
+A damaged record, or one of another version, fails the define, so that a VM never starts with other hardware unnoticed.
+The hook runs in KubeVirt's sidecar, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ VERSION = 1
 Address = dict[str, str]
 _NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
 _NAME, _VALUE = re.compile("[A-Za-z][A-Za-z0-9_-]*"), re.compile("[A-Za-z0-9_.:+ -]{0,64}")
-"""of an XML attribute in a record, which is written into domains"""
+"""of an XML attribute in a record, because it is written into domains"""
 _BUS = re.compile("0x[0-9a-f]{2}")
 _DRIVES = ("sata", "scsi")
 _UNITS = {"sata": 6, "scsi": 256}
-_KINDS = {"sata": "drive", "scsi": "drive", "usb": "usb"}
-"""of addresses, by the bus of a disk; those of other buses are of any other kind"""
+_ADDRESS_TYPES = {"sata": "drive", "scsi": "drive", "usb": "usb"}
+"""by the bus of a disk; disks on other buses have any other type"""
 
 
 class InvalidHardwareRecord(ValueError):
-    """The record is not what was written."""
+    """The record was damaged or changed."""
 
 
 def build_record(domain: Any, libvirt: str, qemu: str) -> str:
-    """The record of a domain as libvirt has it. Nothing of the host is in it: no path, source or socket."""
+    """The record of a domain that libvirt has defined. It has nothing of the host: no path, source or socket."""
     devices = domain.find("devices")
     machine = domain.find("os/type")
     controllers = [_controller(element) for element in devices.findall("controller")]
-    addresses = {key: dict(address.attrib) for key, address in _placed(devices)}
+    addresses = {key: dict(address.attrib) for key, address in _addressed(devices)}
     content = {
         "v": VERSION,
         "libvirt": libvirt,
@@ -54,14 +53,13 @@ def build_record(domain: Any, libvirt: str, qemu: str) -> str:
         "machine": machine.get("machine", ""),
         "controllers": _without_spare_ports(controllers, addresses),
         "addresses": addresses,
-        "models": {key: _model(device) for key, device in _keyed(devices) if _model(device)},
+        "models": {key: _model(device) for key, device in _by_key(devices) if _model(device)},
     }
     return _text({**content, "digest": _digest(content)})
 
 
 def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str, Address]) -> list[dict[str, Any]]:
-    """KubeVirt appends empty ports at each start, behind one that libvirt keeps free: recorded, they would be there
-    twice."""
+    """KubeVirt appends empty ports at each start, after one that libvirt keeps free. A record would double them."""
     used = [*addresses.values(), *(known["address"] for known in controllers if "address" in known)]
     buses = [address.get("bus", "") for address in used if address.get("type") == "pci"]
     free = max((int(bus, 16) for bus in buses if _BUS.fullmatch(bus)), default=0) + 1
@@ -69,7 +67,7 @@ def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str,
 
 
 def read_record(text: str) -> dict[str, Any]:
-    """The record of an annotation, without spare ports, which the first records had. Raises InvalidHardwareRecord."""
+    """The record of an annotation, without spare ports, which old records have. Raises InvalidHardwareRecord."""
     try:
         content = json.loads(text)
         digest = content.pop("digest")
@@ -84,7 +82,7 @@ def read_record(text: str) -> dict[str, Any]:
 
 
 def _is_record(content: dict[str, Any]) -> bool:
-    """Whether it has a record's form: a seal keeps accidents out, but anybody can make one."""
+    """Whether the content has the form of a record: the digest detects accidents, but anyone can compute one."""
     names = [content["libvirt"], content["qemu"], content["machine"]]
     parts = [*content["addresses"].values()]
     for controller in content["controllers"]:
@@ -105,14 +103,14 @@ def _are_texts(value: Any) -> bool:
 
 
 def same_hardware(one: str, other: str) -> bool:
-    """Whether two records describe the same machine, whichever version wrote them: the first ones named no models."""
+    """Whether two records describe the same hardware. Old records have no models."""
     first, second = read_record(one), read_record(other)
     parts = ("machine", "controllers", "addresses", *(part for part in ("models",) if part in first))
     return all(first[part] == second[part] for part in parts)
 
 
 def restore_hardware(text: str, domain: str) -> str:
-    """The domain with the recorded hardware in it; as it is when it has become another machine."""
+    """The domain with its recorded hardware; unchanged if it has another machine type now."""
     record = read_record(text)
     if "<!DOCTYPE" in domain or "<!ENTITY" in domain:
         raise InvalidHardwareRecord("a domain has no document type")
@@ -123,7 +121,7 @@ def restore_hardware(text: str, domain: str) -> str:
     if devices is None or machine is None or not _same_machine(machine.get("machine", ""), record["machine"]):
         return domain
     _add_controllers(devices, record["controllers"])
-    addresses = dict(_still_right(devices, record["addresses"], record.get("models", {})))
+    addresses = dict(_valid_addresses(devices, record["addresses"], record.get("models", {})))
     _place_devices(devices, addresses)
     _place_drives(devices, addresses)
     return ET.tostring(root, encoding="unicode")
@@ -138,7 +136,7 @@ def _controller(element: Any) -> dict[str, Any]:
     for name in ("model", "target", "address"):
         inner = element.find(name)
         if inner is not None and inner.attrib:
-            # Whether a port may be unplugged follows what is in it now.
+            # The device in a port decides whether it may be unplugged.
             found["model-name" if name == "model" else name] = {k: v for k, v in inner.attrib.items() if k != "hotplug"}
     return found
 
@@ -156,26 +154,26 @@ def _add_controllers(devices: ET.Element, recorded: list[dict[str, Any]]) -> Non
             ET.SubElement(controller, "address", known["address"])
 
 
-def _still_right(
+def _valid_addresses(
     devices: ET.Element, addresses: dict[str, Address], models: dict[str, str]
 ) -> Iterator[tuple[str, Address]]:
-    """The recorded addresses of devices that are still what they were: a disk's goes with its bus, a NIC's with its
-    model."""
-    for key, device in _keyed(devices):
+    """The recorded addresses of devices that have not changed. A disk keeps its address only on the same bus, and a NIC
+    only with the same model."""
+    for key, device in _by_key(devices):
         address, model = addresses.get(key), _model(device)
         if address is not None and models.get(key, model) == model and _fits(_bus(device), address.get("type")):
             yield key, address
 
 
 def _fits(bus: str, kind: str | None) -> bool:
-    if bus in _KINDS:
-        return kind == _KINDS[bus]
-    return not bus or kind not in _KINDS.values()
+    if bus in _ADDRESS_TYPES:
+        return kind == _ADDRESS_TYPES[bus]
+    return not bus or kind not in _ADDRESS_TYPES.values()
 
 
 def _place_devices(devices: ET.Element, addresses: dict[str, Address]) -> None:
     taken = {_place(address) for device in devices for address in device.findall("address")}
-    for key, device in _keyed(devices):
+    for key, device in _by_key(devices):
         address = addresses.get(key)
         if address is not None and device.find("address") is None and _place(address) not in taken:
             taken.add(_place(address))
@@ -183,8 +181,8 @@ def _place_devices(devices: ET.Element, addresses: dict[str, Address]) -> None:
 
 
 def _place_drives(devices: ET.Element, addresses: dict[str, Address]) -> None:
-    """Units of SATA and SCSI disks follow their order in the spec. Known disks get theirs back, others a free one."""
-    drives = [(key, disk) for key, disk in _keyed(devices) if _bus(disk) in _DRIVES]
+    """libvirt numbers SATA and SCSI disks in spec order. Recorded disks get their unit back, others a free one."""
+    drives = [(key, disk) for key, disk in _by_key(devices) if _bus(disk) in _DRIVES]
     taken = {
         (_bus(disk), addresses[key].get("controller"), addresses[key].get("unit"))
         for key, disk in drives
@@ -221,13 +219,13 @@ def _bus(device: Any) -> str:
 
 
 def _model(device: Any) -> str:
-    """What a device with a name of its own may stop to be while it keeps the name."""
+    """The bus or model of a device, which may change while its name stays."""
     model = device.find("model")
     return str(_bus(device) or (model.get("type", "") if device.tag == "interface" and model is not None else ""))
 
 
 def _place(address: Any) -> tuple[str | None, ...]:
-    """What two devices cannot share."""
+    """The part of an address that two devices cannot share."""
     names = (
         "type",
         "domain",
@@ -245,15 +243,15 @@ def _place(address: Any) -> tuple[str | None, ...]:
     return tuple(address.get(name) for name in names)
 
 
-def _placed(devices: Any) -> Iterator[tuple[str, Any]]:
-    for key, device in _keyed(devices):
+def _addressed(devices: Any) -> Iterator[tuple[str, Any]]:
+    for key, device in _by_key(devices):
         address = device.find("address")
         if address is not None:
             yield key, address
 
 
-def _keyed(devices: Any) -> Iterator[tuple[str, Any]]:
-    """Each device under a name that it keeps: its alias where it has one of its own, else what it is."""
+def _by_key(devices: Any) -> Iterator[tuple[str, Any]]:
+    """Each device with a key that stays the same: its alias, or its type, bus and model where it has none."""
     seen: dict[str, int] = {}
     for device in devices:
         if device.tag in ("controller", "emulator", "graphics", "audio"):

@@ -1,8 +1,8 @@
-"""MAC addresses, firmware UUIDs and serials that follow from who a VM is.
+"""Derives MAC addresses, firmware UUIDs and serials from the name of a VM.
 
-They are a function of a seed (one a cluster), namespace, name and device, so that every replica gives the same answer,
-a retried or dry run one too, and a VM that was missed at CREATE gets at its start what it would have had. A VM that is
-made anew under its old name is the same machine to its DHCP server and its licences.
+They depend on a seed (one for each cluster), the namespace, the name and the device. So every replica of the service
+gives the same answer, also to a retry or a dry run. A VM that is created again under its old name keeps its DHCP lease
+and its licenses.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from hashlib import sha256
 from uuid import UUID
 
 _RESERVED = frozenset({0xFE})
-"""libvirt keeps addresses that begin so for its own side of a tap device"""
+"""first bytes of the addresses that libvirt uses for its own side of a tap device"""
 
 
 def digest(*parts: str) -> bytes:
-    """Sixteen bytes that depend on each part and on where one ends and the next begins."""
+    """16 bytes that depend on each part and on the borders between parts."""
     hashed = sha256()
     for part in parts:
         piece = part.encode("utf-8", "surrogatepass")
@@ -23,16 +23,17 @@ def digest(*parts: str) -> bytes:
     return hashed.digest()[:16]
 
 
-def firmware_id(seed: str, namespace: str, name: str, what: str) -> str:
-    """A UUID of version 8, whose bits are the application's own."""
-    raw = bytearray(digest(seed, namespace, name, what))
+def firmware_id(seed: str, namespace: str, name: str, part: str) -> str:
+    """A UUID of version 8, whose bits the application chooses."""
+    raw = bytearray(digest(seed, namespace, name, part))
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
     return str(UUID(bytes=bytes(raw)))
 
 
 def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:
-    """A locally administered unicast address: 46 bits, for the 24 behind QEMU's 52:54:00 meet at a few thousand VMs."""
+    """A locally administered unicast address. It has 46 free bits: the 24 of QEMU's prefix 52:54:00 collide at a few
+    thousand VMs."""
     attempt = 0
     while True:
         raw = bytearray(digest(seed, namespace, name, device, f"mac {attempt}")[:6])

@@ -1,7 +1,7 @@
-"""What the first process of a container owes the others: to wait for those whose parents are gone.
+"""An init process for a container without one: reaps processes whose parents have ended.
 
-QEMU's probes are daemons: they leave their parent, end, and stay zombies until the first process takes notice. libvirt
-waits for them to disappear, half a minute each. Where no init was given to the container, we are our own.
+libvirt probes QEMU with daemons, which stay zombies after they end until the init process reaps them. libvirt waits
+half a minute for each zombie.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def run_under_init(service: Callable[[], int], first: bool) -> int:
-    """Runs the service and returns its exit code; below an init of our own where we are the first process."""
+    """Runs the service and returns its exit code. With `first`, this process becomes its init process."""
     if not first:
         return service()
-    # Waited for, not handled: a handler could run just before a wait for children begins, which then never ends.
+    # Waited for, not handled: a handler that runs just before a wait for children would leave that wait without end.
     awaited = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     child = os.fork()
@@ -28,12 +28,12 @@ def run_under_init(service: Callable[[], int], first: bool) -> int:
         number = signal.sigwait(awaited)
         if number != signal.SIGCHLD:
             os.kill(child, number)
-        elif (status := _ended(child)) is not None:
+        elif (status := _reap(child)) is not None:
             return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def _ended(child: int) -> int | None:
-    """Takes notice of all that have ended, as one signal may tell of many; the child's status if it is among them."""
+def _reap(child: int) -> int | None:
+    """Reaps every ended process, because one signal may stand for several; returns the child's status if it ended."""
     while True:
         ended, status = os.waitpid(-1, os.WNOHANG)
         if ended == child:

@@ -1,6 +1,6 @@
-"""A VM's hardware as a list of devices with their places, and what differs between two such lists.
+"""Lists the devices of a VM with their addresses, and compares two hardware records.
 
-Two sources say it: a spec, for what a spec can hold, and the record of a domain, for everything.
+A spec has the addresses of some devices; the hardware record has those of all.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any
 from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import PCI_ADDRESS_PARTS
 from defaulter.vm_paths import locate
-from defaulter.vmi_spec import alias
-
-_KINDS = ("disk", "cdrom", "lun")
+from defaulter.vmi_spec import DISK_KINDS, alias, disk_kind
 
 
 @dataclass(frozen=True)
@@ -24,28 +22,27 @@ class Device:
     kind: str = ""
     address: str = ""
     field: str = ""
-    """where the spec holds its place, as `decided` names it; empty where a spec cannot"""
+    """path of the address in the spec, as in `defaulted_fields`; empty where a spec cannot hold it"""
 
 
 @dataclass(frozen=True)
 class Difference:
     device: str
     before: str | None
-    """its place, or its value; None: it was not there"""
+    """the address or value; None where the device did not exist"""
     after: str | None
 
 
 def devices_of_spec(document: Json) -> list[Device]:
-    """What a spec says of itself; places of devices, where it can hold them."""
     location = locate(document)
     spec = at(document, *location.spec) if location is not None else None
-    return list(_of_spec(spec)) if isinstance(spec, dict) else []
+    return list(_read_devices(spec)) if isinstance(spec, dict) else []
 
 
-def _of_spec(spec: Json) -> Iterator[Device]:
+def _read_devices(spec: Json) -> Iterator[Device]:
     domain = spec.get("domain") if isinstance(spec.get("domain"), dict) else {}
-    for name, path in _MACHINE.items():
-        value = at(domain, *tuple(path.split(".")))
+    for name, path in _VM_FIELDS.items():
+        value = at(domain, *path.split("."))
         if value is not None:
             yield Device(name, "", str(value), f"domain.{path}")
     devices = at(domain, "devices")
@@ -55,13 +52,13 @@ def _of_spec(spec: Json) -> Iterator[Device]:
         yield Device(f"nic {nic.get('name')}", model, address, f"{field}.pciAddress")
         yield Device(f"mac {nic.get('name')}", "", str(nic.get("macAddress", "")), f"{field}.macAddress")
     for _, disk in entries(devices, "disks"):
-        kind = next((kind for kind in _KINDS if isinstance(disk.get(kind), dict)), "disk")
+        kind = disk_kind(disk) or "disk"
         field = f"domain.devices.disks[{disk.get('name')}].{kind}"
         bus, address = str(at(disk, kind, "bus") or ""), str(at(disk, kind, "pciAddress") or "")
         yield Device(f"{kind} {disk.get('name')}", bus, address, f"{field}.pciAddress" if address else f"{field}.bus")
 
 
-_MACHINE = {
+_VM_FIELDS = {
     "machine": "machine.type",
     "cpu": "cpu.model",
     "firmware uuid": "firmware.uuid",
@@ -71,21 +68,21 @@ _MACHINE = {
 
 
 def add_recorded_addresses(devices: list[Device], record: Json) -> list[Device]:
-    """The same, with the places that only the record knows, and the devices that only it knows."""
+    """Adds the addresses and devices that only the record has."""
     addresses = {key: format_address(address) for key, address in record["addresses"].items()}
     found = []
     for device in devices:
-        location = addresses.pop(_key(device), None)
-        spoken = location is None or bool(device.address)
-        found.append(device if location is None or spoken else Device(device.name, device.kind, location))
-    found += [Device(key, "", location) for key, location in addresses.items()]
-    return found + [Device(name, model, location) for name, model, location in _controllers(record)]
+        recorded = addresses.pop(_record_key(device), None)
+        known = recorded is None or bool(device.address)
+        found.append(device if recorded is None or known else Device(device.name, device.kind, recorded))
+    found += [Device(key, "", address) for key, address in addresses.items()]
+    return found + [Device(name, model, address) for name, model, address in _controllers(record)]
 
 
-def _key(device: Device) -> str:
-    """A device of the spec as the record names it."""
+def _record_key(device: Device) -> str:
+    """The key of a device in the record."""
     kind, _, name = device.name.partition(" ")
-    element = "disk" if kind in _KINDS else {"nic": "interface"}.get(kind, kind)
+    element = "disk" if kind in DISK_KINDS else {"nic": "interface"}.get(kind, kind)
     return f"{element} {alias(name)}"
 
 
@@ -96,29 +93,21 @@ def _controllers(record: Json) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(before: Json, after: Json) -> list[Difference]:
-    """What differs between two records, device by device; a device of another model is another device."""
-    return [
-        Difference(name, before_, after_)
-        for name, before_, after_ in _joined(dict(_places(before)), dict(_places(after)))
-        if before_ != after_
-    ]
+    """The differences between two records. A device whose model changes is another device."""
+    old, new = dict(_addresses_by_device(before)), dict(_addresses_by_device(after))
+    return [Difference(name, old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
-def _joined(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
-    for name in (*before, *(name for name in after if name not in before)):
-        yield name, before.get(name), after.get(name)
-
-
-def _places(record: Json) -> Iterator[tuple[str, str]]:
+def _addresses_by_device(record: Json) -> Iterator[tuple[str, str]]:
     yield "machine", record["machine"]
     for key, address in record["addresses"].items():
         yield key.replace(" ua-", " "), format_address(address)
-    for name, model, location in _controllers(record):
-        yield f"{name} {model}".strip(), location
+    for name, model, address in _controllers(record):
+        yield f"{name} {model}".strip(), address
 
 
 def format_address(address: dict[str, Any]) -> str:
-    """An address in the words that a guest's own tools use."""
+    """As the tools in a guest show it."""
     kind = address.get("type", "")
     if kind == "pci":
         with suppress(ValueError):

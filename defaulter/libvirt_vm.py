@@ -1,8 +1,8 @@
-"""`kind: VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain written as JSON.
+"""Sets the defaults of `kind: VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain in JSON.
 
-One table says how each element of the XML is spelled in JSON, and is walked both ways. What libvirt adds is merged into
-what was given: nothing given changes, devices are matched by an alias that they carry through libvirt, and what is the
-host's (emulator, sources, drivers) is sent along but never brought back.
+One table maps each XML element to JSON, in both directions. The values that libvirt adds are merged into the spec, and
+no value that is set changes. Devices are matched by an alias. Elements of the host (emulator, sources, drivers) are
+sent to libvirt, but not read back.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class ElementSchema:
-    """One element: its name in XML, its attributes and text as keys of a JSON object, and the elements below it."""
+    """An XML element whose attributes and text are the keys of a JSON object."""
 
     element: str
     attributes: tuple[str, ...] = ()
     text: str | None = None
-    """the key of the text; a shape with nothing but text is a plain value in JSON"""
+    """the key of the text; an element with nothing but text is a plain value in JSON"""
     below: Mapping[str, ElementSchema] = field(default_factory=dict)
     many: bool = False
     numeric: bool = False
-    hosts: bool = False
-    """of no concern to the guest: sent to libvirt, never brought back"""
+    of_host: bool = False
+    """of the host, not the guest: sent to libvirt, never read back"""
 
     @property
     def plain(self) -> bool:
@@ -58,18 +58,18 @@ BOOT = ElementSchema("boot", ("order",))
 DEVICE = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
 SIZE = ("unit",)
 HOST_SOURCE = ElementSchema(
-    "source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), hosts=True
+    "source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), of_host=True
 )
 
 _DEVICES: dict[str, ElementSchema] = {
-    "emulator": _plain("emulator", hosts=True),
+    "emulator": _plain("emulator", of_host=True),
     "disks": ElementSchema(
         "disk",
         ("type", "device", "model"),
         many=True,
         below={
             **DEVICE,
-            "driver": ElementSchema("driver", ("name", "type", "cache", "io"), hosts=True),
+            "driver": ElementSchema("driver", ("name", "type", "cache", "io"), of_host=True),
             "source": HOST_SOURCE,
             "target": ElementSchema("target", ("dev", "bus", "tray")),
             "serial": _plain("serial"),
@@ -118,7 +118,7 @@ _DEVICES: dict[str, ElementSchema] = {
         below={**DEVICE, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "name"))},
     ),
     "inputs": ElementSchema("input", ("type", "bus", "model"), many=True, below=DEVICE),
-    "graphics": ElementSchema("graphics", ("type", "autoport", "port", "listen"), many=True, hosts=True),
+    "graphics": ElementSchema("graphics", ("type", "autoport", "port", "listen"), many=True, of_host=True),
     "sounds": ElementSchema("sound", ("model",), many=True, below=DEVICE),
     "videos": ElementSchema(
         "video", many=True, below={**DEVICE, "model": ElementSchema("model", ("type", "vram", "heads", "primary"))}
@@ -128,7 +128,7 @@ _DEVICES: dict[str, ElementSchema] = {
         "rng",
         ("model",),
         many=True,
-        below={**DEVICE, "backend": ElementSchema("backend", ("model",), text="source", hosts=True)},
+        below={**DEVICE, "backend": ElementSchema("backend", ("model",), text="source", of_host=True)},
     ),
     "panics": ElementSchema("panic", ("model",), many=True, below=DEVICE),
     "memballoon": ElementSchema("memballoon", ("model",), below=DEVICE),
@@ -146,8 +146,8 @@ DOMAIN = ElementSchema(
             below={
                 "type": ElementSchema("type", ("arch", "machine"), "os"),
                 "bootOrder": ElementSchema("boot", ("dev",), many=True),
-                "kernel": _plain("kernel", hosts=True),
-                "initrd": _plain("initrd", hosts=True),
+                "kernel": _plain("kernel", of_host=True),
+                "initrd": _plain("initrd", of_host=True),
                 "cmdline": _plain("cmdline"),
             },
         ),
@@ -174,20 +174,19 @@ def is_libvirt_vm(document: Json) -> bool:
     return document.get("apiVersion") == API_VERSION and document.get("kind") == "VM"
 
 
-def validate(given: Any, shape: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
-    """What in the JSON has no place in the table's shape, or cannot be written in XML."""
-    if shape.plain and not isinstance(given, dict):
-        yield from _text_faults(given, path)
+def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
+    if schema.plain and not isinstance(given, dict):
+        yield from _text_errors(given, path)
         return
     if not isinstance(given, dict):
         yield FieldError(path, "must be an object")
         return
-    for key in (*shape.attributes, *([shape.text] if shape.text else ())):
+    for key in (*schema.attributes, *([schema.text] if schema.text else ())):
         if given.get(key) is not None:
-            yield from _text_faults(given[key], (*path, key))
-    for key, inner in shape.below.items():
+            yield from _text_errors(given[key], (*path, key))
+    for key, inner in schema.below.items():
         value = given.get(key)
-        if value is None or (key in shape.attributes and not isinstance(value, dict)):
+        if value is None or (key in schema.attributes and not isinstance(value, dict)):
             continue
         if inner.many and not isinstance(value, list):
             yield FieldError((*path, key), "must be a list")
@@ -196,7 +195,7 @@ def validate(given: Any, shape: ElementSchema = DOMAIN, path: Path = ()) -> Iter
             yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
 
 
-def _text_faults(value: Any, path: Path) -> Iterator[FieldError]:
+def _text_errors(value: Any, path: Path) -> Iterator[FieldError]:
     if isinstance(value, dict | list) or value is None:
         yield FieldError(path, "must be a string or a number")
     elif isinstance(value, str) and INVALID_XML_CHARACTERS.search(value):
@@ -204,15 +203,15 @@ def _text_faults(value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def build(given: Json, name: str = "") -> Element:
-    """The domain that libvirt is asked for: always emulated."""
+    """The domain, which is always emulated (type qemu)."""
     root = xml.element("domain", type="qemu")
     xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else NAME)
     _write(root, given, DOMAIN)
     if root.find("uuid") is None:
         xml.add(root, "uuid", PLACEHOLDER_UUID)
-    for key, shape in _DEVICES.items():
-        for index, element in enumerate(root.findall(f"devices/{shape.element}") if shape.many else ()):
-            if "alias" in shape.below and element.find("alias") is None:
+    for key, schema in _DEVICES.items():
+        for index, element in enumerate(root.findall(f"devices/{schema.element}") if schema.many else ()):
+            if "alias" in schema.below and element.find("alias") is None:
                 xml.add(element, "alias", name=_alias(key, index))
     return root
 
@@ -221,19 +220,19 @@ def _alias(key: str, index: int) -> str:
     return f"ua-given-{key}-{index}"
 
 
-def _write(element: Element, given: Any, shape: ElementSchema) -> None:
+def _write(element: Element, given: Any, schema: ElementSchema) -> None:
     if not isinstance(given, dict):
         element.text = _text(given)
         return
-    for key in shape.attributes:
+    for key in schema.attributes:
         value = given.get(key)
         if value is not None and not isinstance(value, dict):
             element.set(key, _text(value))
-    if shape.text and given.get(shape.text) is not None:
-        element.text = _text(given[shape.text])
-    for key, inner in shape.below.items():
+    if schema.text and given.get(schema.text) is not None:
+        element.text = _text(given[schema.text])
+    for key, inner in schema.below.items():
         value = given.get(key)
-        if value is None or (key in shape.attributes and not isinstance(value, dict)):
+        if value is None or (key in schema.attributes and not isinstance(value, dict)):
             continue
         for item in value if inner.many else (value,):
             _write(xml.add(element, inner.element), item, inner)
@@ -244,22 +243,22 @@ def _text(value: Any) -> str:
 
 
 def merge(given: Json, domain: Element) -> Json:
-    """What was given, with what libvirt has besides."""
+    """The spec with the values of libvirt where it has none."""
     merged: Json = _merged(given, domain, DOMAIN)
     return merged
 
 
-def _merged(given: Any, element: Element, shape: ElementSchema) -> Any:
-    if shape.plain and not isinstance(given, dict):
-        return _value(element.text, shape) if given is None else given
+def _merged(given: Any, element: Element, schema: ElementSchema) -> Any:
+    if schema.plain and not isinstance(given, dict):
+        return _value(element.text, schema) if given is None else given
     result = dict(given or {})
-    for key in shape.attributes:
+    for key in schema.attributes:
         if key not in result and element.get(key) is not None:
             result[key] = element.get(key)
-    if shape.text and shape.text not in result and element.text:
-        result[shape.text] = _value(element.text, shape)
-    for key, inner in shape.below.items():
-        if inner.hosts or (key in shape.attributes and key in result):
+    if schema.text and schema.text not in result and element.text:
+        result[schema.text] = _value(element.text, schema)
+    for key, inner in schema.below.items():
+        if inner.of_host or (key in schema.attributes and key in result):
             continue
         found = element.findall(inner.element)
         if inner.many:
@@ -268,33 +267,33 @@ def _merged(given: Any, element: Element, shape: ElementSchema) -> Any:
                 result[key] = items
         elif found:
             result[key] = _merged(result.get(key), found[0], inner)
-    if shape is ALIAS and str(result.get("name", "")).startswith("ua-given-"):
+    if schema is ALIAS and str(result.get("name", "")).startswith("ua-given-"):
         return None
     return {key: value for key, value in result.items() if value is not None or key in (given or {})}
 
 
-def _items(key: str, given: list[Any], found: list[Element], shape: ElementSchema) -> Iterator[Any]:
-    """Each given device with its own element, then those that libvirt added."""
+def _items(key: str, given: list[Any], found: list[Element], schema: ElementSchema) -> Iterator[Any]:
+    """Each device of the spec with its element, then the devices that libvirt added."""
     named = {alias.get("name"): element for element in found for alias in element.iterfind("alias")}
     taken = []
     for index, item in enumerate(given):
-        if "alias" in shape.below:
+        if "alias" in schema.below:
             element = named.get(str(at(item, "alias", "name") or _alias(key, index)))
         else:
             element = found[index] if index < len(found) else None
         taken.append(element)
-        yield item if element is None else _merged(item, element, shape)
+        yield item if element is None else _merged(item, element, schema)
     for element in found:
         if element not in taken:
-            yield _merged(None, element, shape)
+            yield _merged(None, element, schema)
 
 
-def _value(text: str | None, shape: ElementSchema) -> Any:
-    return int(text) if shape.numeric and text and text.isdigit() else text
+def _value(text: str | None, schema: ElementSchema) -> Any:
+    return int(text) if schema.numeric and text and text.isdigit() else text
 
 
 def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
-    """The UUID and MAC addresses that follow from who the VM is."""
+    """The spec with the UUID and MAC addresses that follow from the VM's name."""
     domain = dict(given)
     domain.setdefault("uuid", identity.firmware_id(seed, namespace, name, "uuid"))
     interfaces = at(given, "devices", "interfaces")
@@ -313,9 +312,9 @@ def _with_mac(nic: Json, address: str) -> Json:
 
 
 def locate_error(error: DomainRejected, given: Json) -> FieldError:
-    """libvirt's sentence at the field that it is about, as far as it says."""
+    """The error at the field that libvirt's message names, or at the spec."""
     sentence = str(error)
-    places: tuple[tuple[str, Path], ...] = (
+    paths: tuple[tuple[str, Path], ...] = (
         ("CPUs", ("vcpu",)),
         ("machine type", ("os", "type", "machine")),
         ("architecture", ("os", "type", "arch")),
@@ -325,5 +324,5 @@ def locate_error(error: DomainRejected, given: Json) -> FieldError:
         ("uuid", ("uuid",)),
         ("disk", ("devices", "disks")),
     )
-    path = next((path for word, path in places if word in sentence and at(given, *path[:1]) is not None), ())
+    path = next((path for word, path in paths if word in sentence and at(given, *path[:1]) is not None), ())
     return FieldError(path, sentence)

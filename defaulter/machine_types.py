@@ -1,8 +1,11 @@
 """Machine types: which one an alias stands for, and which ones the cluster's nodes can run.
 
 KubeVirt puts the machine types of a node on its labels. A client of the defaulter that watches nodes sends them with
-each request. An alias is resolved to the type that the administrator configured, else to the type of this libvirt if
-all nodes can run it, else to the newest version that all nodes can run.
+each request. An alias is resolved to the first of these:
+
+1. the type that the administrator configured;
+2. this libvirt's type, if all nodes can run it;
+3. the newest version of the type that all nodes can run.
 """
 
 from __future__ import annotations
@@ -11,20 +14,27 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from apimachinery.unstructured import Json
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
-"""the label that every node of KubeVirt's has, whatever its value; others run no VM and say nothing about machines"""
-_ARCHITECTURE = "kubernetes.io/arch"
-_MACHINE = "machine-type.node.kubevirt.io/"
+"""on every node of KubeVirt, with any value; other nodes run no VMs and have no machine types"""
+ARCHITECTURE_LABEL = "kubernetes.io/arch"
+MACHINE_TYPE_LABEL_PREFIX = "machine-type.node.kubevirt.io/"
+
+UnavailablePolicy = Literal["warn", "refuse"]
+
+ALIASES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
+"""KubeVirt's machine type for a VM without one, by architecture"""
 
 
 @dataclass(frozen=True)
 class MachineTypes:
     everywhere: frozenset[str]
-    """types that all nodes of an architecture can run: a VM of such a type can go to each of them"""
+    """types that all nodes of an architecture can run"""
     somewhere: frozenset[str]
-    """types that a node at least can run, those above included"""
+    """types that at least one node can run"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +44,19 @@ class Node:
     machines: frozenset[str]
 
 
-def read_node(document: dict[str, Any]) -> Node:
+def read_node(document: Json) -> Node:
     metadata = document["metadata"]
     labels = metadata.get("labels") or {}
     machines = frozenset(
-        key.removeprefix(_MACHINE) for key, value in labels.items() if key.startswith(_MACHINE) and value == "true"
+        key.removeprefix(MACHINE_TYPE_LABEL_PREFIX)
+        for key, value in labels.items()
+        if key.startswith(MACHINE_TYPE_LABEL_PREFIX) and value == "true"
     )
-    return Node(metadata["name"], labels.get(_ARCHITECTURE, ""), machines)
+    return Node(metadata["name"], labels.get(ARCHITECTURE_LABEL, ""), machines)
 
 
 class MachineTypeIndex:
-    """Kept up to date by the changes of a watch, so that asking costs nothing however many nodes there are."""
+    """Counts the nodes of each machine type as a watch reports changes, so that a query does not visit every node."""
 
     def __init__(self) -> None:
         self._nodes: Counter[str] = Counter()
@@ -53,55 +65,49 @@ class MachineTypeIndex:
         self._fresh = True
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        for seen, count in ((old, -1), (new, 1)):
-            if seen is not None and seen.machines:
-                self._nodes[seen.architecture] += count
-                for machine in seen.machines:
-                    self._machines[seen.architecture][machine] += count
+        for node, count in ((old, -1), (new, 1)):
+            if node is not None and node.machines:
+                self._nodes[node.architecture] += count
+                for machine in node.machines:
+                    self._machines[node.architecture][machine] += count
         self._fresh = False
 
     def current(self) -> MachineTypes | None:
-        """None while no node has said anything, which is no reason to refuse a machine."""
+        """None while no node has a machine type."""
         if not self._fresh:
-            somewhere = {m for found in self._machines.values() for m, count in found.items() if count > 0}
-            everywhere = {
-                m
-                for architecture, found in self._machines.items()
-                for m, count in found.items()
-                if 0 < count == self._nodes[architecture]
-            }
-            self._current = MachineTypes(frozenset(everywhere), frozenset(somewhere)) if somewhere else None
+            counts = [
+                (machine, count, self._nodes[architecture])
+                for architecture, machines in self._machines.items()
+                for machine, count in machines.items()
+                if count > 0
+            ]
+            somewhere = frozenset(machine for machine, _, _ in counts)
+            everywhere = frozenset(machine for machine, count, nodes in counts if count == nodes)
+            self._current = MachineTypes(everywhere, somewhere) if somewhere else None
             self._fresh = True
         return self._current
 
 
-UnavailablePolicy = Literal["warn", "refuse"]
-
-ALIASES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
-"""what KubeVirt asks for where a spec names none"""
-
-
 def is_canonical(machine: str) -> bool:
-    """A versioned machine type means the same hardware for ever, an alias what the next QEMU makes of it."""
+    """A versioned machine type always means the same hardware; an alias means another with each QEMU."""
     return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
 
 
 def is_version_of(alias: str, machine: str) -> bool:
-    """Whether the machine is a version of what the alias stands for."""
     same = machine.removeprefix("pc-").startswith(f"{alias.removeprefix('pc-')}-")
     return bool(alias) and not is_canonical(alias) and is_canonical(machine) and same
 
 
 def resolve_alias(alias: str, ours: str, configured: Mapping[str, str], available: MachineTypes | None) -> str:
-    """What an alias is made, where our own libvirt has made it `ours`."""
+    """The canonical type of an alias; `ours` is the type that this libvirt has for it."""
     if alias in configured:
         return configured[alias]
     if available is None or ours in available.everywhere:
         return ours
-    for offered in (available.everywhere, available.somewhere):
-        family = [machine for machine in offered if is_version_of(alias, machine)]
-        if family:
-            return max(family, key=_version)
+    for types in (available.everywhere, available.somewhere):
+        versions = [machine for machine in types if is_version_of(alias, machine)]
+        if versions:
+            return max(versions, key=_version)
     return ours
 
 
@@ -112,26 +118,26 @@ def _version(machine: str) -> tuple[tuple[int, ...], str]:
 def find_substitute(
     machine: str, known: Collection[str], configured: Mapping[str, str], available: MachineTypes | None
 ) -> str | None:
-    """A machine of our own QEMU's to ask libvirt about instead of one that only the nodes have: the same family, whose
-    slots are the same. None where the machine is nobody's."""
+    """An alias that this libvirt knows, for a machine type that only the nodes have. All versions of a type have the
+    same PCI slots. None where the nodes do not have the type either."""
     if machine in configured.values():
-        return next((a for a, real in configured.items() if real == machine and a in known), None)
+        return next((alias for alias, real in configured.items() if real == machine and alias in known), None)
     if available is None or machine not in available.somewhere:
         return None
     return next((alias for alias in ALIASES.values() if alias in known and is_version_of(alias, machine)), None)
 
 
 def unavailable_message(machine: str, available: MachineTypes | None) -> str | None:
-    """A sentence about a machine that no node can run; None where one can, or where nothing is known."""
+    """None where a node can run the machine type, or where the nodes are unknown."""
     if available is None or machine in available.somewhere:
         return None
-    family = sorted((m for m in available.everywhere if is_canonical(m)), key=_version, reverse=True)[:6]
-    has = f"; all of them have {', '.join(family)}" if family else ""
-    return f"no node of the cluster can run the machine type {machine}{has}"
+    newest = sorted((each for each in available.everywhere if is_canonical(each)), key=_version, reverse=True)[:6]
+    alternatives = f"; all of them have {', '.join(newest)}" if newest else ""
+    return f"no node of the cluster can run the machine type {machine}{alternatives}"
 
 
 def limited_message(machine: str, available: MachineTypes | None) -> str | None:
-    """A sentence about a machine that some nodes cannot run."""
+    """None unless only some nodes can run the machine type."""
     if available is None or machine not in available.somewhere or machine in available.everywhere:
         return None
     return f"not every node can run the machine type {machine}: the VM cannot go to those that can't"

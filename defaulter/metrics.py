@@ -1,4 +1,4 @@
-"""The service's numbers, read from it when they are asked for."""
+"""Metrics of the service. Those of the workers are read at each scrape."""
 
 from __future__ import annotations
 

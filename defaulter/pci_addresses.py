@@ -1,8 +1,12 @@
-"""The order in which KubeVirt asks libvirt for addresses, which decides them.
+"""Assigns PCI addresses with libvirt, in the order in which virt-launcher does it.
 
-virt-launcher does not define a domain once. It first defines it with placeholder NICs, so that room for later NICs lies
-in front of everything else, drops them, defines again, and appends empty root ports for hotplug before the last define.
-A single define would give other addresses (0000:04:00.0 for a root disk that KubeVirt has at 0000:07:00.0).
+virt-launcher defines a domain three times:
+
+1. with placeholder NICs, which keep the first addresses for NICs that are hotplugged later;
+2. without the placeholders;
+3. with empty root ports for hotplug.
+
+A single define gives other addresses: 0000:04:00.0 for a root disk that KubeVirt has at 0000:07:00.0.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from defaulter.xml import Element
 
 Define = Callable[[str], str]
 
-_ROOTS = ("pci-root", "pcie-root", "pcie-expander-bus")
+_ROOT_MODELS = ("pci-root", "pcie-root", "pcie-expander-bus")
 _LAST_BUS = 31
 """each root port takes a slot of bus 0, which has 32"""
 _LARGE_MEMORY_BYTES = 2 * 1024**3
@@ -24,59 +28,58 @@ _LARGE_MEMORY_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True)
 class HotplugPorts:
-    """How much room KubeVirt leaves for devices that come later."""
+    """The root ports that KubeVirt keeps free for hotplug."""
 
     placeholders: int
-    """NICs that hold a place while the others are laid out"""
+    """NICs that keep addresses free in the first define"""
     total: int
-    """ports that a VM is meant to have, used ones counted"""
-    least: int
-    """ports that must stay free however many are used"""
+    """ports of the VM, used ports included"""
+    min_free: int
 
     def extra(self, used: int) -> int:
-        return max(0, max(self.total - used, self.least) - self.placeholders)
+        return max(0, max(self.total - used, self.min_free) - self.placeholders)
 
 
 def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPorts:
-    """KubeVirt's third topology: slots counts the places for NICs where the VM's annotation freezes them."""
+    """Version 3 of KubeVirt's PCI topology. `slots` is the number of NIC slots in the VM's annotation."""
     if slots is None:
         slots = 4 if nics else 0
-    total, least = (16, 6) if memory_bytes > _LARGE_MEMORY_BYTES else (8, 3)
-    return HotplugPorts(max(0, slots - nics), total, least)
+    total, min_free = (16, 6) if memory_bytes > _LARGE_MEMORY_BYTES else (8, 3)
+    return HotplugPorts(max(0, slots - nics), total, min_free)
 
 
-def assign_pci_addresses(domain: Element, room: HotplugPorts | None, nic_model: str, define: Define) -> Element:
-    """The domain as libvirt has it after all of KubeVirt's passes; without room, after a single one."""
-    if room is None:
+def assign_pci_addresses(domain: Element, ports: HotplugPorts | None, nic_model: str, define: Define) -> Element:
+    """The domain after virt-launcher's defines; after one define where there are no ports."""
+    if ports is None:
         return xml.read(define(xml.write(domain)))
-    extra = room.extra(count_used_ports(domain))
+    extra = ports.extra(count_used_ports(domain))
     devices = _devices(domain)
     originals = [deepcopy(nic) for nic in devices.iterfind("interface")]
-    if room.placeholders:
+    if ports.placeholders:
         first = deepcopy(domain)
-        for index in range(room.placeholders):
+        for index in range(ports.placeholders):
             _devices(first).append(_placeholder(index, nic_model))
         devices = _devices(xml.read(define(xml.write(first))))
         for nic in devices.findall("interface"):
             devices.remove(nic)
         devices.extend(originals)
-        _exchange(domain, devices)
+        _replace_devices(domain, devices)
         define(xml.write(domain))
     else:
         devices = _devices(xml.read(define(xml.write(domain))))
-        _exchange(domain, devices)
+        _replace_devices(domain, devices)
     _append_ports(devices, extra)
-    _hold_occupied(devices)
+    _forbid_unplug(devices)
     return xml.read(define(xml.write(domain)))
 
 
 def count_used_ports(domain: Element) -> int:
-    """Devices that KubeVirt counts as taking a port, before libvirt has added any of its own."""
+    """Devices that need a root port, without those that libvirt adds."""
     devices = _devices(domain)
     return (
         len(devices.findall("interface"))
         + len(devices.findall("hostdev[@type='pci']"))
-        + sum(controller.get("model") not in _ROOTS for controller in devices.iterfind("controller"))
+        + sum(controller.get("model") not in _ROOT_MODELS for controller in devices.iterfind("controller"))
         + len(devices.findall("disk/target[@bus='virtio']"))
         + len(devices.findall("input[@bus='virtio']"))
         + len(devices.findall("watchdog"))
@@ -86,10 +89,10 @@ def count_used_ports(domain: Element) -> int:
 
 
 def place_on_root_complex(domain: Element) -> bool:
-    """KubeVirt's placement on the root complex: slots in order, each device without an address the next; False where
-    the bus is full."""
+    """Gives each device without an address the next slot of the root bus, as KubeVirt does; False if the bus is
+    full."""
     slots = iter(slot for slot in range(2, 32) if slot not in (0x1B, 0x1F))
-    for device in _numbered(_devices(domain)):
+    for device in _root_complex_devices(_devices(domain)):
         if device.find("address") is None:
             slot = next(slots, None)
             if slot is None:
@@ -98,11 +101,11 @@ def place_on_root_complex(domain: Element) -> bool:
     return True
 
 
-def _numbered(devices: Element) -> list[Element]:
+def _root_complex_devices(devices: Element) -> list[Element]:
     return [
         *devices.findall("interface"),
         *devices.findall("hostdev[@type='pci']"),
-        *(c for c in devices.findall("controller") if c.get("model") not in _ROOTS),
+        *(c for c in devices.findall("controller") if c.get("model") not in _ROOT_MODELS),
         *(disk for disk in devices.findall("disk") if disk.find("target[@bus='virtio']") is not None),
         *devices.findall("input[@bus='virtio']"),
         *devices.findall("watchdog"),
@@ -117,8 +120,8 @@ def _devices(domain: Element) -> Element:
     return devices
 
 
-def _exchange(domain: Element, devices: Element) -> None:
-    """Only devices are read back: KubeVirt keeps the rest as it wrote it."""
+def _replace_devices(domain: Element, devices: Element) -> None:
+    """virt-launcher reads only the devices back from libvirt."""
     domain.replace(_devices(domain), devices)
 
 
@@ -133,17 +136,17 @@ def _placeholder(index: int, model: str) -> Element:
 
 def _append_ports(devices: Element, count: int) -> None:
     indexes = [int(c.get("index", "0")) for c in devices.iterfind("controller[@type='pci']")]
-    following = max(indexes, default=0) + 1
-    for index in range(following, min(following + count, _LAST_BUS + 1)):
+    first = max(indexes, default=0) + 1
+    for index in range(first, min(first + count, _LAST_BUS + 1)):
         xml.add(devices, "controller", type="pci", index=str(index), model="pcie-root-port")
 
 
-def _hold_occupied(devices: Element) -> None:
-    """Ports that hold anything but a NIC lose hotplug, so that a guest cannot eject its own disk."""
+def _forbid_unplug(devices: Element) -> None:
+    """Only ports with a NIC keep hotplug, so that a guest cannot eject its own disk."""
     occupied = {
         address.get("bus")
         for device in devices
-        if device.tag != "interface" and device.get("model") not in (*_ROOTS, "pcie-root-port")
+        if device.tag != "interface" and device.get("model") not in (*_ROOT_MODELS, "pcie-root-port")
         for address in device.iterfind("address[@type='pci']")
     }
     for port in devices.iterfind("controller[@model='pcie-root-port']"):

@@ -1,9 +1,9 @@
-"""The hook as KubeVirt's Plugin kind asks for it: a sidecar that answers over gRPC, on a socket in the VM's pod.
+"""The hook as a plugin of KubeVirt: a gRPC server in a sidecar, on a socket in the VM's pod.
 
     python -m defaulter.plugin /var/run/kubevirt-plugin/poolhouse-hardware/hook.sock
 
 `poolhouse hook --plugin` prints what a cluster needs to run it. The service is KubeVirt's
-`kubevirt.hooks.plugins.v1alpha1.DomainHookService`; its messages hold a few strings of bytes, which are read here.
+`kubevirt.hooks.plugins.v1alpha1.DomainHookService`. Its messages have three fields, which this module encodes itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 def serve(socket: Path) -> grpc.Server:
-    """Answers on that socket from now on, which is then KubeVirt's sign that the hook is ready."""
+    """Starts a server on the socket. KubeVirt takes the socket as the sign that the hook is ready."""
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
     method = grpc.unary_unary_rpc_method_handler(_mutate, request_deserializer=read, response_serializer=answer)
@@ -57,7 +57,7 @@ def _mutate(request: Request, context: grpc.ServicerContext) -> str:
 
 
 def read(message: bytes) -> Request:
-    """The fields that the hook needs; those that a newer KubeVirt may add are passed over."""
+    """The fields that the hook needs; it ignores others, which a newer KubeVirt may send."""
     fields = dict(_fields(message))
     return Request(fields.get(_DOMAIN, b""), fields.get(_VMI, b""))
 
@@ -67,7 +67,7 @@ def answer(domain: str) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Of a message in the wire format of protocol buffers: number and content of each field that is bytes."""
+    """Number and content of each bytes field of a protocol buffer message."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -1,4 +1,7 @@
-"""Directories that embedded libvirts live in: one a worker, short enough for its sockets, reachable for its user."""
+"""The root directories of the embedded libvirts: one for each worker.
+
+The path is short enough for libvirt's sockets, and the user of the workers can reach it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _SOCKET = "/lib/qemu/qmp-XXXXXX/qmp.monitor"
-_SOCKET_PATH_BYTES = 107
+_MAX_SOCKET_PATH_BYTES = 107
 _WORKER = "/w000"
 _CACHE = Path("cache/qemu/capabilities")
 
@@ -20,15 +23,14 @@ _HOMES = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_D
 
 
 def environment(root: Path) -> dict[str, str]:
-    """What a worker's libvirt must be told: to live below its root, and to start no daemon when a domain refers to a
-    network or a storage pool, which it would wait for and leave behind."""
+    """Variables that keep a libvirt below its root, and from starting daemons for networks and storage pools."""
     return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0"}
 
 
 class RootDirectories:
-    """Makes, warms and clears the directories below one base.
+    """Creates and removes the directories below one base.
 
-    What QEMU can do is found out once and copied to each later worker: a probe takes seconds, a copy milliseconds.
+    The result of the first probe of QEMU is copied for every later worker: a probe takes seconds, a copy milliseconds.
     """
 
     def __init__(self, base: Path | None, uid: int | None, gid: int | None, warm: Path | None = None) -> None:
@@ -41,7 +43,7 @@ class RootDirectories:
         self._warm = warm or self.base / "warm"
 
     def make(self, slot: int) -> Path:
-        """A clean directory for one worker, with whatever is known about QEMU already."""
+        """An empty root for one worker, with the known capabilities of QEMU."""
         root = self.base / f"w{slot}"
         shutil.rmtree(root, ignore_errors=True)
         cache = root / _CACHE
@@ -55,7 +57,7 @@ class RootDirectories:
         return root
 
     def learn(self, slot: int) -> None:
-        """Keeps what a worker has found out about QEMU. A copy that is not whole is never seen."""
+        """Keeps the capabilities that a worker has probed. An incomplete copy never replaces a complete one."""
         self._warm.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix="warm-", dir=self._warm.parent))
         for known in (self.base / f"w{slot}" / _CACHE).glob("*.xml"):
@@ -64,7 +66,7 @@ class RootDirectories:
         fresh.rename(self._warm)
 
     def end_strays(self, slot: int) -> None:
-        """Ends emulators that a killed worker left behind: they carry its directory in their arguments."""
+        """Kills the emulators of a killed worker. They have its root in their arguments."""
         marker = f"{self.base}/w{slot}/".encode()
         for entry in _processes():
             if int(entry.name) != os.getpid():
@@ -81,18 +83,18 @@ class RootDirectories:
 
 
 def _processes() -> list[Path]:
-    """None where even that cannot be read: with every file that we may open open."""
+    """Empty where /proc cannot be read, for example when no more files can be opened."""
     with suppress(OSError):
         return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return []
 
 
 def _fits(base: Path) -> bool:
-    return len(os.fsencode(base)) + len(_WORKER) + len(_SOCKET) <= _SOCKET_PATH_BYTES
+    return len(os.fsencode(base)) + len(_WORKER) + len(_SOCKET) <= _MAX_SOCKET_PATH_BYTES
 
 
 def reachable(base: Path, uid: int | None) -> bool:
-    """Whether another user can pass through every directory on the way."""
+    """Whether the user may enter every directory of the path."""
     if uid is None or os.geteuid() != 0:
         return True
     for path in (base, *base.parents):

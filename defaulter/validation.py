@@ -1,8 +1,8 @@
-"""What is wrong with a spec before libvirt is asked, all of it at once.
+"""Validates a VMI spec before libvirt is asked, and reports all errors at once.
 
-First its shape: whatever the table of fields reads must be of the right kind, and writable in XML. Then what libvirt
-would accept though it is wrong: CPU models and NIC models that do not exist, two NICs with one MAC address, buses far
-beyond the last. Unknown fields are nobody's business here.
+`validate_types` checks the types of every field that defaulting reads. `validate_values` checks values, also those that
+libvirt accepts although they are wrong: unknown CPU models, duplicate MAC addresses, PCI buses that do not exist. The
+API server checks for unknown fields.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
 MAX_DEVICES = 256
-"""of one list: KubeVirt's own bound, far above what any machine can hold"""
+"""in one list; KubeVirt has the same limit"""
 LAST_PCI_BUS = 31
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
-"""libvirt takes any name, and prints it back as it is, so that its domain may be no XML"""
+"""libvirt accepts any name and does not escape it in the XML that it returns"""
 
 _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.firmware", "domain.resources")
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
 
 
 def validate_types(spec: Any) -> list[FieldError]:
-    """What keeps a spec from being read at all."""
     if not isinstance(spec, dict):
-        return [FieldError((), f"must be an object, not {_kind(spec)}")]
+        return [FieldError((), f"must be an object, not {_type_name(spec)}")]
     found: list[FieldError] = []
     fields = (row for fields in (DOMAIN, *(d.fields for d in DEVICES if d.is_single)) for row in fields)
     above = {parse_path(row.spec)[:depth] for row in fields for depth in range(1, len(parse_path(row.spec)))}
     is_single = {parse_path(devices.spec) for devices in DEVICES if devices.is_single}
     containers = {parse_path(p) for p in _OBJECTS} | is_single | {p for p in above if p[0] in ("domain",)}
-    found += _wrong(spec, sorted(containers, key=len), dict, "an object")
+    found += _wrong_types(spec, sorted(containers, key=len), dict, "an object")
     lists = {parse_path(p) for p in _LISTS} | {parse_path(d.spec) for d in DEVICES if not d.is_single}
-    found += _wrong(spec, sorted(lists), list, "a list")
+    found += _wrong_types(spec, sorted(lists), list, "a list")
     for path in sorted(lists):
         items = at(spec, *path)
         if not isinstance(items, list):
@@ -50,44 +49,43 @@ def validate_types(spec: Any) -> list[FieldError]:
             found.append(FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are possible"))
             continue
         found += [
-            FieldError((*path, i), f"must be an object, not {_kind(item)}")
+            FieldError((*path, i), f"must be an object, not {_type_name(item)}")
             for i, item in enumerate(items)
             if not isinstance(item, dict)
         ]
-        # Names of devices get a better sentence later; those of volumes and networks are only looked up.
+        # `validate_values` has better messages for the names of devices.
         found += [
-            FieldError((*path, i, "name"), f"must be a string, not {_kind(item['name'])}")
+            FieldError((*path, i, "name"), f"must be a string, not {_type_name(item['name'])}")
             for i, item in entries(items)
             if not isinstance(item.get("name"), str | None)
         ]
     return found
 
 
-def _wrong(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:
+def _wrong_types(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:
     for path in paths:
         value = at(spec, *path)
         if value is not None and not isinstance(value, kind):
-            yield FieldError(path, f"must be {name}, not {_kind(value)}")
+            yield FieldError(path, f"must be {name}, not {_type_name(value)}")
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {type(None): "null", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
     return names.get(type(value), "a number")
 
 
 def validate_values(spec: Json, cpu_models: frozenset[str]) -> list[FieldError]:
-    """What a spec of the right shape says that cannot be."""
     return [
-        *_unreadable(spec),
+        *_invalid_values(spec),
         *_names(spec),
-        *_backends(spec),
+        *_missing_references(spec),
         *_addresses(spec),
-        *_twice(spec),
-        *_processor(spec, cpu_models),
+        *_duplicates(spec),
+        *_unknown_cpu_model(spec, cpu_models),
     ]
 
 
-def _unreadable(spec: Json) -> Iterator[FieldError]:
+def _invalid_values(spec: Json) -> Iterator[FieldError]:
     seen = set()
     for fields, source, prefix in _sources(spec):
         for row, path, value in iter_values(fields, source):
@@ -109,7 +107,7 @@ def _shown(value: Any) -> str:
 
 
 def _names(spec: Json) -> Iterator[FieldError]:
-    """Devices are told apart by their names, in the spec and, as aliases, in libvirt."""
+    """The name of a device identifies it in the spec and, as its alias, in libvirt."""
     owners: dict[str, Path] = {}
     for devices in DEVICES:
         if devices.has_alias:
@@ -135,7 +133,7 @@ def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldEr
         owners[name] = path
 
 
-def _backends(spec: Json) -> Iterator[FieldError]:
+def _missing_references(spec: Json) -> Iterator[FieldError]:
     volumes = {volume.get("name") for _, volume in entries(spec.get("volumes"))}
     networks = {network.get("name") for _, network in entries(spec.get("networks"))}
     for path, disk in list_devices(DISKS, spec):
@@ -179,8 +177,8 @@ def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
                 yield (*path, *inner), value
 
 
-def _twice(spec: Json) -> Iterator[FieldError]:
-    """Values that only one device can have. libvirt notices some of them, one at a time."""
+def _duplicates(spec: Json) -> Iterator[FieldError]:
+    """Values that two devices share although they must be unique. libvirt reports only some, one at a time."""
     for field, name in (("macAddress", "MAC address"), ("pciAddress", "PCI address"), ("bootOrder", "boot order")):
         owners: defaultdict[str, list[Path]] = defaultdict(list)
         for path, value in _explicit(field, spec):
@@ -194,7 +192,7 @@ def _twice(spec: Json) -> Iterator[FieldError]:
             yield FieldError(path, f"expected unicast mac address, found multicast '{value}'")
 
 
-def _processor(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
+def _unknown_cpu_model(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
     model = at(spec, "domain", "cpu", "model")
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
         yield FieldError(parse_path("domain.cpu.model"), f"libvirt knows no CPU model {_shown(model)}")

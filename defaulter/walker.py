@@ -1,4 +1,4 @@
-"""Walks the table of fields: from a spec into XML, and from XML back to what a spec would say. One walk, both ways."""
+"""Applies the table of fields: writes the values of a spec into XML, and reads values of XML back into a spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from defaulter.xml import Element
 
 
 def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
-    """What a spec says in each row that it answers."""
+    """The values that a spec sets."""
     for row in fields:
         if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
             continue
@@ -23,7 +23,7 @@ def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, 
 
 
 def write(fields: Iterable[Field], source: Json, element: Element) -> None:
-    """Puts what a spec says, or what is assumed where it says nothing, below an element."""
+    """Writes the values of a spec, or the defaults of unset fields, below an element."""
     for row in fields:
         if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
             continue
@@ -46,7 +46,7 @@ def write(fields: Iterable[Field], source: Json, element: Element) -> None:
 
 
 def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Field, Path, Any]]:
-    """What the XML says in each row that may be written into this spec."""
+    """The values of the XML that may be written into this spec."""
     for row in fields:
         if not row.from_libvirt or row.side is Side.HOST:
             continue
@@ -58,7 +58,7 @@ def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tu
 
 
 def decoded(row: Field, element: Element) -> Any:
-    """What the XML says in one row; None where it says nothing, or something that a spec cannot say."""
+    """The value of one field; None where the XML has none, or one that a spec cannot hold."""
     where = xml.path(row.xml)
     target = xml.find(element, where.steps)
     if target is None:
@@ -72,7 +72,7 @@ def decoded(row: Field, element: Element) -> Any:
 
 
 def list_devices(devices: DeviceList, spec: Json) -> list[tuple[Path, Json]]:
-    """The devices that a spec lists, each with its path."""
+    """The devices of a spec with their paths."""
     path = parse_path(devices.spec)
     value = at(spec, *path)
     if devices.is_single:

@@ -1,4 +1,4 @@
-"""XML without surprises: nothing is pasted into it, and reading it opens no file, no address and no entity."""
+"""Reads, searches and writes XML. Reading opens no file, network address or entity."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class XmlPath:
-    """Where a value stands below an element: the elements on the way, then an attribute or the last one's text."""
+    """The path of a value below an element: elements, then an attribute or the text of the last element."""
 
     steps: tuple[Step, ...]
     attribute: str | None
@@ -71,7 +71,7 @@ def find(parent: Element, steps: tuple[Step, ...]) -> Element | None:
 
 
 def find_or_create(parent: Element, steps: tuple[Step, ...]) -> Element:
-    """The element there, with those above it, made where they are not."""
+    """The element at a path; creates it, and the elements above it, where it does not exist."""
     for step in steps:
         child = next((child for child in parent if step.matches(child)), None)
         if child is None:

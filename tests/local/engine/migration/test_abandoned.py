@@ -62,7 +62,7 @@ async def test_one_whose_beginning_was_lost_is_ended_when_it_is_taken_back() -> 
     await engine.abandoned.reconcile(VM)
     assert not state(informers).get("completed"), "it is to be tried again"
     await engine.reconcile(M)
-    await engine.abandoned.controller.turn()
+    await engine.abandoned.controller.process_next()
     assert (mover.moved, state(informers)["completed"], state(informers)["failed"]) == ([], True, True)
 
 
@@ -84,7 +84,7 @@ async def test_one_that_is_taken_back_as_it_moves_is_ended_by_who_moves_it(lost:
         await engine.abandoned.reconcile(VM)
         assert not state(informers).get("completed")
     await engine.reconcile(M)
-    await engine.abandoned.controller.turn()
+    await engine.abandoned.controller.process_next()
     assert (state(informers)["completed"], state(informers)["abortStatus"]) == (True, "Succeeded")
 
 

@@ -254,7 +254,7 @@ async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api
         await says(api, "a", "Running")
         assert await placed(api) == before
         state = (await api.get(VMIS, "default", "a"))["status"]["migrationState"]
-        assert (state["failed"], "in the middle" in state["failureReason"]) == (True, True)
+        assert (state["failed"], "engine was restarted" in state["failureReason"]) == (True, True)
     finally:
         await api.delete(MIGRATION_POLICIES, None, "crawl")
 

@@ -71,7 +71,7 @@ $(INSTALLED): | $(PACKAGES)
 	@rm -f $(VENV)/.installed-* && touch $@
 
 $(CONTROL_PLANE): | $(INSTALLED)
-	@$(BIN)/python -m local.prepare
+	@$(BIN)/python -m local.binaries
 	@rm -f $(VENV)/.control-plane-* && touch $@
 
 # The tiny Linux of the guests. Where it can't be had, it has said so, and simulated guests still run.

@@ -105,7 +105,7 @@ def _ended(kubeconfig: Path) -> Path | None:
     from local.lock import holder  # images have no embedded stack
     from local.paths import StackPaths
 
-    paths = StackPaths.of(kubeconfig.parent)
+    paths = StackPaths(kubeconfig.parent)
     return paths.dir if kubeconfig.name == paths.kubeconfig.name and holder(paths.lock) is None else None
 
 

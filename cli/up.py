@@ -19,10 +19,9 @@ from cli.output import Failed, Unreachable, output_option, print_as, structured
 from local.components import StackError
 from local.down import down as end_stack
 from local.lock import holder
-from local.logs import tail
 from local.paths import StackPaths
 from local.services import SERVICES
-from local.status_file import StackStatus
+from local.status_file import StackStatus, tail
 
 DETACHED_LOG = "supervisor"
 
@@ -74,7 +73,7 @@ def up(
 ) -> None:
     """Start the embedded stack and run it until Ctrl-C: a real API server, the webhook, the defaulter with a real
     libvirt, the controllers, and the engine that stands in for KubeVirt."""
-    paths = StackPaths.of(directory)
+    paths = StackPaths(directory)
     if (pid := _holder(paths)) is not None:
         raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down` ends it")
     from local.progress import ProgressDisplay, read_manifests
@@ -99,7 +98,7 @@ def up(
 @output_option("text")
 def down(directory: Path, output: str) -> None:
     """End the stack of a directory, also one whose supervisor was killed. Its state stays."""
-    paths = StackPaths.of(directory)
+    paths = StackPaths(directory)
     try:
         if not paths.dir.is_dir():
             raise Failed(f"there is no stack in {paths.dir}")
@@ -117,7 +116,7 @@ def down(directory: Path, output: str) -> None:
 @output_option("text")
 def status(directory: Path, output: str) -> None:
     """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
-    paths = StackPaths.of(directory)
+    paths = StackPaths(directory)
     found = _status(paths)
     if structured(output):
         print_as(output, found)
@@ -194,7 +193,7 @@ def _status(paths: StackPaths) -> dict[str, Any]:
     report = StackStatus.read(paths.status)
     found: dict[str, Any] = {"dir": str(paths.dir), "running": running}
     if report is not None:
-        found |= report.json()
+        found |= vars(report)
         if not running:
             found |= {"phase": "broken" if report.phase == "broken" else "ended", "parts": [], "pid": None}
     if running:

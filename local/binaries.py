@@ -1,12 +1,12 @@
-"""The control plane's programs: found, downloaded or built, in this order:
+"""Finds the control plane's programs, or downloads or builds them. The order:
 
-1. the directory in $KUBEBUILDER_ASSETS, as controller-runtime's tests have it;
+1. the directory in $KUBEBUILDER_ASSETS, as in controller-runtime's tests;
 2. PATH;
-3. our cache, from an earlier 4 or 5;
+3. the cache, with the result of an earlier 4 or 5;
 4. the releases of Kubernetes and etcd, where the internet is reachable;
-5. the Go module beside this file, which needs only Go and its module proxy.
+5. a build of the Go module `controlplane`, which needs only Go and its module proxy.
 
-Every source ends as a directory that holds the programs by name.
+Each source ends as a directory that holds the programs by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from local.components import StackError
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 MINIMUM_VERSIONS = {
-    # ValidatingAdmissionPolicy, selectable fields and the CEL library of our schemas' rules.
+    # For ValidatingAdmissionPolicy, selectable fields and the CEL library of our schemas' rules.
     "kube-apiserver": (1, 31),
     "kube-controller-manager": (1, 31),
     "etcd": (3, 5),
@@ -40,10 +40,9 @@ Echo = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Programs:
-    """Where the three are, and whose they are (a sentence for people)."""
-
     directory: Path
     origin: str
+    """for people: where the programs come from"""
 
     def command(self, name: str) -> str:
         return str(self.directory / name)
@@ -52,20 +51,19 @@ class Programs:
 def find_programs(
     echo: Echo, *, download: Callable[[Path, Echo], bool], build: Callable[[Path, Echo], None]
 ) -> Programs:
-    """The programs, made if need be. `download` says whether it could; `build` raises `Broken`."""
+    """`download` returns whether it succeeded; `build` raises `StackError`."""
     for directory, origin in _installed():
-        if complaint := why_unusable(directory):
-            if any((directory / name).exists() for name in PROGRAMS):
-                echo(f"not using the control plane of {origin}: {complaint}")
-            continue
-        return Programs(directory, origin)
+        if not (why := why_unusable(directory)):
+            return Programs(directory, origin)
+        if any((directory / name).exists() for name in PROGRAMS):
+            echo(f"not using the control plane of {origin}: {why}")
     cached = cache_dir() / cache_key()
-    if complete(cached):
+    if all(os.access(cached / name, os.X_OK) for name in PROGRAMS):
         return Programs(cached, "the cache")
     if download(cached, echo):
         return Programs(cached, "Kubernetes' releases")
     build(cached, echo)
-    return Programs(cached, "a build of our own")
+    return Programs(cached, "a local build")
 
 
 def _installed() -> Iterator[tuple[Path, str]]:
@@ -75,12 +73,8 @@ def _installed() -> Iterator[tuple[Path, str]]:
         yield Path(found).parent, "PATH"
 
 
-def complete(directory: Path) -> bool:
-    return all(os.access(directory / name, os.X_OK) for name in PROGRAMS)
-
-
 def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] | None = None) -> str | None:
-    """Why the programs in a directory can't be used."""
+    """Why the programs in a directory cannot be used; None if they can."""
     version_of = version_of or program_version
     versions: dict[str, Version] = {}
     for name in PROGRAMS:
@@ -88,7 +82,7 @@ def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] |
         if version is None:
             return f"{name} is missing in {directory} or does not run"
         if version < MINIMUM_VERSIONS[name]:
-            return f"{name} is {_dotted(version)}, and {_dotted(MINIMUM_VERSIONS[name])} is the oldest that will do"
+            return f"{name} is {_dotted(version)}, and {_dotted(MINIMUM_VERSIONS[name])} is the minimum version"
         versions[name] = version
     apiserver, manager = versions["kube-apiserver"], versions["kube-controller-manager"]
     if apiserver != manager:
@@ -96,15 +90,9 @@ def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] |
     return None
 
 
-def program_version(program: Path) -> Version | None:
-    return _ask([str(program), "--version"])
-
-
-def kubectl_version(program: Path) -> Version | None:
-    return _ask([str(program), "version", "--client"])
-
-
-def _ask(command: list[str]) -> Version | None:
+def program_version(program: Path | str, *arguments: str) -> Version | None:
+    """None if the program does not run."""
+    command = [str(program), *(arguments or ("--version",))]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -127,7 +115,7 @@ def cache_dir() -> Path:
 
 
 def cache_key(module: Path = MODULE) -> str:
-    """Names what the module would build: its sources, its pinned dependencies and the machine it is for."""
+    """Identifies a build of the module: its sources, its pinned dependencies and the architecture."""
     digest = hashlib.sha256()
     for name in ("main.go", "go.mod", "go.sum"):
         digest.update((module / name).read_bytes() + b"\0")
@@ -135,17 +123,18 @@ def cache_key(module: Path = MODULE) -> str:
 
 
 def kubernetes_version(module: Path = MODULE) -> str:
-    return _required("k8s.io/kubernetes", module)
+    return required_version("k8s.io/kubernetes", module)
 
 
 def etcd_version(module: Path = MODULE) -> str:
-    return _required("go.etcd.io/etcd/server/v3", module)
+    return required_version("go.etcd.io/etcd/server/v3", module)
 
 
-def _required(name: str, module: Path) -> str:
-    found = re.search(rf"^\s*{re.escape(name)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+def required_version(package: str, module: Path) -> str:
+    """The version of a Go package that the module requires."""
+    found = re.search(rf"^\s*{re.escape(package)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise StackError(f"{module / 'go.mod'} does not require {name}")
+        raise StackError(f"{module / 'go.mod'} does not require {package}")
     return found[1]
 
 
@@ -155,37 +144,37 @@ def architecture() -> str:
 
 
 def link_kubectl(programs: Programs, target: Path) -> bool:
-    """Put kubectl beside `poolhouse` where the machine has none that is new enough; whether it did. It is a
-    convenience for people: nothing of ours calls it."""
-    here = programs.directory / "kubectl"
-    theirs = shutil.which("kubectl", path=_path_without(target.parent))
-    if target.is_symlink() and target.resolve() != here.resolve():
+    """Links kubectl beside `poolhouse` if PATH has none or an old one; returns whether it did.
+
+    Poolhouse itself does not use kubectl.
+    """
+    ours = programs.directory / "kubectl"
+    if target.is_symlink() and target.resolve() != ours.resolve():
         target.unlink()
-    if not here.exists() or target.exists():
+    if not ours.exists() or target.exists():
         return False
-    version = kubectl_version(Path(theirs)) if theirs else None
+    others = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if Path(entry) != target.parent]
+    theirs = shutil.which("kubectl", path=os.pathsep.join(others))
+    version = program_version(theirs, "version", "--client") if theirs else None
     if version and version > MINIMUM_KUBECTL_VERSION:
         return False
-    target.symlink_to(here)
+    target.symlink_to(ours)
     return True
 
 
-def _path_without(directory: Path) -> str:
-    return os.pathsep.join(entry for entry in os.environ.get("PATH", "").split(os.pathsep) if Path(entry) != directory)
-
-
 def main() -> int:
-    """`python -m local.binaries`: has the programs there before anyone needs them."""
+    """`make setup` runs `python -m local.binaries`, so that the first `poolhouse up` need not wait for the programs."""
     from local.build import build
     from local.download import Releases
 
     try:
         programs = find_programs(lambda text: print(text, flush=True), download=Releases().download, build=build)
-    except StackError as broken:
-        print(broken, file=sys.stderr)
+    except StackError as error:
+        print(error, file=sys.stderr)
         return 1
-    link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl")
-    print(f"control plane: {programs.origin}, {programs.directory}")
+    print(f"control plane: {programs.directory} ({programs.origin})")
+    if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
+        print("linked kubectl beside poolhouse, because PATH has none newer than 1.31")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""The stack's certificates, as files, kept valid while it runs.
+"""The stack's certificates as files, renewed while it runs.
 
-Two authorities. The cluster's signs the API server's own certificate and lives as long as the directory: clients read
-it once, when they start. The webhooks' is renewed with everything that it signs: its one client that matters is the
-API server, which takes a new bundle at once from what is applied.
+There are two kinds of CA. The cluster CA signs the API server's certificate and lives as long as the directory, because
+clients read it once when they start. The webhook CAs are renewed with the certificates that they sign. Their client is
+the API server, which accepts a new CA bundle at once.
 """
 
 from __future__ import annotations
@@ -18,27 +18,17 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from service.certificates import (
-    KeyPair,
-    PublishedCA,
-    ca_bundle,
-    ca_renewal_due,
-    certificate_renewal_due,
-    new_ca,
-    new_client_certificate,
-    new_server_certificate,
-    signing_ca,
-)
+from local.engine.virt_api import FRONT_PROXY
+from service import certificates
+from service.certificates import KeyPair, PublishedCA, certificate_renewal_due, new_server_certificate
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLUSTER_LIFE = timedelta(days=3650)
-LEAF_LIFE = timedelta(days=7)
-AUTHORITY_LIVES = 4
-"""an authority lives as long as this many of the certificates that it signs"""
-PROXY = "poolhouse-front-proxy"
-"""as which the API server calls the engine's subresources"""
+CERTIFICATE_LIFE = timedelta(days=7)
+CA_LIVES = 4
+"""how many times as long as its certificates a webhook CA lives"""
 
 
 def load_pair(directory: Path, name: str) -> KeyPair | None:
@@ -55,7 +45,7 @@ def store_pair(pair: KeyPair, directory: Path, name: str) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of it or nothing, because servers read it at any time."""
+    """Servers read the file at any time."""
     draft = path.with_name(f".{path.name}.new")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -63,126 +53,116 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
-    """The cluster's authority with the API server's certificates, made where they are missing or due."""
-    authority = load_pair(directory, "ca")
-    if authority is None or authority.validity.renewal_due(now):
-        authority = new_ca("poolhouse cluster", now, CLUSTER_LIFE)
-        store_pair(authority, directory, "ca")
-    apiserver = load_pair(directory, "apiserver")
-    # Pods would know the API server by the first address of the Services' range, and some clients ask for that name.
+    """The cluster CA. Creates missing certificates of the API server and renews those that are due."""
+    ca = load_pair(directory, "ca")
+    if ca is None or ca.validity.renewal_due(now):
+        ca = certificates.new_ca("poolhouse cluster", now, CLUSTER_LIFE)
+        store_pair(ca, directory, "ca")
+    # Pods use the first address of the Services' range, and some clients these names.
     hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1")
-    if certificate_renewal_due(apiserver, authority, hosts, now):
-        store_pair(
-            new_server_certificate(authority, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver"
-        )
+    if certificate_renewal_due(load_pair(directory, "apiserver"), ca, hosts, now):
+        store_pair(new_server_certificate(ca, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
     proxy = load_pair(directory, "proxy")
-    if proxy is None or proxy.issuer != authority.name or proxy.validity.renewal_due(now):
-        store_pair(new_client_certificate(authority, PROXY, now, CLUSTER_LIFE), directory, "proxy")
+    if proxy is None or proxy.issuer != ca.name or proxy.validity.renewal_due(now):
+        store_pair(certificates.new_client_certificate(ca, FRONT_PROXY, now, CLUSTER_LIFE), directory, "proxy")
     if not (directory / "accounts.key").exists():
-        write_atomically(directory / "accounts.key", _new_accounts_key())
-    return authority
-
-
-def _new_accounts_key() -> bytes:
-    """What signs ServiceAccount tokens, in the one form of which the API server also takes the public half."""
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
+        # It signs ServiceAccount tokens. The API server reads the public key from the same file, in this format only.
+        key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        write_atomically(directory / "accounts.key", key)
+    return ca
 
 
 @dataclass
 class CertificateManager:
-    """Keeps one certificate for each server in `servers` (name → hosts), in `directory/NAME/tls.crt|tls.key|ca.crt`,
-    and `directory/ca.crt`, which verifies all of them and the API server."""
+    """Keeps a certificate for each server (name → hosts) in `directory/NAME/tls.crt|tls.key|ca.crt`.
+
+    `directory/ca.crt` verifies all of them and the API server.
+    """
 
     directory: Path
     servers: Mapping[str, tuple[str, ...]]
-    cluster: KeyPair
-    leaf_life: timedelta = LEAF_LIFE
-    authorities: list[PublishedCA] = field(default_factory=list)
+    cluster_ca: KeyPair
+    certificate_life: timedelta = CERTIFICATE_LIFE
+    cas: list[PublishedCA] = field(default_factory=list)
 
     @property
     def settle(self) -> timedelta:
-        """How long an API server may take to learn of a new bundle."""
-        return min(timedelta(seconds=30), self.leaf_life / 4)
-
-    @property
-    def every_seconds(self) -> float:
-        return min(60.0, self.leaf_life.total_seconds() / 40)
+        """How long an API server may take to use a new CA bundle."""
+        return min(timedelta(seconds=30), self.certificate_life / 4)
 
     def prepare(self, now: datetime) -> None:
-        """Before any server runs: nobody has a bundle yet, so every authority counts as published."""
-        pairs = [pair for pair in map(self._load_authority, self._names()) if pair and not pair.validity.expired(now)]
-        self.authorities = [PublishedCA(pair, now - self.settle) for pair in pairs]
-        if ca_renewal_due(self.authorities, now):
-            self._add_authority(now, published=now - self.settle)
+        """Before any server runs. No API server has an older bundle, so every CA counts as published."""
+        pairs = [pair for pair in map(self._load_ca, self._numbers()) if pair and not pair.validity.expired(now)]
+        self.cas = [PublishedCA(pair, now - self.settle) for pair in pairs]
+        if certificates.ca_renewal_due(self.cas, now):
+            self._add_ca(now, published=now - self.settle)
         self._write_bundles(now)
-        self._renew_leaves(now)
+        self._renew_certificates(now)
 
     def bundle(self, now: datetime) -> bytes:
-        return ca_bundle([trusted.pair for trusted in self.authorities], now)
+        return certificates.ca_bundle([ca.pair for ca in self.cas], now)
 
-    async def tend(self, now: datetime, publish: Callable[[bytes], Awaitable[None]]) -> None:
-        """One round: what is due is renewed. `publish` returns when the API server has the bundle."""
-        if any(trusted.pair.validity.expired(now) for trusted in self.authorities):
-            self._forget(now)
-        if ca_renewal_due(self.authorities, now):
-            self._add_authority(now, published=None)
-        self._renew_leaves(now)  # before anybody is asked who may be away: certificates end all the same
-        if any(trusted.published is None for trusted in self.authorities):
+    async def renew(self, now: datetime, publish: Callable[[bytes], Awaitable[None]]) -> None:
+        """Renews what is due. `publish` returns when the API server has the bundle."""
+        if any(ca.pair.validity.expired(now) for ca in self.cas):
+            self._remove_ended_cas(now)
+        if certificates.ca_renewal_due(self.cas, now):
+            self._add_ca(now, published=None)
+        self._renew_certificates(now)  # before `publish`, which fails while the API server is away
+        if any(ca.published is None for ca in self.cas):
             self._write_bundles(now)
             await publish(self.bundle(now))
-            self.authorities = [replace(t, published=t.published or now) for t in self.authorities]
+            self.cas = [replace(ca, published=ca.published or now) for ca in self.cas]
 
-    async def keep(self, publish: Callable[[bytes], Awaitable[None]]) -> None:
-        """`tend`, for ever. A round that fails is tried again in the next: there is time left by design."""
+    async def run(self, publish: Callable[[bytes], Awaitable[None]]) -> None:
+        """Renews for ever. The next round retries what failed, well before any certificate ends."""
         while True:
-            await asyncio.sleep(self.every_seconds)
+            await asyncio.sleep(min(60.0, self.certificate_life.total_seconds() / 40))
             try:
-                await self.tend(datetime.now(UTC), publish)
+                await self.renew(datetime.now(UTC), publish)
             except Exception:
-                log.exception("certificates: this round failed")
+                log.exception("the certificates could not be renewed; the next round retries")
 
-    def _renew_leaves(self, now: datetime) -> None:
-        authority = signing_ca(self.authorities, now, self.settle)
-        if authority is None:
+    def _renew_certificates(self, now: datetime) -> None:
+        ca = certificates.signing_ca(self.cas, now, self.settle)
+        if ca is None:
             return
-        for name, hosts in self.servers.items():
-            wanted = (*LOOPBACK, *hosts)
-            if certificate_renewal_due(load_pair(self.directory / name, "tls"), authority, wanted, now):
-                store_pair(
-                    new_server_certificate(authority, name, wanted, now, self.leaf_life), self.directory / name, "tls"
-                )
+        for name, server_hosts in self.servers.items():
+            hosts = (*LOOPBACK, *server_hosts)
+            if certificate_renewal_due(load_pair(self.directory / name, "tls"), ca, hosts, now):
+                pair = new_server_certificate(ca, name, hosts, now, self.certificate_life)
+                store_pair(pair, self.directory / name, "tls")
 
-    def _add_authority(self, now: datetime, published: datetime | None) -> None:
-        pair = new_ca("poolhouse webhooks", now, self.leaf_life * AUTHORITY_LIVES)
-        number = max((int(name) for name in self._names()), default=0) + 1
-        store_pair(pair, self._authorities, str(number))
-        self.authorities.append(PublishedCA(pair, published))
+    def _add_ca(self, now: datetime, published: datetime | None) -> None:
+        pair = certificates.new_ca("poolhouse webhooks", now, self.certificate_life * CA_LIVES)
+        store_pair(pair, self._ca_directory, str(max(self._numbers(), default=0) + 1))
+        self.cas.append(PublishedCA(pair, published))
 
-    def _forget(self, now: datetime) -> None:
-        self.authorities = [trusted for trusted in self.authorities if not trusted.pair.validity.expired(now)]
-        for name in self._names():
-            pair = self._load_authority(name)
+    def _remove_ended_cas(self, now: datetime) -> None:
+        self.cas = [ca for ca in self.cas if not ca.pair.validity.expired(now)]
+        for number in self._numbers():
+            pair = self._load_ca(number)
             if pair is None or pair.validity.expired(now):
                 for suffix in ("crt", "key"):
-                    (self._authorities / f"{name}.{suffix}").unlink(missing_ok=True)
+                    (self._ca_directory / f"{number}.{suffix}").unlink(missing_ok=True)
         self._write_bundles(now)
 
     def _write_bundles(self, now: datetime) -> None:
-        everything = self.cluster.certificate + self.bundle(now)
-        write_atomically(self.directory / "ca.crt", everything)
+        bundle = self.cluster_ca.certificate + self.bundle(now)
+        write_atomically(self.directory / "ca.crt", bundle)
         for name in self.servers:
             (self.directory / name).mkdir(mode=0o700, exist_ok=True)
-            write_atomically(self.directory / name / "ca.crt", everything)
+            write_atomically(self.directory / name / "ca.crt", bundle)
 
     @property
-    def _authorities(self) -> Path:
+    def _ca_directory(self) -> Path:
         return self.directory / "authorities"
 
-    def _names(self) -> list[str]:
-        """In the order in which they were made."""
-        return sorted((file.stem for file in self._authorities.glob("[0-9]*.crt")), key=int)
+    def _numbers(self) -> list[int]:
+        """The CAs' file names, in the order of creation."""
+        return sorted(int(file.stem) for file in self._ca_directory.glob("[0-9]*.crt"))
 
-    def _load_authority(self, name: str) -> KeyPair | None:
-        return load_pair(self._authorities, name)
+    def _load_ca(self, number: int) -> KeyPair | None:
+        return load_pair(self._ca_directory, str(number))

@@ -1,15 +1,24 @@
-"""What the supervisor runs, as values: a component is a process, a step is a step of our own between processes."""
+"""What the supervisor runs: components (processes), setup steps between them, and readiness probes."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
+
+PROBE_SECONDS = 5.0
+
+
+class StackError(Exception):
+    """The stack cannot run; the text tells the user why."""
 
 
 @dataclass(frozen=True)
 class HttpProbe:
-    """Ready when a GET is answered with 200."""
+    """Ready when the answer to a GET is 200."""
 
     url: str
     ca: Path | None = None
@@ -24,45 +33,78 @@ class SocketProbe:
 
 @dataclass(frozen=True)
 class FileProbe:
-    """Ready when the file is there."""
+    """Ready when the file exists."""
 
     path: Path
 
 
-Probe = HttpProbe | SocketProbe | FileProbe
-
-
 @dataclass(frozen=True)
 class Component:
-    """One process of the stack, started when all that it comes after is ready and started again when it dies."""
+    """A process that starts when everything in `after` is ready, and is restarted when it dies."""
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    ready: Probe | None = None
-    """none: ready as soon as it runs"""
+    ready: HttpProbe | SocketProbe | FileProbe | None = None
+    """None: ready as soon as it runs"""
     uid: int | None = None
-    """none: the supervisor's own"""
+    """None: the supervisor's user"""
     cwd: Path | None = None
-    """none: DIR"""
+    """None: the stack's directory"""
     after: tuple[str, ...] = ()
-    """names of components and steps"""
+    """names of components and setup steps"""
     ready_seconds: float = 180
-    """a first start that takes longer is broken"""
+    """a first start that takes longer breaks the stack"""
     stop_seconds: float = 10
     """from SIGTERM to SIGKILL"""
     restart_seconds: float = 0.2
-    """the pause before the first restart; it doubles with each one that follows soon"""
+    """pause before the first restart; it doubles while the component keeps dying"""
+
+
+@dataclass(frozen=True)
+class ComponentState:
+    name: str
+    pid: int | None = None
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int | None = None
+    """of the last death; negative for a signal"""
 
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step of our own that others wait for, done once in each `up`."""
+    """A step in the supervisor's own process, which runs once in each `up`."""
 
     name: str
-    open: Callable[[], Awaitable[None]]
+    run: Callable[[], Awaitable[None]]
     after: tuple[str, ...] = ()
 
 
-class StackError(Exception):
-    """The stack cannot run; the text is the sentence that a person needs."""
+async def is_ready(probe: HttpProbe | SocketProbe | FileProbe) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            match probe:
+                case HttpProbe():
+                    return await _answers_200(probe)
+                case SocketProbe(path):
+                    _, writer = await asyncio.open_unix_connection(str(path))
+                    writer.close()
+                    return True
+                case FileProbe(path):
+                    return path.exists()
+    except (OSError, ssl.SSLError, TimeoutError, asyncio.IncompleteReadError):
+        return False
+
+
+async def _answers_200(probe: HttpProbe) -> bool:
+    url = urlsplit(probe.url)
+    # The CA file is read for each probe, because CAs change while the stack runs.
+    trust = ssl.create_default_context(cafile=str(probe.ca)) if url.scheme == "https" else None
+    host = url.hostname or "127.0.0.1"
+    reader, writer = await asyncio.open_connection(host, url.port, ssl=trust)
+    try:
+        writer.write(f"GET {url.path or '/'} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        status = await reader.readline()
+        return status.split(b" ")[1:2] == [b"200"]
+    finally:
+        writer.close()

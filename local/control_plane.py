@@ -6,8 +6,7 @@ from local.binaries import Programs
 from local.components import Component, HttpProbe, SocketProbe
 from local.paths import StackPaths
 
-# Beside garbage collection, namespaces and autoscaling: without the first, deleted claims stay for ever; the others
-# make quotas count, roles aggregate and every namespace have its default ServiceAccount.
+# Without the PVC protection controller, deleted PVCs would stay for ever.
 CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
@@ -24,8 +23,8 @@ def control_plane_components(programs: Programs, paths: StackPaths, ports: dict[
 
 
 def _etcd(programs: Programs, paths: StackPaths) -> Component:
-    """Without TLS or passwords, whoever reaches etcd is the cluster: so it listens on sockets in a directory that only
-    its owner may enter. It takes `unix://HOST:PORT` as a file of that name in its working directory."""
+    """etcd has neither TLS nor passwords here, so it listens on sockets in a directory that only its owner may enter.
+    It reads `unix://HOST:PORT` as a file of that name in its working directory."""
     sockets = paths.runtime / "etcd"
     return Component(
         "etcd",
@@ -38,8 +37,7 @@ def _etcd(programs: Programs, paths: StackPaths) -> Component:
             "--listen-peer-urls=unix://peer:1",
             "--initial-advertise-peer-urls=unix://peer:1",
             "--initial-cluster=default=unix://peer:1",
-            # The store survives a kill of any process but not of the machine, which is what a stack to try things
-            # on may cost for writes that are ten times as fast.
+            # The data survives a kill of any process, but not a crash of the machine. Writes are ten times as fast.
             "--unsafe-no-fsync",
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=30m",
@@ -69,9 +67,9 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             f"--service-account-key-file={tls}/accounts.key",
             f"--service-account-signing-key-file={tls}/accounts.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # It would write loopback endpoints of itself again and again, which are refused.
+            # It would retry for ever to write its own loopback endpoints, which are refused.
             "--endpoint-reconciler-type=none",
-            # With these it calls extension API servers in the caller's name, and they can verify that it's the caller.
+            # For requests to extension API servers in the name of the caller.
             f"--proxy-client-cert-file={tls}/proxy.crt",
             f"--proxy-client-key-file={tls}/proxy.key",
             f"--requestheader-client-ca-file={tls}/ca.crt",
@@ -101,9 +99,9 @@ def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Co
             "--use-service-account-credentials=false",
             "--leader-elect=false",
             f"--controllers={','.join(CONTROLLERS)}",
-            # A person waits for these: a claim made by a scale, a load that went away in a test.
+            # A user waits for the autoscaler.
             "--horizontal-pod-autoscaler-sync-period=5s",
-            # A quota that names a kind the controller hears of late is counted at the next of these, else in 5 min.
+            # After it the controller counts kinds that it discovers late; the default is 5 minutes.
             "--resource-quota-sync-period=10s",
             "--concurrent-gc-syncs=20",
             "--kube-api-qps=200",

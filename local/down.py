@@ -18,14 +18,13 @@ LEFTOVER_SECONDS = 10.0
 
 
 def down(paths: StackPaths) -> bool:
-    """Returns when every process of the stack has ended; whether there was any."""
-    supervised = _end_supervisor(paths.lock)
-    leftovers = clean_up(paths)
-    return supervised or bool(leftovers)
+    """Returns when every process of the stack has ended; True if there was any."""
+    had_supervisor = _end_supervisor(paths.lock)
+    return bool(clean_up(paths)) or had_supervisor
 
 
 def clean_up(paths: StackPaths) -> list[StackProcess]:
-    """End processes that a killed supervisor left behind, and remove what only a running stack has."""
+    """Ends the processes that a killed supervisor left behind, and removes the files of a running stack."""
     ended = end_processes(paths.dir, LEFTOVER_SECONDS)
     with contextlib.suppress(OSError):
         if (paths.runtime / "owner").exists():
@@ -44,7 +43,7 @@ def _end_supervisor(lock: Path) -> bool:
     except ProcessLookupError:
         return True
     try:
-        # It held the lock a moment ago and may have ended since: then its number is nobody's yet, or the lock is free.
+        # The process may have ended since the first check. Then the lock is free, or another process has it.
         if holder(lock) == pid:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
             if not _gone(handle, SUPERVISOR_SECONDS):

@@ -1,4 +1,4 @@
-"""The control plane from the releases of Kubernetes and etcd, each file checked against its published hash."""
+"""Downloads the control plane from the releases of Kubernetes and etcd. Each file must have its published hash."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ from local.binaries import Echo, architecture, etcd_version, kubernetes_version
 
 KUBERNETES = "https://dl.k8s.io/release"
 ETCD = "https://github.com/etcd-io/etcd/releases/download"
-# A machine without the internet must lose seconds, not minutes: the first answer decides.
+# The first answer decides, so that a machine without the internet loses seconds and not minutes.
 CONNECT_SECONDS = 4.0
 READ_SECONDS = 30.0
 
 
 class DownloadFailed(Exception):
-    """It can't be had from there."""
+    """The file cannot be downloaded or has another hash than the published one."""
 
 
 @dataclass(frozen=True)
 class Releases:
-    """Where the two are published."""
-
     kubernetes: str = KUBERNETES
     etcd: str = ETCD
 
     def download(self, directory: Path, echo: Echo) -> bool:
-        """All programs into the directory, or none; whether it worked."""
+        """Downloads all programs into the directory, or none; returns whether it succeeded."""
         if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
             return False
         version = kubernetes_version()
@@ -42,7 +40,7 @@ class Releases:
         try:
             _fetch(f"{base}/kube-apiserver.sha256", CONNECT_SECONDS)
         except DownloadFailed as reason:
-            echo(f"Kubernetes' releases are out of reach ({reason})")
+            echo(f"Kubernetes' releases cannot be reached ({reason})")
             return False
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".download-") as temporary:
@@ -67,26 +65,25 @@ class Releases:
         echo(f"downloading etcd {version}")
         sums = dict(line.split()[::-1] for line in _fetch(f"{base}/SHA256SUMS").decode().splitlines() if line.strip())
         if f"{name}.tar.gz" not in sums:
-            raise DownloadFailed(f"{base}/SHA256SUMS does not name {name}.tar.gz")
+            raise DownloadFailed(f"{base}/SHA256SUMS has no hash of {name}.tar.gz")
         archive = fetch_verified(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             member = tar.extractfile(f"{name}/etcd")
             if member is None:
-                raise DownloadFailed(f"{name}.tar.gz holds no etcd")
+                raise DownloadFailed(f"{name}.tar.gz does not contain etcd")
             _write(directory / "etcd", member.read())
 
 
 def published_sha256(url: str) -> str:
-    """The hash that a file of hashes begins with."""
+    """The first hash in a file of hashes."""
     return _fetch(url, CONNECT_SECONDS).decode().split()[0]
 
 
 def fetch_verified(url: str, sha256: str) -> bytes:
-    """The file, if it has this hash."""
     content = _fetch(url)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise DownloadFailed(f"{url} has the hash {found}, and {sha256} was published")
+        raise DownloadFailed(f"{url} has the hash {found}, but {sha256} was published")
     return content
 
 

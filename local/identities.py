@@ -1,7 +1,7 @@
-"""Who may call the API server: one static token each, and a kubeconfig for everyone who needs one.
+"""The users of the API server: a static token and a kubeconfig for each.
 
-Static, because they must be there before the API server is, and must not end while a stack runs for months. A service
-has the name of its ServiceAccount and so exactly the rights that it has on a cluster.
+Tokens must exist before the API server runs, and must not expire while a stack runs for months. A service has the name
+of its ServiceAccount, and therefore the same rights as on a cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,36 +19,37 @@ MASTERS = "system:masters"
 
 
 @dataclass(frozen=True)
-class Identity:
-    """A caller, as the API server will know it."""
-
+class User:
     name: str
     groups: tuple[str, ...]
 
 
-ADMIN = Identity("poolhouse-admin", (MASTERS,))
-# Its controllers write wherever an owner or a quota says, as the ServiceAccounts of a real one do together.
-MANAGER = Identity("system:kube-controller-manager", (MASTERS,))
+ADMIN = User("poolhouse-admin", (MASTERS,))
+# The controllers write wherever an owner or a quota says, as their ServiceAccounts do together on a cluster.
+CONTROLLER_MANAGER = User("system:kube-controller-manager", (MASTERS,))
 
 
-def service(account: str) -> Identity:
-    """A ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`."""
-    namespace = account.split(":")[2]
-    return Identity(account, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"))
+def service_account(name: str) -> User:
+    """The user of a ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`."""
+    namespace = name.split(":")[2]
+    return User(name, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"))
 
 
-def load_tokens(identities: Iterable[Identity], record: Path) -> dict[str, str]:
-    """The token of each, by name; those of an earlier `up` stay what they were."""
-    kept = {row[1]: row[0] for row in _rows(record)}
-    tokens = {identity: kept.get(identity.name) or secrets.token_hex(24) for identity in identities}
-    rows = [[token, who.name, who.name, ",".join(who.groups)] for who, token in tokens.items()]
+def load_tokens(users: Iterable[User], record: Path) -> dict[str, str]:
+    """The token of each user, by name. Tokens in the record stay; the record gets the new ones."""
+    recorded: dict[str, str] = {}
+    if record.exists():
+        with record.open(newline="") as file:
+            recorded = {row[1]: row[0] for row in csv.reader(file) if len(row) >= 3}
+    tokens = {user: recorded.get(user.name) or secrets.token_hex(24) for user in users}
+    rows = [[token, user.name, user.name, ",".join(user.groups)] for user, token in tokens.items()]
     with _private(record).open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
-    return {identity.name: token for identity, token in tokens.items()}
+    return {user.name: token for user, token in tokens.items()}
 
 
 def write_kubeconfig(path: Path, *, server: str, ca: Path, user: str, token: str) -> None:
-    content: Mapping[str, object] = {
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "poolhouse", "cluster": {"server": server, "certificate-authority": str(ca)}}],
@@ -59,16 +60,8 @@ def write_kubeconfig(path: Path, *, server: str, ca: Path, user: str, token: str
     _private(path).write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def _rows(record: Path) -> list[list[str]]:
-    try:
-        with record.open(newline="") as file:
-            return [row for row in csv.reader(file) if len(row) >= 3]
-    except OSError:
-        return []
-
-
 def _private(path: Path) -> Path:
-    """The file, empty or not, readable by nobody else before a secret is written into it."""
+    """Makes the file readable by its owner only, before a secret is written into it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     path.chmod(0o600)

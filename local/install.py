@@ -1,14 +1,14 @@
-"""What a cluster must know before Poolhouse can work in it, applied at every `up`.
+"""Installs CRDs, roles, webhook configurations and the engine's APIService; every `up` applies them.
 
-Server-side apply with one field manager: what an earlier version had and this one hasn't goes away, and what others
-wrote stays.
+Server-side apply with one field manager removes the fields of an earlier version and keeps those of other managers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import kinds
@@ -16,6 +16,7 @@ from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.meta import is_installed_by_us
 from local.components import StackError
+from local.engine.conditions import find_condition
 from local.engine.kubevirt_roles import kubevirt_roles
 from local.services import ACCOUNTS
 from manifests import admission_policy, rbac, webhooks
@@ -24,7 +25,7 @@ from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
 
-Document = dict[str, Any]
+Json = dict[str, Any]
 
 REGISTRATION = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io"
@@ -47,38 +48,42 @@ RESOURCES = {
     )
 }
 SUBRESOURCES = "v1.subresources.kubevirt.io"
-MANAGER = "poolhouse-up"
+FIELD_MANAGER = "poolhouse-up"
 WAIT_SECONDS = 180.0
-ASK_SECONDS = 0.1
-PROBE = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachinePool",
+RETRY_SECONDS = 0.1
+POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+INVALID_POOL = {
+    "apiVersion": POOLS.api_version,
+    "kind": POOLS.kind,
     "metadata": {"name": "poolhouse-probe", "namespace": "default"},
     "spec": {},
 }
-"""no pool at all: who refuses it, the webhook or the schema, tells whether the API server asks the webhook yet"""
+"""The error for this pool shows whether the API server calls the webhook. Without it, the schema refuses the pool."""
 
 
 async def install_kinds(api: Api) -> None:
-    """Namespace, CRDs, rights and the guard of our labels; returns when every kind is served."""
+    """Installs the namespace, CRDs, roles and the admission policy; returns when every kind is served."""
     definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
-    await apply(api, [_namespace()])
-    rights = [
+    labels = {meta.PART_OF: meta.POOLHOUSE}
+    await apply(
+        api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": meta.NAMESPACE, "labels": labels}}]
+    )
+    roles = [
         *rbac.manifests(ACCOUNTS),
         *rbac.user_roles(),
         *kubevirt_roles(),
         *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),
     ]
-    await apply(api, [*definitions, *rights])
+    await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
 
 
 async def installable_kinds(api: Api) -> list[Kind]:
-    """The kinds of ours, without those that stand back because somebody else has installed their resource."""
-    return [kind for kind in kinds.KINDS if not kind.yields_to_kubevirt or await _free(api, kind)]
+    """The kinds of Poolhouse, without those that KubeVirt has installed itself."""
+    return [kind for kind in kinds.KINDS if not kind.yields_to_kubevirt or await _is_ours(api, kind)]
 
 
-async def _free(api: Api, kind: Kind) -> bool:
+async def _is_ours(api: Api, kind: Kind) -> bool:
     try:
         return is_installed_by_us(await api.get(RESOURCES["CustomResourceDefinition"], None, kind.crd_name))
     except NotFound:
@@ -86,43 +91,40 @@ async def _free(api: Api, kind: Kind) -> bool:
 
 
 async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
-    """Returns when the API server asks the webhook."""
+    """Returns when the API server calls the webhook."""
     await publish_webhooks(api, url, bundle)
-    pools = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 
-    async def unasked() -> str | None:
+    async def problem() -> str | None:
         try:
-            await api.create(pools, PROBE, dry_run=True)
+            await api.create(POOLS, INVALID_POOL, dry_run=True)
         except ApiError as error:
-            return (
-                None if "denied the request" in error.message else f"the API server does not ask the webhook: {error}"
-            )
-        return "the API server does not ask the webhook: it took a pool that is none"
+            called = "denied the request" in error.message
+            return None if called else f"the API server does not call the webhook: {error}"
+        return "the API server does not call the webhook: it accepted an invalid pool"
 
-    await _until(unasked)
+    await _until_none(problem)
 
 
 async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
-    """Of KubeVirt's own kinds nobody is asked who would refuse what he does not know."""
+    """Only for installable kinds: the webhook does not know the fields of KubeVirt's own."""
     await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable_kinds(api)))
 
 
 async def remove_webhooks(api: Api) -> None:
-    """Those of earlier runs: nobody would answer them."""
+    """Removes the configurations of an earlier run, whose webhook does not answer."""
     await _remove(api, webhooks.configurations(url="https://localhost", ca_bundle=b""))
 
 
 async def install_subresources(api: Api, port: int, bundle: bytes) -> None:
-    """Start, stop, restart and the like of VMs, which the engine serves; returns when the API server finds it well."""
+    """Registers the engine's subresources (start, stop, ...); returns when they are available."""
     await publish_subresources(api, port, bundle)
 
-    async def unavailable() -> str | None:
-        state = _condition(await api.get(RESOURCES["APIService"], None, SUBRESOURCES), "Available")
-        if state.get("status") == "True":
-            return None
-        return f"the engine's subresources are not available: {state.get('message')}"
+    async def problem() -> str | None:
+        available = _condition(await api.get(RESOURCES["APIService"], None, SUBRESOURCES), "Available")
+        message = f"the engine's subresources are not available: {available.get('message')}"
+        return None if available.get("status") == "True" else message
 
-    await _until(unavailable)
+    await _until_none(problem)
 
 
 async def publish_subresources(api: Api, port: int, bundle: bytes) -> None:
@@ -133,60 +135,51 @@ async def remove_subresources(api: Api) -> None:
     await _remove(api, _subresources(1, b""))
 
 
-async def apply(api: Api, documents: Iterable[Document]) -> None:
-    """All at once; they must not depend on each other."""
-    await asyncio.gather(*(_apply(api, document) for document in documents))
-
-
-async def _apply(api: Api, document: Document) -> None:
-    metadata = document["metadata"]
-    await api.patch(
-        RESOURCES[document["kind"]],
-        metadata.get("namespace"),
-        metadata["name"],
-        document,
-        kind="apply",
-        field_manager=MANAGER,
-        force=True,
+async def apply(api: Api, documents: Iterable[Json]) -> None:
+    """Applies all documents at once; they must not depend on each other."""
+    await asyncio.gather(
+        *(
+            api.patch(
+                RESOURCES[document["kind"]],
+                document["metadata"].get("namespace"),
+                document["metadata"]["name"],
+                document,
+                kind="apply",
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
+            for document in documents
+        )
     )
 
 
-async def _remove(api: Api, documents: Iterable[Document]) -> None:
+async def _remove(api: Api, documents: Iterable[Json]) -> None:
     for document in documents:
         metadata = document["metadata"]
-        try:
+        with contextlib.suppress(NotFound):
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
-        except NotFound:
-            continue
 
 
 async def _established(api: Api, name: str) -> None:
-    async def unserved() -> str | None:
-        found = await api.get(RESOURCES["CustomResourceDefinition"], None, name)
-        if _condition(found, "Established").get("status") == "True":
+    async def problem() -> str | None:
+        crd = await api.get(RESOURCES["CustomResourceDefinition"], None, name)
+        if _condition(crd, "Established").get("status") == "True":
             return None
-        refused = _condition(found, "NamesAccepted")
-        sentence = f"{name} is not served: {refused.get('message') or 'not yet'}"
-        if refused.get("status") == "False":
-            raise StackError(sentence)
-        return sentence
+        names = _condition(crd, "NamesAccepted")
+        message = f"{name} is not served: {names.get('message') or 'not yet'}"
+        if names.get("status") == "False":
+            raise StackError(message)
+        return message
 
-    await _until(unserved)
-
-
-def _condition(document: Document, kind: str) -> dict[str, Any]:
-    conditions = document.get("status", {}).get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == kind), {})
+    await _until_none(problem)
 
 
-def _namespace() -> Document:
-    labels = {meta.PART_OF: meta.POOLHOUSE}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": meta.NAMESPACE, "labels": labels}}
+def _condition(document: Json, kind: str) -> Mapping[str, Any]:
+    return find_condition(document.get("status", {}).get("conditions") or [], kind) or {}
 
 
-def _subresources(port: int, bundle: bytes) -> list[Document]:
-    """A Service that is only a name for loopback: the API server may not be told an address, and refuses Endpoints on
-    loopback."""
+def _subresources(port: int, bundle: bytes) -> list[Json]:
+    """An ExternalName Service, because the API server refuses addresses and Endpoints on loopback."""
     labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "engine"}
     service = {"name": "poolhouse-engine", "namespace": meta.NAMESPACE}
     return [
@@ -212,12 +205,12 @@ def _subresources(port: int, bundle: bytes) -> list[Document]:
     ]
 
 
-async def _until(ask: Callable[[], Awaitable[str | None]]) -> None:
-    """Ask until nothing is missing; in the end, what was missing last is why the stack is broken."""
-    missing: str | None = "the API server does not answer"
+async def _until_none(problem: Callable[[], Awaitable[str | None]]) -> None:
+    """Retries until there is no problem. Raises `StackError` with the last one."""
+    last: str | None = "the API server does not answer"
     try:
         async with asyncio.timeout(WAIT_SECONDS):
-            while missing := await ask() or None:  # noqa: ASYNC110
-                await asyncio.sleep(ASK_SECONDS)
+            while last := await problem():  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_SECONDS)
     except TimeoutError:
-        raise StackError(missing or "the API server does not answer") from None
+        raise StackError(last or "the API server does not answer") from None

@@ -1,4 +1,4 @@
-"""One supervisor for each DIR. The kernel releases the lock with its holder, however that one ends."""
+"""The lock that allows one supervisor for each DIR. The kernel releases it when the holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from local.components import StackError
 
-LOCKS = Path("/proc/locks")
-ASKED_SECONDS = 1.0
-"""Far longer than `holder` keeps a lock that it finds free, which must not pass for a stack."""
+PROC_LOCKS = Path("/proc/locks")
+WAIT_SECONDS = 1.0
+"""far longer than `holder` keeps a free lock, which must not count as a running stack"""
 
 
 @contextmanager
 def hold(lock: Path) -> Iterator[None]:
-    """Hold the lock, with our pid inside. Raises `Broken` when another has it."""
+    """Holds the lock, with the PID of this process inside. Raises `StackError` if another process holds it."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        deadline = time.monotonic() + ASKED_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while not _locked(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 raise StackError(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
@@ -34,7 +34,7 @@ def hold(lock: Path) -> Iterator[None]:
 
 
 def holder(lock: Path) -> int | None:
-    """The pid of who holds the lock now."""
+    """The PID of the process that holds the lock; None if it is free."""
     try:
         fd = os.open(lock, os.O_RDWR)
     except PermissionError:
@@ -42,17 +42,16 @@ def holder(lock: Path) -> int | None:
     except OSError:
         return None
     try:
-        # With others who ask at the same moment: nobody takes them for a stack.
+        # A shared lock, so that callers at the same moment do not block each other.
         return None if _locked(fd, fcntl.LOCK_SH) else _pid(lock)
     finally:
         os.close(fd)
 
 
 def holder_in_proc(lock: Path) -> int | None:
-    """By the kernel, which tells everybody who holds a lock. Raises `PermissionError` where not even the directory may
-    be looked into."""
+    """The holder by /proc/locks, which every user may read. Raises `PermissionError` for an unreadable directory."""
     inode = str(lock.stat().st_ino)
-    for line in LOCKS.read_text().splitlines():
+    for line in PROC_LOCKS.read_text().splitlines():
         words = line.split()
         if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
             return int(words[4])

@@ -1,8 +1,7 @@
-"""Where everything of one stack lives.
+"""The paths of one stack.
 
-All state is under DIR, except for two things that cannot always be there, each recorded in DIR so that every process
-finds it: unix sockets, whose paths end at 107 bytes, and what the unprivileged workers of a stack that root started
-must reach, when DIR lies below a home that they may not enter.
+All state is under DIR, with two exceptions that DIR records: unix sockets, whose paths have at most 107 bytes; and what
+the unprivileged workers of a stack that root started must reach, if DIR is below a home that they may not enter.
 """
 
 from __future__ import annotations
@@ -13,90 +12,56 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from local.components import StackError
 
-# Carried in the environment by every process of a stack, with DIR as its value: `down` ends these and nothing else.
+# Every process of a stack has DIR in this environment variable. `down` ends these processes and no others.
 DIR_VARIABLE = "POOLHOUSE_DIR"
-
 UNPRIVILEGED_USER = "nobody"
 
 
-@dataclass(frozen=True)
 class StackPaths:
-    """Every path of the stack whose state is in `dir`."""
+    def __init__(self, directory: Path | str) -> None:
+        self.dir = Path(directory).resolve()
+        self.kubeconfig = self.dir / "kubeconfig"
+        """of cluster-admin, for people and tests"""
+        self.endpoints = self.dir / "endpoints.json"
+        self.logs = self.dir / "logs"
+        self.tls = self.dir / "tls"
+        self.ca = self.tls / "ca.crt"
+        """verifies every HTTPS endpoint of the stack"""
+        self.etcd = self.dir / "etcd"
+        self.ports = self.dir / "ports.json"
+        self.tokens = self.dir / "tokens.csv"
+        self.status = self.dir / "status.json"
+        self.lock = self.dir / "lock"
+        """held by the supervisor while it lives, with its PID inside"""
 
-    dir: Path
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StackPaths) and other.dir == self.dir
 
-    @classmethod
-    def of(cls, dir: Path | str) -> StackPaths:
-        """Two spellings of one directory are one stack."""
-        return cls(Path(dir).resolve())
-
-    @property
-    def kubeconfig(self) -> Path:
-        """cluster-admin, for people and tests"""
-        return self.dir / "kubeconfig"
+    def __hash__(self) -> int:
+        return hash(self.dir)
 
     def kubeconfig_of(self, service: str) -> Path:
         return self.dir / "kubeconfigs" / service
 
-    @property
-    def endpoints(self) -> Path:
-        return self.dir / "endpoints.json"
-
-    @property
-    def logs(self) -> Path:
-        return self.dir / "logs"
-
     def log(self, component: str) -> Path:
         return self.logs / f"{component}.log"
 
-    @property
-    def tls(self) -> Path:
-        return self.dir / "tls"
-
     def tls_of(self, service: str) -> Path:
-        """tls.crt, tls.key and ca.crt of one service"""
+        """Directory of the service's tls.crt, tls.key and ca.crt."""
         return self.tls / service
 
     @property
-    def ca(self) -> Path:
-        """what verifies every https endpoint of the stack"""
-        return self.tls / "ca.crt"
-
-    @property
-    def etcd(self) -> Path:
-        return self.dir / "etcd"
-
-    @property
-    def ports(self) -> Path:
-        return self.dir / "ports.json"
-
-    @property
-    def tokens(self) -> Path:
-        return self.dir / "tokens.csv"
-
-    @property
-    def status(self) -> Path:
-        """written by the supervisor whenever something changes"""
-        return self.dir / "status.json"
-
-    @property
-    def lock(self) -> Path:
-        """held by the supervisor while it lives, with its pid inside"""
-        return self.dir / "lock"
-
-    @property
     def runtime(self) -> Path:
-        """Short and made anew by every `up`: sockets."""
+        """Directory of sockets: its path is short, and every `up` makes it anew."""
         return self._recorded("runtime-dir")
 
     @property
     def shared(self) -> Path:
-        """Kept from one `up` to the next, and within reach of the unprivileged workers."""
+        """Directory that stays from one `up` to the next and that unprivileged workers can reach."""
         return self._recorded("shared-dir")
 
     @property
@@ -108,53 +73,49 @@ class StackPaths:
         return self.shared / "defaulter"
 
     def node(self, name: str) -> Path:
-        """what a node's libvirt keeps"""
+        """The cache of a node's libvirt."""
         return self.shared / "nodes" / name
 
     def node_runtime(self, name: str) -> Path:
-        """where a node's libvirt has its sockets"""
+        """The sockets of a node's libvirt."""
         return self.runtime / name
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What cannot be written is `Broken`: a disk is full, or DIR is somebody else's."""
+        """Turns a failed write into a StackError: the disk is full, or DIR belongs to another user."""
         try:
             yield
         except OSError as error:
             why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
-            raise StackError(f"{self.dir} cannot hold a stack: {why}; give another --dir") from None
+            raise StackError(f"{self.dir} cannot hold a stack: {why}; use another --dir") from None
 
-    def prepare(self, worker: int | None) -> None:
-        """Make the directories that a stack needs before its first process; `worker` is the uid of its unprivileged
-        components where that is not our own."""
-        made = not self.dir.exists()
+    def prepare(self, worker_uid: int | None) -> None:
+        """Creates the directories that the first process needs. `worker_uid` is the unprivileged user, if any."""
+        is_new = not self.dir.exists()
         self.dir.mkdir(parents=True, exist_ok=True)
-        if made:
-            self.dir.chmod(0o711 if worker is not None else 0o700)
+        if is_new:
+            self.dir.chmod(0o711 if worker_uid is not None else 0o700)
         for private in (self.logs, self.tls, self.etcd, self.dir / "kubeconfigs"):
             private.mkdir(mode=0o700, exist_ok=True)
-        self._prepare_runtime(worker)
-        self._prepare_shared(worker)
-
-    def _prepare_runtime(self, worker: int | None) -> None:
-        if not _ours(self.dir / "runtime-dir", self.dir):
-            self._claim("runtime-dir", Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp")))
+        if not _belongs_to(self.dir / "runtime-dir", self.dir):
+            self._record("runtime-dir", Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp")))
         self.runtime.chmod(0o711)
         (self.runtime / "etcd").mkdir(mode=0o700, exist_ok=True)
+        self._prepare_shared(worker_uid)
 
-    def _prepare_shared(self, worker: int | None) -> None:
-        if not _ours(self.dir / "shared-dir", self.dir):
+    def _prepare_shared(self, worker_uid: int | None) -> None:
+        if not _belongs_to(self.dir / "shared-dir", self.dir):
             inside = self.dir / "shared"
             inside.mkdir(exist_ok=True)
-            outside = worker is not None and not _within_reach(inside)
-            self._claim("shared-dir", _far_from_here() if outside else inside)
-        self.shared.chmod(0o711 if worker is not None else 0o700)
+            reachable = worker_uid is None or all(parent.stat().st_mode & stat.S_IXOTH for parent in inside.parents)
+            self._record("shared-dir", inside if reachable else _new_outside_directory())
+        self.shared.chmod(0o711 if worker_uid is not None else 0o700)
         for directory in (self.disks, self.defaulter, self.shared / "nodes"):
             directory.mkdir(mode=0o711, exist_ok=True)
-            if worker is not None:
-                os.chown(directory, worker, -1)
+            if worker_uid is not None:
+                os.chown(directory, worker_uid, -1)
 
-    def _claim(self, record: str, directory: Path) -> None:
+    def _record(self, record: str, directory: Path) -> None:
         (directory / "owner").write_text(f"{self.dir}\n")
         (self.dir / record).write_text(f"{directory}\n")
 
@@ -162,33 +123,28 @@ class StackPaths:
         return Path((self.dir / record).read_text().strip())
 
 
-def _ours(record: Path, owner: Path) -> bool:
-    """Whether the recorded directory is there and was made for this stack: DIR may have been copied, /tmp emptied."""
+def _belongs_to(record: Path, stack: Path) -> bool:
+    """Whether the recorded directory exists and is the stack's own: DIR may be a copy, and /tmp may be emptied."""
     try:
         directory = Path(record.read_text().strip())
-        return (directory / "owner").read_text().strip() == str(owner)
+        return (directory / "owner").read_text().strip() == str(stack)
     except OSError:
         return False
 
 
-def _within_reach(path: Path) -> bool:
-    """Whether anyone may pass through every directory above."""
-    return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.parents)
-
-
-def _far_from_here() -> Path:
+def _new_outside_directory() -> Path:
     directory = Path("/var/tmp") / f"poolhouse-{secrets.token_hex(4)}"
     directory.mkdir(mode=0o711)
     return directory
 
 
 def abandoned_directories(root: Path = Path("/var/tmp")) -> Iterator[Path]:
-    """Shared directories outside of a DIR that no longer exists or no longer names them."""
+    """Shared directories outside of a DIR that was deleted or records another one."""
     for directory in root.glob("poolhouse-*"):
         try:
             owner = Path((directory / "owner").read_text().strip())
-            named = Path((owner / "shared-dir").read_text().strip()) if owner.is_dir() else None
+            recorded = Path((owner / "shared-dir").read_text().strip()) if owner.is_dir() else None
         except OSError:
             continue
-        if named != directory and directory.stat().st_uid == os.geteuid():
+        if recorded != directory and directory.stat().st_uid == os.geteuid():
             yield directory

@@ -1,4 +1,4 @@
-"""What a machine must have before a stack can run, each with what to install."""
+"""Checks what a machine needs to run a stack; each error says what to install."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 from local.components import StackError
 
 MINIMUM_FREE_BYTES = 256 << 20
-"""two of etcd's logs of 64 MiB, and what a small pool adds to them"""
+"""two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
-"""where distributions put libvirtd, which an ordinary user's PATH does not name"""
+"""where distributions install libvirtd; the PATH of an ordinary user lacks it"""
 
 
 def check_programs(wanted: tuple[str, ...], engine: str) -> None:
-    """Raises `Broken` with one line for each thing that is missing."""
+    """Raises `StackError` with one line for each missing prerequisite."""
     if missing := list(_missing(wanted, engine)):
         raise StackError("\n".join(missing))
 
 
 def check_disk_space(directory: Path, free: int | None = None) -> None:
-    """Raises `Broken` where a first start would end in etcd restarting for ever: it reserves its log in advance."""
+    """Raises `StackError` if the disk is too full for a first start: etcd allocates its log in advance."""
     free = shutil.disk_usage(directory).free if free is None else free
     if not (directory / "etcd" / "member").exists() and free < MINIMUM_FREE_BYTES:
         raise StackError(
@@ -42,16 +42,16 @@ def _missing(wanted: tuple[str, ...], engine: str) -> Iterator[str]:
         yield "the embedded stack needs Linux"
     qemu = "engine" in wanted and engine == "qemu"
     if qemu:
-        instead = "or use --engine simulated"
+        alternative = "or use --engine simulated"
         if not _found("qemu-system-x86_64"):
-            yield f"QEMU is missing: apt-get install qemu-system-x86, {instead}"
+            yield f"QEMU is missing: apt-get install qemu-system-x86, {alternative}"
         if not _found("qemu-img"):
-            yield f"qemu-img is missing: apt-get install qemu-utils, {instead}"
+            yield f"qemu-img is missing: apt-get install qemu-utils, {alternative}"
         if not _found("libvirtd"):
-            yield f"libvirtd is missing: apt-get install libvirt-daemon libvirt-daemon-driver-qemu, {instead}"
+            yield f"libvirtd is missing: apt-get install libvirt-daemon libvirt-daemon-driver-qemu, {alternative}"
     if (qemu or "defaulter" in wanted) and not importlib.util.find_spec("libvirt"):
         yield (
-            "Python's libvirt is missing: apt-get install libvirt-dev pkg-config gcc python3-dev, then "
+            "The Python package libvirt is missing: apt-get install libvirt-dev pkg-config gcc python3-dev, then "
             "pip install 'poolhouse[local]'"
         )
     if "defaulter" in wanted and not _found("qemu-system-x86_64") and not qemu:

@@ -1,7 +1,7 @@
-"""Processes by their own handle: started, waited for, found by the stack they belong to, and ended.
+"""Starts, finds and ends the processes of a stack.
 
-A pid may be given to a stranger once its process has gone, so every signal goes through a pidfd or to a process that
-we have not yet reaped.
+Another process may get the PID of one that has ended. Every signal therefore goes through a pidfd or to a process that
+is not reaped yet.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from local.paths import DIR_VARIABLE
 
 KILL_SECONDS = 5.0
-"""how long the kernel may take over a SIGKILL (a process in the middle of a disk write)"""
+"""how long a SIGKILL may take, as during a disk write"""
 
 
 class Child:
-    """A process of ours in a session of its own, so that a terminal's Ctrl-C reaches only the supervisor."""
+    """A process in a session of its own, so that Ctrl-C in a terminal reaches only the supervisor."""
 
     def __init__(
         self, command: tuple[str, ...], *, env: Mapping[str, str], cwd: Path, log: Path, uid: int | None
     ) -> None:
-        # The log is a file and not a pipe: a component must outlive a supervisor that was killed.
+        # A file and not a pipe, because a component must outlive a supervisor that is killed.
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -51,11 +51,11 @@ class Child:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def wait(self) -> int:
-        """Its exit code (negative: the signal), when it has gone and its group with it."""
+        """The exit code, negative for a signal, when the process and its group have ended."""
         return await asyncio.shield(self._exit)
 
     async def end(self, grace_seconds: float) -> int:
-        """SIGTERM, and SIGKILL when the grace is over; its exit code."""
+        """Sends SIGTERM, and SIGKILL after the grace period; returns the exit code."""
         self._send(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
@@ -70,7 +70,7 @@ class Child:
 
     def _reap(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        # Before it is reaped, because until then nobody else can have its number as a group.
+        # Before the process is reaped, because until then no other group can have its ID.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._process.wait()
@@ -80,31 +80,31 @@ class Child:
 
 @dataclass(frozen=True)
 class StackProcess:
-    """A process that carries a stack's mark."""
-
     pid: int
     command: str
 
 
 def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[StackProcess]:
-    """Processes whose environment says that they belong to the stack of `directory`, but for ourselves and those who
-    started us (a person may have the mark in the shell's environment)."""
-    mark = f"{DIR_VARIABLE}={directory}".encode()
-    spared = set(_ancestry(os.getpid(), proc))
+    """Processes whose environment names the directory, except this process and its ancestors: a user may have the
+    variable in the shell."""
+    variable = f"{DIR_VARIABLE}={directory}".encode()
+    ancestors = set(_ancestry(os.getpid(), proc))
     for entry in proc.iterdir():
-        if not entry.name.isdigit() or int(entry.name) in spared:
+        if not entry.name.isdigit() or int(entry.name) in ancestors:
             continue
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if variable in (entry / "environ").read_bytes().split(b"\0"):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 yield StackProcess(int(entry.name), command)
         except OSError:
-            continue  # gone, or another user's
+            continue  # The process has ended or belongs to another user.
 
 
 def end_processes(directory: Path, grace_seconds: float) -> list[StackProcess]:
-    """End every process of the stack, in rounds, because what is being ended may still start another; returns those
-    there were. SIGKILL when the grace is over."""
+    """Ends every process of the stack and returns them. SIGKILL follows after the grace period.
+
+    It works in rounds, because a process that is ending may still start another one.
+    """
     ended: dict[int, StackProcess] = {}
     deadline = time.monotonic() + grace_seconds
     while found := list(find_processes(directory)):

@@ -1,4 +1,4 @@
-"""What becomes of a manifest, shown while it happens; and the pools of a stack at a glance."""
+"""`up --apply`: creates the objects of manifests and shows the progress of their VMs. Also lists pools for `status`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
 
-Document = dict[str, Any]
+Json = dict[str, Any]
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-EVERY_SECONDS = 0.5
+INTERVAL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class VMLine:
-    """One VM as a person sees it."""
-
     name: str
     state: str
     node: str
@@ -41,9 +39,9 @@ class VMLine:
 
 
 class ProgressDisplay:
-    """Applies what is not there yet of some manifests, then says each change of their pools' VMs."""
+    """Creates missing objects of some manifests, then prints each change of a VM."""
 
-    def __init__(self, documents: Sequence[Document], echo: Echo) -> None:
+    def __init__(self, documents: Sequence[Json], echo: Echo) -> None:
         self._documents, self._echo = documents, echo
 
     async def run(self, api: Api) -> None:
@@ -54,60 +52,60 @@ class ProgressDisplay:
             try:
                 now = {line.name: line for line in await list_vms(api)}
             except ApiError:
-                now = shown  # the API server is being started again; the supervisor says so
+                now = shown  # The API server is restarting, as the supervisor reports.
             for name, line in now.items():
                 if shown.get(name) != line:
                     self._echo(str(line))
             for name in shown.keys() - now.keys():
-                self._echo(f"{name:28}gone")
+                self._echo(f"{name:28}deleted")
             shown = now
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(INTERVAL_SECONDS)
 
-    async def _apply(self, api: Api, document: Document) -> None:
+    async def _apply(self, api: Api, document: Json) -> None:
         resource = _resource(document)
-        assert resource is not None, "read_manifests() lets no other kind pass"
+        assert resource is not None, "read_manifests() refuses other kinds"
         metadata = document["metadata"]
         namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
-        who = f"{document['kind']} {metadata['name']}"
+        what = f"{document['kind']} {metadata['name']}"
         try:
-            # Not applied again: what people made of it since the last `up` (a scale, an edit) is theirs.
+            # An existing object is not applied again, because users may have changed it since the last `up`.
             await api.get(resource, namespace, metadata["name"])
         except NotFound:
             pass
         except ApiError as error:
-            raise StackError(f"{who} cannot be read: {error.message}") from error
+            raise StackError(f"{what} cannot be read: {error.message}") from error
         else:
-            self._echo(f"{who} is there already, and left as it is")
+            self._echo(f"{what} exists already and is not changed")
             return
         try:
             await api.create(resource, as_applied(document))
         except ApiError as error:
-            raise StackError(f"{who} was refused: {error.message}") from error
-        self._echo(f"applied {who}")
+            raise StackError(f"{what} was refused: {error.message}") from error
+        self._echo(f"applied {what}")
 
 
-def as_applied(document: Document) -> Document:
-    """As `kubectl apply` would make it: its next one finds what was written the last time, and doesn't wonder."""
+def as_applied(document: Json) -> Json:
+    """The document with the annotation of `kubectl apply`, whose next run compares with it."""
     metadata = {**document["metadata"], "annotations": {**(document["metadata"].get("annotations") or {})}}
     metadata["annotations"][LAST_APPLIED] = json.dumps({**document, "metadata": metadata}, sort_keys=True) + "\n"
     return {**document, "metadata": metadata}
 
 
 async def list_vms(api: Api) -> list[VMLine]:
-    machines, _ = await api.list(VMS)
-    instances = {_key(instance): instance for instance in (await api.list(VMIS))[0]}
-    return sorted((vm_line(machine, instances.get(_key(machine))) for machine in machines), key=lambda one: one.name)
+    vms, _ = await api.list(VMS)
+    vmis = {_key(vmi): vmi for vmi in (await api.list(VMIS))[0]}
+    return sorted((vm_line(vm, vmis.get(_key(vm))) for vm in vms), key=lambda one: one.name)
 
 
-def vm_line(machine: Document, instance: Document | None) -> VMLine:
-    status = (instance or {}).get("status") or {}
-    spec = machine.get("spec", {}).get("template", {}).get("spec", {})
-    state = (machine.get("status") or {}).get("printableStatus") or "new"
-    return VMLine(machine["metadata"]["name"], state, status.get("nodeName") or "-", describe_hardware(spec))
+def vm_line(vm: Json, vmi: Json | None) -> VMLine:
+    status = (vmi or {}).get("status") or {}
+    spec = vm.get("spec", {}).get("template", {}).get("spec", {})
+    state = (vm.get("status") or {}).get("printableStatus") or "new"
+    return VMLine(vm["metadata"]["name"], state, status.get("nodeName") or "-", describe_hardware(spec))
 
 
 def describe_hardware(spec: dict[str, Any]) -> str:
-    """What was decided for a VM, in a few words."""
+    """The machine type, MAC addresses and PCI addresses of a VM."""
     domain = spec.get("domain") or {}
     devices = domain.get("devices") or {}
     found = [
@@ -115,11 +113,11 @@ def describe_hardware(spec: dict[str, Any]) -> str:
         *(interface.get("macAddress") for interface in devices.get("interfaces") or []),
         *((disk.get("disk") or {}).get("pciAddress") for disk in devices.get("disks") or []),
     ]
-    return " ".join(text for text in found if text) or "hardware undecided"
+    return " ".join(text for text in found if text) or "no hardware yet"
 
 
 async def list_pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
-    """Every pool with its numbers; None when the API server does not answer."""
+    """The pools with their replica counts; None if the API server does not answer."""
     try:
         async with await Api.connect(kubeconfig, user_agent="poolhouse-status", timeout_seconds=5) as api:
             found, _ = await api.list(POOLS)
@@ -128,7 +126,7 @@ async def list_pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
     return [_summary(pool) for pool in found]
 
 
-def _summary(pool: Document) -> dict[str, Any]:
+def _summary(pool: Json) -> dict[str, Any]:
     status = pool.get("status") or {}
     return {
         "namespace": pool["metadata"]["namespace"],
@@ -139,10 +137,9 @@ def _summary(pool: Document) -> dict[str, Any]:
     }
 
 
-def read_manifests(manifests: Iterable[Path]) -> list[Document]:
-    """What the files hold. Raises `Broken` with everything that could not be applied: before a stack is started, which
-    takes a while, and not after."""
-    found: list[Document] = []
+def read_manifests(manifests: Iterable[Path]) -> list[Json]:
+    """The documents in the files. Raises `StackError` with all problems, before a stack is started."""
+    found: list[Json] = []
     problems: list[str] = []
     for path in manifests:
         try:
@@ -150,7 +147,7 @@ def read_manifests(manifests: Iterable[Path]) -> list[Document]:
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"{path} cannot be read: {error}")
         except yaml.YAMLError as error:
-            problems.append(f"{path} is no YAML: {error}")
+            problems.append(f"{path} is not YAML: {error}")
         else:
             problems += [f"{path}: {problem}" for document in inside if (problem := _problem(document))]
             found += inside
@@ -161,18 +158,18 @@ def read_manifests(manifests: Iterable[Path]) -> list[Document]:
 
 def _problem(document: object) -> str | None:
     if not isinstance(document, dict):
-        return "a document in it is no object"
+        return "a document is not a YAML mapping"
     if _resource(document) is None:
-        kind, version = document.get("kind", "without kind"), document.get("apiVersion", "without apiVersion")
-        return f"`up --apply` does not know what it holds ({version}, {kind}); use kubectl"
+        kind, version = document.get("kind", "no kind"), document.get("apiVersion", "no apiVersion")
+        return f"`up --apply` does not support {kind} of {version}; use kubectl"
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return f"metadata.name of a {document['kind']} is missing"
     return None
 
 
-def _resource(document: Document) -> Resource | None:
-    """Kinds of ours, and the VM they are made of: this is for examples, kubectl for everything else."""
+def _resource(document: Json) -> Resource | None:
+    """The resource of a kind of Poolhouse or of a VM; None for other kinds, which kubectl applies."""
     api_version, kind = document.get("apiVersion"), document.get("kind")
     for known in KINDS:
         if kind == known.kind and api_version in known.api_versions:
@@ -181,5 +178,5 @@ def _resource(document: Document) -> Resource | None:
     return VMS if kind == VMS.kind else None
 
 
-def _key(document: Document) -> tuple[str, str]:
+def _key(document: Json) -> tuple[str, str]:
     return document["metadata"]["namespace"], document["metadata"]["name"]

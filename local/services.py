@@ -1,4 +1,4 @@
-"""The components that are Poolhouse: each service as its container starts it, and the engine."""
+"""The components of Poolhouse: each service, started as in its container, and the engine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from local.components import Component, HttpProbe
 from local.paths import UNPRIVILEGED_USER, StackPaths
 
 SERVICES = ("webhook", "defaulter", "controllers", "engine")
-"""what `--without` knows"""
+"""values of `--without`"""
 ACCOUNTS = ("webhook", "controllers", "engine")
-"""services that call the API server"""
+"""services with a ServiceAccount"""
 PORTS = ("apiserver", "kube-controller-manager", *SERVICES)
 HOSTS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
 }
-"""servers over https, and the names beside loopback's by which the API server calls them"""
+"""HTTPS servers, with the names beside those of loopback by which the API server calls them"""
 
 
 def worker_uid() -> int | None:
-    """As whom guests and libvirt run when we are root; None: as ourselves."""
+    """The user that runs libvirt and QEMU if root starts the stack; None for the current user."""
     return pwd.getpwnam(UNPRIVILEGED_USER).pw_uid if os.geteuid() == 0 else None
 
 
@@ -33,7 +33,7 @@ def url(name: str, ports: Mapping[str, int]) -> str:
 
 
 def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, str]:
-    """What endpoints.json says: those who are there, and the file that verifies them."""
+    """The content of endpoints.json: URLs, and the CA file that verifies them."""
     there = ["apiserver", *(name for name in ("webhook", "defaulter", "controllers") if name in wanted)]
     return {**{name: url(name, ports) for name in there}, "ca": str(paths.ca)}
 
@@ -41,16 +41,15 @@ def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ..
 def service_components(
     paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Component, ...]
 ) -> tuple[Component, ...]:
-    """The wanted ones. They wait for no more than they must: each takes a second of imports, beside the API server's
-    start or after it."""
+    """The wanted services. Each waits for as little as possible, because its imports take a second."""
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
-        # It watches nodes, so it is to end before the API server, which waits for its watchers when it ends.
+        # The webhook watches nodes. It must stop before the API server, which waits for its watchers.
         "webhook": _service("webhook", paths, ports, _defaulting(ports, wanted), "kube-apiserver"),
         "engine": _service(
             "engine", paths, ports, _engine(paths, engine, wanted), "kinds", *(node.name for node in nodes)
         ),
-        # Not after the webhook: what they make while it is away they have defaulted themselves.
+        # Not after the webhook: while it is unavailable, the controllers call the defaulter themselves.
         "controllers": _service("controllers", paths, ports, _defaulting(ports, wanted), "kinds", "defaulter"),
     }
     return (*nodes, *(component for name, component in components.items() if name in wanted))
@@ -66,12 +65,12 @@ def _service(name: str, paths: StackPaths, ports: Mapping[str, int], env: Mappin
         common["POOLHOUSE_WORKER_UID"] = str(uid)
     return Component(
         name,
-        # -P: what lies in the working directory is nobody's module.
+        # -P: modules in the working directory must not be imported.
         (sys.executable, "-P", "-m", "cli.main", name),
         env={**common, **env},
         ready=HttpProbe(f"{url(name, ports)}/readyz", paths.ca),
         after=after,
-        # The first time on a machine, the engine fetches the tiny guest's packages.
+        # The first time on a machine, the engine downloads the packages of the built-in Linux.
         ready_seconds=600 if name == "engine" else 180,
         stop_seconds=20,
     )
@@ -87,7 +86,7 @@ def _defaulting(ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, 
 
 
 def _engine(paths: StackPaths, engine: str, wanted: tuple[str, ...]) -> dict[str, str]:
-    # What the webhook let through is completed with the defaulter's help: without both there is nothing to wait for.
+    # Without the webhook or the defaulter, a VM's hardware is never decided and must not be waited for.
     completed = "defaulter" in wanted and "webhook" in wanted
     return {
         "POOLHOUSE_ENGINE": engine,

@@ -1,4 +1,4 @@
-"""One `up`, from the lock to the last process's end. Everything is put together here."""
+"""Runs `poolhouse up`: puts the stack together, supervises it, and stops it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from local import identities, install, prerequisites, services
 from local.binaries import Echo, Programs, find_programs, link_kubectl
 from local.build import build
-from local.certificates import LEAF_LIFE, CertificateManager, prepare_cluster_certificates
-from local.components import Component, SetupStep, StackError
+from local.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
+from local.components import Component, ComponentState, SetupStep, StackError
 from local.control_plane import control_plane_components
 from local.down import clean_up
 from local.download import Releases
@@ -25,178 +25,168 @@ from local.lock import hold
 from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
 from local.status_file import StatusFile
-from local.supervisor import ComponentState, Supervisor
+from local.supervisor import Supervisor
 from manifests import rbac
 from runtime.api import Api
 from runtime.errors import ApiError
 
-PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
-CONTROL_PLANE_PATIENCE_SECONDS = 120.0
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
+API_SERVER_SECONDS = 120.0
+RETRY_SECONDS = 0.3
 
-Watching = Callable[[Api], Awaitable[None]]
+WithApi = Callable[[Api], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a person asked for."""
-
     paths: StackPaths
     engine: str = "qemu"
     without: frozenset[str] = frozenset()
-    certificate_life: timedelta = LEAF_LIFE
+    certificate_life: timedelta = CERTIFICATE_LIFE
 
     @property
     def services(self) -> tuple[str, ...]:
         return tuple(name for name in services.SERVICES if name not in self.without)
 
 
-def run(wanted: StackOptions, echo: Echo, watch: Watching | None = None) -> None:
-    """Until SIGINT or SIGTERM; every process has ended when it returns. `watch` runs beside the stack once it is ready.
-    Raises `Broken`, everything ended as well."""
-    paths = wanted.paths
-    prerequisites.check_programs(wanted.services, wanted.engine)
+def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None:
+    """Runs the stack until SIGINT or SIGTERM; every process has ended when it returns. Raises `StackError`.
+
+    `watch` runs beside the stack once it is ready.
+    """
+    paths = options.paths
+    prerequisites.check_programs(options.services, options.engine)
     with paths.writing():
         paths.dir.mkdir(parents=True, exist_ok=True)
         paths.lock.touch(mode=0o600)
         prerequisites.check_disk_space(paths.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with hold(paths.lock):
-        for left in clean_up(paths):
-            echo(f"ended a leftover of an earlier run: {left.pid} {left.command[:80]}")
+        for process in clean_up(paths):
+            echo(f"ended a process of an earlier run: {process.pid} {process.command[:80]}")
         for directory in abandoned_directories():
             shutil.rmtree(directory, ignore_errors=True)
-        reporter = StatusFile(paths.status, wanted.engine, wanted.without)
+        status = StatusFile(paths.status, options.engine, options.without)
         try:
-            programs = _programs(echo)
+            programs = find_programs(echo, download=Releases().download, build=build)
+            if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
+                echo("linked kubectl beside poolhouse, because PATH has none newer than 1.31")
             with paths.writing():
                 paths.prepare(services.worker_uid())
-                stack = Stack(wanted, programs, reporter, echo)
+                stack = Stack(options, programs, status, echo)
             asyncio.run(stack.run(watch))
-        except StackError as broken:
-            reporter.phase("broken", str(broken))
+        except StackError as error:
+            status.set_phase("broken", str(error))
             raise
         finally:
             clean_up(paths)
-        reporter.phase("ended")
-
-
-def _programs(echo: Echo) -> Programs:
-    programs = find_programs(echo, download=Releases().download, build=build)
-    if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
-        echo("put kubectl beside poolhouse: this machine had none that is new enough")
-    return programs
+        status.set_phase("ended")
 
 
 class Stack:
-    """One running stack."""
-
-    def __init__(self, wanted: StackOptions, programs: Programs, reporter: StatusFile, echo: Echo) -> None:
-        self._wanted, self._paths, self._reporter, self._echo = wanted, wanted.paths, reporter, echo
-        self._reserved = PortReservations()
-        self._ports = load_ports(services.PORTS, str(self._paths.dir), self._paths.ports, self._reserved.take)
+    def __init__(self, options: StackOptions, programs: Programs, status: StatusFile, echo: Echo) -> None:
+        self._options, self._paths, self._status, self._echo = options, options.paths, status, echo
+        self._reservations = PortReservations()
+        self._ports = load_ports(services.PORTS, str(self._paths.dir), self._paths.ports, self._reservations.take)
         now = datetime.now(UTC)
         cluster = prepare_cluster_certificates(self._paths.tls_of("cluster"), now)
-        self._keeper = CertificateManager(self._paths.tls, services.HOSTS, cluster, wanted.certificate_life)
-        self._keeper.prepare(now)
-        self._write_identities()
-        self._began = asyncio.Event()
+        self._certificates = CertificateManager(self._paths.tls, services.HOSTS, cluster, options.certificate_life)
+        self._certificates.prepare(now)
+        self._write_kubeconfigs()
         self._supervisor = Supervisor(
             [*control_plane_components(programs, self._paths, self._ports), *self._services()],
-            self._steps(),
+            [
+                SetupStep("kinds", lambda: self._setup(install.install_kinds), after=("kube-apiserver",)),
+                SetupStep("admission", self._set_up_admission, after=("kinds", "webhook")),
+                SetupStep("subresources", self._set_up_subresources, after=("kinds", "engine")),
+            ],
             env=self._environment(),
             cwd=self._paths.dir,
             log=self._paths.log,
-            changed=self._changed,
+            changed=self._component_changed,
         )
 
-    async def run(self, watch: Watching | None) -> None:
+    async def run(self, watch: WithApi | None) -> None:
         loop = asyncio.get_running_loop()
         running = asyncio.create_task(self._run(watch))
-        asked = 0
+        signals = 0
 
-        def end() -> None:
-            nonlocal asked
-            asked += 1
-            if asked == 1:
-                self._echo("ending")
+        def stop() -> None:
+            nonlocal signals
+            signals += 1
+            if signals == 1:
+                self._echo("stopping")
                 running.cancel()
             else:
-                self._supervisor.hurry()
+                self._supervisor.kill()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, end)
+            loop.add_signal_handler(number, stop)
         try:
             await running
         except asyncio.CancelledError:
-            if not asked:
+            if not signals:
                 raise
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise _cause(group) from None
 
-    async def _run(self, watch: Watching | None) -> None:
+    async def _run(self, watch: WithApi | None) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervisor.run(), name="supervisor")
-                group.create_task(self._beside(watch), name="beside")
-                # From the start: a stack may take longer to start than a certificate lives.
-                group.create_task(self._keeper.keep(self._publish), name="certificates")
+                group.create_task(self._when_ready(watch), name="when-ready")
+                # From the start, because a stack may take longer to start than a certificate lives.
+                group.create_task(self._certificates.run(self._publish), name="certificates")
         finally:
-            self._reporter.phase("ended")
+            self._status.set_phase("ended")
 
-    async def _beside(self, watch: Watching | None) -> None:
-        """What the supervisor's own process does while the components run."""
+    async def _when_ready(self, watch: WithApi | None) -> None:
         await self._supervisor.ready()
-        found = services.endpoints(self._paths, self._ports, self._wanted.services)
-        self._paths.endpoints.write_text(json.dumps(found, indent=2) + "\n")
-        self._reporter.phase("ready")
+        endpoints = services.endpoints(self._paths, self._ports, self._options.services)
+        self._paths.endpoints.write_text(json.dumps(endpoints, indent=2) + "\n")
+        self._status.set_phase("ready")
         self._echo(f"ready: export KUBECONFIG={self._paths.kubeconfig}")
         if watch is not None:
             await self._with_api(watch)
 
-    def _steps(self) -> list[SetupStep]:
-        steps = [SetupStep("kinds", lambda: self._patiently(install.install_kinds), after=("kube-apiserver",))]
-        steps.append(SetupStep("admission", self._open_admission, after=("kinds", "webhook")))
-        steps.append(SetupStep("subresources", self._open_subresources, after=("kinds", "engine")))
-        return steps
-
-    async def _open_admission(self) -> None:
-        if "webhook" in self._wanted.services:
+    async def _set_up_admission(self) -> None:
+        if "webhook" in self._options.services:
             url = services.url("webhook", self._ports)
-            await self._patiently(lambda api: install.install_webhooks(api, url, self._bundle()))
+            await self._setup(lambda api: install.install_webhooks(api, url, self._bundle()))
         else:
-            await self._patiently(install.remove_webhooks)
+            await self._setup(install.remove_webhooks)
 
-    async def _open_subresources(self) -> None:
-        if "engine" in self._wanted.services:
+    async def _set_up_subresources(self) -> None:
+        if "engine" in self._options.services:
             port = self._ports["engine"]
-            await self._patiently(lambda api: install.install_subresources(api, port, self._bundle()))
+            await self._setup(lambda api: install.install_subresources(api, port, self._bundle()))
         else:
-            await self._patiently(install.remove_subresources)
+            await self._setup(install.remove_subresources)
 
     def _bundle(self) -> bytes:
-        """As it is now, asked for late: an older one must not replace a newer one."""
-        return self._keeper.bundle(datetime.now(UTC))
+        """The current CA bundle, read as late as possible: an older one must not replace a newer one."""
+        return self._certificates.bundle(datetime.now(UTC))
 
     async def _publish(self, bundle: bytes) -> None:
         async with await self._api() as api:
-            if "webhook" in self._wanted.services:
+            if "webhook" in self._options.services:
                 await install.publish_webhooks(api, services.url("webhook", self._ports), bundle)
-            if "engine" in self._wanted.services:
+            if "engine" in self._options.services:
                 await install.publish_subresources(api, self._ports["engine"], bundle)
 
-    async def _patiently(self, step: Watching) -> None:
-        """An API server that has just become ready may still refuse (its own roles and priorities are being made)."""
+    async def _setup(self, step: WithApi) -> None:
+        """Retries, because a new API server refuses requests until it has created its own roles and priorities."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + CONTROL_PLANE_PATIENCE_SECONDS
+        deadline = loop.time() + API_SERVER_SECONDS
         while True:
             try:
                 return await self._with_api(step)
             except ApiError as error:
-                if loop.time() > end:
-                    raise StackError(f"the API server refuses what Poolhouse needs: {error}") from error
-            await asyncio.sleep(0.3)
+                if loop.time() > deadline:
+                    raise StackError(f"the API server refuses the objects of Poolhouse: {error}") from error
+            await asyncio.sleep(RETRY_SECONDS)
 
-    async def _with_api(self, step: Watching) -> None:
+    async def _with_api(self, step: WithApi) -> None:
         async with await self._api() as api:
             await step(api)
 
@@ -204,44 +194,40 @@ class Stack:
         return await Api.connect(self._paths.kubeconfig, user_agent="poolhouse-up")
 
     def _services(self) -> tuple[Component, ...]:
+        options = self._options
         nodes: tuple[Component, ...] = ()
-        if "engine" in self._wanted.services and self._wanted.engine == "qemu":
-            from local.engine.qemu.libvirtd import (
-                libvirtd_components,  # needs libvirt, which a simulated engine does without
-            )
+        if "engine" in options.services and options.engine == "qemu":
+            from local.engine.qemu.libvirtd import libvirtd_components
 
             nodes = libvirtd_components(self._paths, services.worker_uid())
-        return services.service_components(self._paths, self._ports, self._wanted.services, self._wanted.engine, nodes)
+        return services.service_components(self._paths, self._ports, options.services, options.engine, nodes)
 
     def _environment(self) -> Mapping[str, str]:
-        """What every component has: little, so that a stack does not depend on the shell that started it."""
-        passed = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith("POOLHOUSE_")}
+        """Few variables, so that a stack does not depend on the shell that started it."""
+        passed = {k: v for k, v in os.environ.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
         return {**passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
-    def _write_identities(self) -> None:
-        accounts = {name: identities.service(rbac.service_account_user(name)) for name in services.ACCOUNTS}
-        accounts["kube-controller-manager"] = identities.MANAGER
-        tokens = identities.load_tokens([identities.ADMIN, *accounts.values()], self._paths.tokens)
-        files = {self._paths.kubeconfig_of(name): who for name, who in accounts.items()}
+    def _write_kubeconfigs(self) -> None:
+        users = {name: identities.service_account(rbac.service_account_user(name)) for name in services.ACCOUNTS}
+        users["kube-controller-manager"] = identities.CONTROLLER_MANAGER
+        tokens = identities.load_tokens([identities.ADMIN, *users.values()], self._paths.tokens)
+        files = {self._paths.kubeconfig_of(name): user for name, user in users.items()}
         files[self._paths.kubeconfig] = identities.ADMIN
-        for path, who in files.items():
-            server = services.url("apiserver", self._ports)
-            token = tokens[who.name]
-            identities.write_kubeconfig(path, server=server, ca=self._paths.ca, user=who.name, token=token)
+        server = services.url("apiserver", self._ports)
+        for path, user in files.items():
+            identities.write_kubeconfig(path, server=server, ca=self._paths.ca, user=user.name, token=tokens[user.name])
 
-    def _changed(self, state: ComponentState) -> None:
-        before = self._reporter.states.get(state.name)
-        self._reporter.component(state)
+    def _component_changed(self, state: ComponentState) -> None:
+        before = self._status.states.get(state.name)
+        self._status.set_component(state)
         if state.ready and not (before and before.ready):
             self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:
             how = f"exit code {state.exit_code}" if state.exit_code >= 0 else f"signal {-state.exit_code}"
-            self._echo(f"{state.name} ended ({how}) and is started again; see {self._paths.log(state.name)}")
+            self._echo(f"{state.name} ended with {how} and will be restarted; see {self._paths.log(state.name)}")
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What really happened inside the groups of TaskGroups: what is broken, if anything is."""
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves.append(_first(error) if isinstance(error, BaseExceptionGroup) else error)
-    return next((error for error in leaves if isinstance(error, StackError)), leaves[0])
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The StackError in the nested groups of TaskGroups, or else the first error."""
+    errors = [_cause(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((error for error in errors if isinstance(error, StackError)), errors[0])

@@ -1,94 +1,89 @@
-"""What the supervisor tells of itself, in DIR/status.json, and what others read there."""
+"""What a stack records of itself: DIR/status.json, and the logs of its components."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from local.supervisor import ComponentState
+from apimachinery.timestamps import format_time
+from local.components import ComponentState
 
 Phase = Literal["starting", "ready", "ending", "ended", "broken"]
+
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class StackStatus:
-    """One stack, as of a moment."""
-
     phase: Phase
     pid: int
-    engine: str
-    without: tuple[str, ...]
-    components: tuple[ComponentState, ...]
     since: str
     """when the phase began"""
-    message: str = ""
-
-    def json(self) -> dict[str, Any]:
-        components = [
-            {"name": p.name, "pid": p.pid, "ready": p.ready, "restarts": p.restarts, "exitCode": p.exit_code}
-            for p in self.components
-        ]
-        return {
-            "phase": self.phase,
-            "pid": self.pid,
-            "since": self.since,
-            "engine": self.engine,
-            "without": list(self.without),
-            "message": self.message,
-            "parts": components,
-        }
+    engine: str
+    without: list[str]
+    message: str
+    parts: list[dict[str, Any]]
+    """the components: name, pid, ready, restarts, exitCode"""
 
     @classmethod
     def read(cls, path: Path) -> StackStatus | None:
         try:
-            found = json.loads(path.read_text())
-            components = tuple(
-                ComponentState(p["name"], p["pid"], p["ready"], p["restarts"], p["exitCode"]) for p in found["parts"]
-            )
-            without = tuple(found["without"])
-            return cls(
-                found["phase"], found["pid"], found["engine"], without, components, found["since"], found["message"]
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
             return None
 
 
 class StatusFile:
-    """Keeps the file."""
+    """Writes status.json whenever something changes."""
 
     def __init__(self, path: Path, engine: str, without: Iterable[str]) -> None:
-        self._path, self._engine, self._without = path, engine, tuple(sorted(without))
-        self._phase: Phase = "starting"
-        self._since = _now()
-        self._message = ""
+        self._path, self._engine, self._without = path, engine, sorted(without)
         self.states: dict[str, ComponentState] = {}
+        self.set_phase("starting")
+
+    def set_phase(self, phase: Phase, message: str = "") -> None:
+        self._phase, self._message, self._since = phase, message, format_time(datetime.now(UTC))
         self._write()
 
-    def phase(self, phase: Phase, message: str = "") -> None:
-        self._phase, self._message, self._since = phase, message, _now()
-        self._write()
-
-    def component(self, state: ComponentState) -> None:
+    def set_component(self, state: ComponentState) -> None:
         self.states[state.name] = state
         self._write()
 
     def _write(self) -> None:
-        components = tuple(self.states.values())
-        report = StackStatus(
-            self._phase, os.getpid(), self._engine, self._without, components, self._since, self._message
-        )
+        parts = [
+            {"name": s.name, "pid": s.pid, "ready": s.ready, "restarts": s.restarts, "exitCode": s.exit_code}
+            for s in self.states.values()
+        ]
+        status = StackStatus(self._phase, os.getpid(), self._since, self._engine, self._without, self._message, parts)
         draft = self._path.with_suffix(".new")
         try:
-            draft.write_text(json.dumps(report.json(), indent=2) + "\n")
+            draft.write_text(json.dumps(vars(status), indent=2) + "\n")
             draft.replace(self._path)
         except OSError:
-            pass  # a full disk ends no stack for the sake of its report, and hides no reason why one ends
+            pass  # A full disk neither stops the stack nor hides why it stops.
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def trim_log(log: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> bool:
+    """Moves the content of a log over the limit into `<log>.1`. Lines written between copy and truncation are lost."""
+    if not log.exists() or log.stat().st_size <= limit_bytes:
+        return False
+    shutil.copyfile(log, log.with_suffix(log.suffix + ".1"))
+    os.truncate(log, 0)
+    return True
+
+
+def tail(log: Path, lines: int = 10, width: int = 300) -> str:
+    """The last lines of a log, each cut to the width."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 64 * 1024))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(line[:width] for line in text.splitlines()[-lines:])

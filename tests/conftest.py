@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from local.logs import tail
 from local.paths import StackPaths
 from local.services import SERVICES
-from local.status_file import StackStatus
+from local.status_file import StackStatus, tail
 
 START_SECONDS = 1500.0
 """from an empty cache the control plane is built first"""
@@ -36,7 +35,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPat
     `control_plane.kubeconfig` is cluster-admin. It is shared by all tests of a run: each works in a namespace of its
     own, and takes back what is cluster-wide.
     """
-    paths = StackPaths.of(tmp_path_factory.mktemp("control-plane"))
+    paths = StackPaths(tmp_path_factory.mktemp("control-plane"))
     with stack(paths, *(option for name in SERVICES for option in ("--without", name))):
         yield paths
 

@@ -1,5 +1,6 @@
-"""The program `helm`, which installs our chart as users do: the machine's, else our cache's, else downloaded from its
-releases, else built from the Go module in this directory. Only tests need it.
+"""Finds the program `helm`, with which tests install our chart as users do.
+
+It is the machine's own, the cached one, a release from the internet, or a build of the Go module in this directory.
 """
 
 from __future__ import annotations
@@ -7,54 +8,46 @@ from __future__ import annotations
 import io
 import os
 import platform
-import re
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local.binaries import Echo, Version, architecture, cache_dir, kubernetes_version, parse_version
-from local.build import check_go
-from local.components import StackError
+from local.binaries import Echo, Version, architecture, cache_dir, kubernetes_version, program_version, required_version
+from local.build import go_build
 from local.download import DownloadFailed, fetch_verified, published_sha256
-from local.logs import tail
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"
-OLDEST: Version = (3, 14)
+MINIMUM_VERSION: Version = (3, 14)
 PACKAGE = "helm.sh/helm/v3"
-BUILD_SECONDS = 1200
 
 
 def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) -> Path:
-    """The program, made if need be. Raises `Broken` with what a person has to know."""
-    if (found := shutil.which("helm")) and (has := _version(found)) and OLDEST <= has < (4, 0):
+    """The program. Raises `StackError`."""
+    found = shutil.which("helm")
+    if found and (has := program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
         return Path(found)
-    kept = cache_dir().parent / "helm" / f"{version()}-{architecture()}" / "helm"
-    if os.access(kept, os.X_OK):
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    draft = kept.with_name(f".helm.{os.getpid()}")
+    cached = cache_dir().parent / "helm" / f"{version()}-{architecture()}" / "helm"
+    if os.access(cached, os.X_OK):
+        return cached
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    draft = cached.with_name(f".helm.{os.getpid()}")
     try:
         if not download(draft, echo):
-            (build or compile_)(draft, echo)
+            (build or build_helm)(draft, echo)
         draft.chmod(0o755)
-        draft.replace(kept)
+        draft.replace(cached)
     finally:
         draft.unlink(missing_ok=True)
-    return kept
+    return cached
 
 
-def version(module: Path = MODULE) -> str:
-    found = re.search(rf"^\s*{re.escape(PACKAGE)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
-    if not found:
-        raise StackError(f"{module / 'go.mod'} does not require {PACKAGE}")
-    return found[1]
+def version() -> str:
+    return required_version(PACKAGE, MODULE)
 
 
 def download(target: Path, echo: Echo, releases: str = RELEASES) -> bool:
-    """Whether it could be had from there."""
     if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
         return False
     name = f"{platform.system().lower()}-{architecture()}"
@@ -65,38 +58,23 @@ def download(target: Path, echo: Echo, releases: str = RELEASES) -> bool:
             member = tar.extractfile(f"{name}/helm")
             assert member is not None
             target.write_bytes(member.read())
-    except (DownloadFailed, KeyError, tarfile.TarError) as reason:
-        echo(f"Helm's releases are out of reach ({reason})")
+    except (DownloadFailed, KeyError, tarfile.TarError) as error:
+        echo(f"Helm's releases cannot be reached ({error})")
         return False
     return True
 
 
-def compile_(target: Path, echo: Echo) -> None:
-    check_go(MODULE)
-    echo(f"building Helm {version()} from its Go modules; a minute or two, once")
-    log = target.parent / "build.log"
-    env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
-    with log.open("wb") as output:
-        built = subprocess.run(
-            command(target), cwd=MODULE, env=env, stdout=output, stderr=output, timeout=BUILD_SECONDS, check=False
-        )
-    if built.returncode:
-        raise StackError(f"Helm could not be built; go's last words, from {log}:\n{tail(log)}")
+def build_helm(target: Path, echo: Echo) -> None:
+    echo(f"building Helm {version()} from its Go modules; this takes a minute or two, once")
+    go_build("Helm", command(target), MODULE, target.parent / "build.log", echo)
 
 
 def command(target: Path) -> list[str]:
-    """Without these variables a chart would be told that the cluster is Kubernetes 1.20."""
+    """Without the linker's variables a chart would see a cluster of Kubernetes 1.20."""
     major, minor = kubernetes_version().removeprefix("v").split(".")[:2]
-    stamps = {f"{PACKAGE}/internal/version.version": version()}
+    variables = {f"{PACKAGE}/internal/version.version": version()}
     for package in ("chartutil", "lint/rules"):
-        stamps |= {f"{PACKAGE}/pkg/{package}.k8sVersionMajor": major, f"{PACKAGE}/pkg/{package}.k8sVersionMinor": minor}
-    variables = " ".join(f"-X {name}={value}" for name, value in stamps.items())
-    return ["go", "build", "-trimpath", "-ldflags", f"-s -w {variables}", "-o", str(target), f"{PACKAGE}/cmd/helm"]
-
-
-def _version(program: str) -> Version | None:
-    try:
-        answer = subprocess.run([program, "version", "--short"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_version(answer.stdout)
+        variables[f"{PACKAGE}/pkg/{package}.k8sVersionMajor"] = major
+        variables[f"{PACKAGE}/pkg/{package}.k8sVersionMinor"] = minor
+    flags = " ".join(f"-X {name}={value}" for name, value in variables.items())
+    return ["go", "build", "-v", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(target), f"{PACKAGE}/cmd/helm"]

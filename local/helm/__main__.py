@@ -1,4 +1,4 @@
-"""`python -m local.helm`: has it there before a test waits for it."""
+"""`make setup` runs `python -m local.helm`, so that no test waits for the program."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from local.helm import find_helm
 
 try:
     print(f"helm: {find_helm(lambda text: print(text, flush=True))}")
-except StackError as broken:
-    sys.exit(str(broken))
+except StackError as error:
+    sys.exit(str(error))

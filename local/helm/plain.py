@@ -1,7 +1,7 @@
 """`python -m local.helm.plain DIRECTORY`: the chart as manifests that kubectl applies, for clusters without Helm.
 
-What Helm would do by itself is left out, since nobody would: hooks, and labels that say that it did. It is made for
-clusters with KubeVirt, so the kind that KubeVirt has itself is left to it.
+Helm's hooks and labels are removed, because no Helm manages the result. The manifests are for clusters with KubeVirt,
+so they leave out the CRD of the kind that KubeVirt has itself.
 """
 
 from __future__ import annotations

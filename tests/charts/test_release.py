@@ -89,7 +89,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One that knows KubeVirt and nothing of ours."""
-    paths = StackPaths.of(tmp_path_factory.mktemp("chart"))
+    paths = StackPaths(tmp_path_factory.mktemp("chart"))
     without = (option for name in ("webhook", "defaulter", "controllers") for option in ("--without", name))
     with stack(paths, "--engine", "simulated", *without):
         asyncio.run(_bare(paths.kubeconfig))

@@ -50,7 +50,7 @@ CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("claims"))
+    paths = StackPaths(tmp_path_factory.mktemp("claims"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths
 

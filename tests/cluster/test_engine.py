@@ -27,7 +27,7 @@ ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "control
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("simulated"))
+    paths = StackPaths(tmp_path_factory.mktemp("simulated"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths
 

@@ -88,7 +88,7 @@ class Console:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("guests"))
+    paths = StackPaths(tmp_path_factory.mktemp("guests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
         with stack(paths, "--engine", "qemu", "--without", "controllers"):

@@ -33,7 +33,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yam
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """A stack with a pool whose VMs run."""
-    paths = StackPaths.of(tmp_path_factory.mktemp("monitoring"))
+    paths = StackPaths(tmp_path_factory.mktemp("monitoring"))
     with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
         yield paths
 

@@ -54,7 +54,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("policies"))
+    paths = StackPaths(tmp_path_factory.mktemp("policies"))
     with stack(paths, "--engine", "simulated", "--without", "defaulter"):
         yield Stack(paths)
 

@@ -83,7 +83,7 @@ def note(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """Everything, with the example pool running, and certificates that live for 22 seconds."""
-    paths = StackPaths.of(tmp_path_factory.mktemp("whole"))
+    paths = StackPaths(tmp_path_factory.mktemp("whole"))
     with stack(paths, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
         until(lambda: status(paths), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
         yield paths
@@ -185,7 +185,7 @@ def kill_supervisor(paths: StackPaths) -> set[int]:
 
 def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) -> None:
     """In a directory of 120 characters, detached, ended by `down`, killed, and ended by `down` again."""
-    one, two = StackPaths.of(tmp_path / ("x" * 120)), StackPaths.of(tmp_path / "two")
+    one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
     try:
         answer = json.loads(poolhouse("up", "--dir", str(one.dir), "--detach", "-o", "json", *CONTROL_PLANE_ONLY))
         assert answer["phase"] == "ready"
@@ -216,7 +216,7 @@ def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) ->
 
 
 def test_without_the_webhook_nothing_of_an_earlier_run_is_in_the_way(tmp_path: Path) -> None:
-    paths = StackPaths.of(tmp_path)
+    paths = StackPaths(tmp_path)
     with stack(paths, "--without", "engine", "--without", "controllers"):
         assert call(paths, lambda api: api.list(WEBHOOKS))[0]
         assert set(json.loads(paths.endpoints.read_text())) == {"apiserver", "webhook", "defaulter", "ca"}

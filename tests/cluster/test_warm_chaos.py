@@ -49,7 +49,7 @@ MOST = 14
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("warm-chaos"))
+    paths = StackPaths(tmp_path_factory.mktemp("warm-chaos"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths
 

@@ -44,7 +44,7 @@ QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("warm"))
+    paths = StackPaths(tmp_path_factory.mktemp("warm"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths
 

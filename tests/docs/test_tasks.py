@@ -18,7 +18,7 @@ PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sess
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths.of(tmp_path_factory.mktemp("docs"))
+    paths = StackPaths(tmp_path_factory.mktemp("docs"))
     with stack(paths, "--engine", "simulated"):
         yield paths
 

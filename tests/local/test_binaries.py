@@ -29,7 +29,7 @@ from local.binaries import (
     parse_version,
     why_unusable,
 )
-from local.build import adopt, check_go, command
+from local.build import check_go, command, link_programs
 from local.components import StackError
 from local.download import Releases
 
@@ -54,10 +54,10 @@ def test_versions(answer: str, version: Version | None) -> None:
     [
         pytest.param({}, None, id="all fit"),
         pytest.param({"etcd": None}, "etcd is missing in /x or does not run", id="one is missing"),
-        pytest.param({"etcd": (3, 4)}, "etcd is 3.4, and 3.5 is the oldest that will do", id="etcd too old"),
+        pytest.param({"etcd": (3, 4)}, "etcd is 3.4, and 3.5 is the minimum version", id="etcd too old"),
         pytest.param(
             {"kube-apiserver": (1, 28), "kube-controller-manager": (1, 28)},
-            "kube-apiserver is 1.28, and 1.31 is the oldest that will do",
+            "kube-apiserver is 1.28, and 1.31 is the minimum version",
             id="Kubernetes too old",
         ),
         pytest.param(
@@ -107,7 +107,7 @@ def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch
     programs(alone / "cache/poolhouse/controlplane" / cache_key())
     assert find_programs(said.append, download=never, build=never).origin == "the cache"
     assert said == [
-        "not using the control plane of KUBEBUILDER_ASSETS: kube-apiserver is 1.25, and 1.31 is the oldest that will do"
+        "not using the control plane of KUBEBUILDER_ASSETS: kube-apiserver is 1.25, and 1.31 is the minimum version"
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_change_of_the_module_is_another_cache(tmp_path: Path) -> None:
 
 def test_one_program_becomes_four(tmp_path: Path) -> None:
     (tmp_path / "built").write_text('#!/bin/sh\nbasename "$0"\n')
-    adopt(tmp_path / "built", tmp_path / "cache")
+    link_programs(tmp_path / "built", tmp_path / "cache")
     for name in (*PROGRAMS, "kubectl"):
         assert subprocess.check_output([tmp_path / "cache" / name], text=True) == f"{name}\n"
 
@@ -143,7 +143,7 @@ def test_without_go_one_line_says_what_to_install(alone: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", str(alone))
     with pytest.raises(StackError) as broken:
         check_go()
-    assert "there is no Go: install Go 1.24 or later" in str(broken.value)
+    assert "Go is missing to build the control plane: install Go 1.24 or later" in str(broken.value)
     (alone / "go").write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     (alone / "go").chmod(0o755)
     with pytest.raises(StackError, match=r"Go 1\.19 is too old to build the control plane: install Go 1\.24 or later"):

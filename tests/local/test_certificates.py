@@ -51,7 +51,7 @@ class Published:
         )
 
 
-def keeper(directory: Path, now: datetime) -> CertificateManager:
+def new_manager(directory: Path, now: datetime) -> CertificateManager:
     made = CertificateManager(directory, HOSTS, prepare_cluster_certificates(directory / "cluster", now), LIFE)
     made.prepare(now)
     return made
@@ -60,15 +60,15 @@ def keeper(directory: Path, now: datetime) -> CertificateManager:
 @pytest.mark.parametrize("outage_hours", [0.0, 0.2, 1.2])
 async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: Path, outage_hours: float) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    kept = keeper(tmp_path, now)
-    api = Published(kept.bundle(now), now, delay=kept.settle / 2)
+    manager = new_manager(tmp_path, now)
+    api = Published(manager.bundle(now), now, delay=manager.settle / 2)
     served: set[bytes] = set()
     authorities: set[str] = set()
     for minute in range(60 * 12):
         api.now = now + timedelta(minutes=minute)
         api.down = outage_hours > 0 and (minute / 60) % 4 < outage_hours
         try:
-            await kept.tend(api.now, api.publish)
+            await manager.renew(api.now, api.publish)
         except ConnectionError:
             assert api.down
         for name in HOSTS:
@@ -83,19 +83,19 @@ async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: 
 
 async def test_the_next_up_goes_on_with_what_there_is(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    keeper(tmp_path, now)
+    new_manager(tmp_path, now)
     first = load_pair(tmp_path / "webhook", "tls"), load_pair(tmp_path / "cluster", "apiserver")
-    keeper(tmp_path, now + LIFE / 3)
+    new_manager(tmp_path, now + LIFE / 3)
     assert (load_pair(tmp_path / "webhook", "tls"), load_pair(tmp_path / "cluster", "apiserver")) == first
     later = now + timedelta(days=30)
-    kept = keeper(tmp_path, later)
+    manager = new_manager(tmp_path, later)
     leaf = load_pair(tmp_path / "webhook", "tls")
     assert leaf is not None
-    assert Published(kept.bundle(later), later, timedelta()).trusts(leaf)
+    assert Published(manager.bundle(later), later, timedelta()).trusts(leaf)
 
 
 def test_the_file_for_clients_verifies_every_server_on_loopback(tmp_path: Path) -> None:
-    keeper(tmp_path, datetime.now(UTC))
+    new_manager(tmp_path, datetime.now(UTC))
     trust = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
     for directory, name in (("webhook", "tls"), ("engine", "tls"), ("cluster", "apiserver")):
         for port in serving(tmp_path / directory, name):
@@ -125,7 +125,7 @@ def serving(directory: Path, name: str) -> Iterator[int]:
 
 
 def test_keys_are_their_owner_s_alone(tmp_path: Path) -> None:
-    keeper(tmp_path, datetime.now(UTC))
+    new_manager(tmp_path, datetime.now(UTC))
     keys = list(tmp_path.rglob("*.key"))
     assert len(keys) >= 7
     assert all(key.stat().st_mode & 0o077 == 0 for key in keys)
@@ -133,10 +133,10 @@ def test_keys_are_their_owner_s_alone(tmp_path: Path) -> None:
 
 async def test_a_failed_round_is_not_the_last(tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    kept = CertificateManager(
+    manager = CertificateManager(
         tmp_path, HOSTS, prepare_cluster_certificates(tmp_path / "cluster", now), timedelta(seconds=0.4)
     )
-    kept.prepare(now)
+    manager.prepare(now)
     tries = 0
     enough = asyncio.Event()
 
@@ -147,7 +147,7 @@ async def test_a_failed_round_is_not_the_last(tmp_path: Path) -> None:
             enough.set()
         raise ConnectionError
 
-    task = asyncio.create_task(kept.keep(refuse))
+    task = asyncio.create_task(manager.run(refuse))
     async with asyncio.timeout(PATIENCE_SECONDS):
         await enough.wait()
     task.cancel()

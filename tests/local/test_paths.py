@@ -9,11 +9,11 @@ from local.paths import StackPaths, abandoned_directories
 def test_two_spellings_are_one_stack(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert StackPaths.of(tmp_path / "link") == StackPaths.of(tmp_path / "real" / ".." / "real")
+    assert StackPaths(tmp_path / "link") == StackPaths(tmp_path / "real" / ".." / "real")
 
 
 def test_sockets_have_short_paths_however_long_the_directory(tmp_path: Path) -> None:
-    paths = StackPaths.of(tmp_path / ("x" * 120) / ("y" * 120))
+    paths = StackPaths(tmp_path / ("x" * 120) / ("y" * 120))
     paths.prepare(None)
     assert len(str(paths.runtime)) < 20
     assert paths.runtime.is_dir()
@@ -23,9 +23,9 @@ def test_sockets_have_short_paths_however_long_the_directory(tmp_path: Path) -> 
 
 
 def test_a_copied_directory_does_not_use_the_original_s_places(tmp_path: Path) -> None:
-    original = StackPaths.of(tmp_path / "original")
+    original = StackPaths(tmp_path / "original")
     original.prepare(None)
-    copy = StackPaths.of(tmp_path / "copy")
+    copy = StackPaths(tmp_path / "copy")
     copy.dir.mkdir()
     for record in ("runtime-dir", "shared-dir"):
         (copy.dir / record).write_text((original.dir / record).read_text())

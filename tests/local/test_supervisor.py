@@ -155,6 +155,6 @@ async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         await supervised.ready()
         task.cancel()
-        supervised.hurry()
+        supervised.kill()
         with pytest.raises(asyncio.CancelledError):
             await task

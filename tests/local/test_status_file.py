@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from local.logs import tail, trim
+from local.status_file import tail, trim_log
 
 
 def test_a_log_over_its_limit_starts_anew_and_its_writer_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "component.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"old\n" * 100)
-        assert trim(log, limit_bytes=100)
+        assert trim_log(log, limit_bytes=100)
         writer.write(b"new\n")
     assert log.read_bytes() == b"new\n"
     assert (tmp_path / "component.log.1").read_bytes() == b"old\n" * 100
@@ -17,9 +17,9 @@ def test_a_log_over_its_limit_starts_anew_and_its_writer_goes_on(tmp_path: Path)
 
 def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "component.log"
-    assert not trim(log)
+    assert not trim_log(log)
     log.write_text("line\n")
-    assert not trim(log)
+    assert not trim_log(log)
     assert log.read_text() == "line\n"
 
 

@@ -1,4 +1,4 @@
-"""The next step of a claim, from what is known of it."""
+"""Which step of a claim comes next."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, c
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
 
 READY = a_vm("m")
-SICK = Health("Failed", "NotReady", "it is not")
-BLIND = Health("Unable", "NodeNotReady", "nobody answers")
+UNHEALTHY = Health("Failed", "NotReady", "it is not")
+UNKNOWN = Health("Unable", "NodeNotReady", "nobody answers")
 PAUSED = a_vmi(name="web-m", owner_uid="m", paused=PAUSED_BY_USER)
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
-STILL = a_pool(paused=True)
-WISH = {"labels": {"team": "blue"}}
-SERVED = bound_status("m", phase="Ready", readyAt=ago(1))
-SERVED["conditions"] = [{"type": "Bound", "status": "True", "reason": "VMBound", "message": ""}]
-"""the status of a claim that was handed its machine in one write"""
+PAUSED_POOL = a_pool(paused=True)
+LABELS = {"labels": {"team": "blue"}}
+READY_STATUS = bound_status("m", phase="Ready", readyAt=ago(1))
+READY_STATUS["conditions"] = [{"type": "Bound", "status": "True", "reason": "VMBound", "message": ""}]
+"""the status of a claim that was bound and Ready in one write"""
 
 
 def said(step: Step) -> tuple[str, str]:
-    """The phase that is written, and the reason in its condition Bound."""
+    """The written phase, and the reason of the condition Bound."""
     assert isinstance(step, UpdateStatus), step
     return step.status.phase, next((c.reason for c in step.status.conditions if c.type == "Bound"), "")
 
@@ -67,64 +67,76 @@ def kind(step: Step) -> Any:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        # No machine yet
-        pytest.param(snapshot(candidate=READY), (ReserveVM, "m"), id="a machine is ready"),
-        pytest.param(snapshot(candidate=READY, vms_known=False), FindVMs, id="another may be its own already"),
-        pytest.param(snapshot(), (CreateVM, "PoolEmpty"), id="none is ready"),
-        pytest.param(snapshot(pool=FAIL), ("Failed", "NoCapacity"), id="none is ready, and it is not to wait"),
-        pytest.param(snapshot(pool=QUEUE), JoinWaitQueue, id="none is ready, and it is to wait"),
-        pytest.param(snapshot(a_claim(onEmpty="Fail"), pool=QUEUE), ("Failed", "NoCapacity"), id="a claim's wish wins"),
-        pytest.param(snapshot(pool=QUEUE, position=3), ("Queued", "Queued"), id="its place in line is said"),
-        pytest.param(snapshot(pool_full=True), ("Pending", "MaxTotalReached"), id="the pool may have no more"),
-        pytest.param(snapshot(pool_full=True, candidate=READY), (ReserveVM, "m"), id="a full pool has ready machines"),
-        pytest.param(snapshot(pool=FAIL, pool_full=True), ("Failed", "NoCapacity"), id="and no time to wait for less"),
-        pytest.param(snapshot(pool=STILL), ("Pending", "PoolPaused"), id="a paused pool makes none"),
-        pytest.param(snapshot(pool=STILL, candidate=READY), (ReserveVM, "m"), id="and gives what is there"),
+        # The claim has no VM
+        pytest.param(snapshot(candidate=READY), (ReserveVM, "m"), id="a VM is ready"),
+        pytest.param(snapshot(candidate=READY, vms_known=False), FindVMs, id="the claim may have a VM already"),
+        pytest.param(snapshot(), (CreateVM, "PoolEmpty"), id="no VM is ready"),
+        pytest.param(snapshot(pool=FAIL), ("Failed", "NoCapacity"), id="no VM is ready: onEmpty Fail"),
+        pytest.param(snapshot(pool=QUEUE), JoinWaitQueue, id="no VM is ready: onEmpty Queue"),
         pytest.param(
-            snapshot(a_claim(overrides={"instancetype": "large"}), pool=STILL, candidate=READY),
+            snapshot(a_claim(onEmpty="Fail"), pool=QUEUE),
+            ("Failed", "NoCapacity"),
+            id="the claim's onEmpty takes precedence",
+        ),
+        pytest.param(snapshot(pool=QUEUE, position=3), ("Queued", "Queued"), id="the position in the queue is written"),
+        pytest.param(snapshot(pool_full=True), ("Pending", "MaxTotalReached"), id="maxTotal is reached"),
+        pytest.param(snapshot(pool_full=True, candidate=READY), (ReserveVM, "m"), id="a full pool gives its ready VMs"),
+        pytest.param(
+            snapshot(pool=FAIL, pool_full=True), ("Failed", "NoCapacity"), id="a full pool, with onEmpty Fail"
+        ),
+        pytest.param(snapshot(pool=PAUSED_POOL), ("Pending", "PoolPaused"), id="a paused pool creates no VM"),
+        pytest.param(
+            snapshot(pool=PAUSED_POOL, candidate=READY), (ReserveVM, "m"), id="a paused pool gives its ready VMs"
+        ),
+        pytest.param(
+            snapshot(a_claim(overrides={"instancetype": "large"}), pool=PAUSED_POOL, candidate=READY),
             ("Pending", "PoolPaused"),
-            id="nor one that is otherwise",
+            id="a paused pool creates no VM with overrides",
         ),
         pytest.param(
-            snapshot(a_claim(overrides={"instancetype": "large"}, onEmpty="Fail"), pool=STILL),
+            snapshot(a_claim(overrides={"instancetype": "large"}, onEmpty="Fail"), pool=PAUSED_POOL),
             ("Failed", "PoolPaused"),
-            id="and who is not to wait is told so",
+            id="a paused pool, with onEmpty Fail",
         ),
-        pytest.param(snapshot(a_claim(onEmpty="Queue"), pool=STILL), JoinWaitQueue, id="who waits in line waits there"),
+        pytest.param(
+            snapshot(a_claim(onEmpty="Queue"), pool=PAUSED_POOL), JoinWaitQueue, id="a paused pool, with onEmpty Queue"
+        ),
         pytest.param(
             snapshot(candidate=READY, over_quota=Failure("QuotaExceeded", "")),
             ("Pending", "QuotaExceeded"),
-            id="enough is enough, whatever is ready",
+            id="the quota is exceeded, though a VM is ready",
         ),
         pytest.param(
             snapshot(pool=FAIL, over_quota=Failure("QuotaExceeded", "")),
             ("Failed", "QuotaExceeded"),
-            id="and not to wait",
+            id="the quota is exceeded, with onEmpty Fail",
         ),
         pytest.param(
-            snapshot(failure=Failure("FailedCreate", "")), ("Allocating", "FailedCreate"), id="none could be made now"
+            snapshot(failure=Failure("FailedCreate", "")), ("Allocating", "FailedCreate"), id="a creation was refused"
         ),
         pytest.param(
-            snapshot(failure=Failure("FailedCreate", "", True)), ("Failed", "FailedCreate"), id="none ever can be made"
+            snapshot(failure=Failure("FailedCreate", "", True)),
+            ("Failed", "FailedCreate"),
+            id="a creation will always be refused",
         ),
         pytest.param(
             snapshot(failure=Failure("FailedCreate", ""), candidate=READY),
             (ReserveVM, "m"),
-            id="but one has become ready",
+            id="a creation was refused, and a VM became ready",
         ),
         pytest.param(
             snapshot(failure=Failure("FailedReserve", ""), candidate=READY),
             ("Pending", "FailedReserve"),
-            id="one was refused",
+            id="a reservation was refused",
         ),
         # No pool
         pytest.param(
-            snapshot(no_pool=Failure("PoolNotFound", "")), ("Pending", "PoolNotFound"), id="its pool may come"
+            snapshot(no_pool=Failure("PoolNotFound", "")), ("Pending", "PoolNotFound"), id="the pool does not exist yet"
         ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(11)), no_pool=Failure("PoolNotFound", "")),
             ("Failed", "PoolNotFound"),
-            id="its pool did not come",
+            id="the pool did not appear in time",
         ),
         pytest.param(
             snapshot(
@@ -132,200 +144,214 @@ def kind(step: Step) -> Any:
                 no_pool=Failure("NoDefaultPool", ""),
             ),
             ("Pending", "NoDefaultPool"),
-            id="who says how long waits so long",
+            id="bindTimeoutSeconds also applies without pool",
         ),
         # Overrides
         pytest.param(
             snapshot(a_claim(overrides={"instancetype": "large"}), candidate=READY),
             (CreateVM, "OverrideMismatch"),
-            id="a ready machine that is otherwise is not handed out",
+            id="a ready VM of another instance type is not given",
         ),
         pytest.param(
             snapshot(a_claim(annotations={"poolhouse.dev/instance-type": "large"}), candidate=READY, pool=QUEUE),
             (CreateVM, "OverrideMismatch"),
-            id="nor by annotation, nor where it could wait",
+            id="an override by annotation, with onEmpty Queue",
         ),
         pytest.param(
             snapshot(
                 a_claim(overrides={"instancetype": "large"}), pool=a_pool(claimPolicy={"allowedOverrides": ["image"]})
             ),
             ("Failed", "OverrideNotAllowed"),
-            id="an override that is not allowed",
+            id="the override is not allowed",
         ),
         pytest.param(
             snapshot(a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}])),
             (CreateVM, "OverrideMismatch"),
-            id="no machine is ready in the placement",
+            id="no VM is ready in the placement",
         ),
         pytest.param(
             snapshot(
                 a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}]), candidate=READY
             ),
             (ReserveVM, "m"),
-            id="one is ready in the placement",
+            id="a VM is ready in the placement",
         ),
-        # Too late
+        # After the bind deadline
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(320)), candidate=READY),
             (ReserveVM, "m"),
-            id="late, and one is ready all the same",
+            id="within the grace period a ready VM is given",
         ),
         pytest.param(
-            snapshot(a_claim(creationTimestamp=ago(331)), candidate=READY), ("Failed", "BindTimeout"), id="far too late"
+            snapshot(a_claim(creationTimestamp=ago(331)), candidate=READY),
+            ("Failed", "BindTimeout"),
+            id="after the grace period",
         ),
-        pytest.param(snapshot(a_claim(creationTimestamp=ago(301))), ("Failed", "BindTimeout"), id="late: none is made"),
+        pytest.param(
+            snapshot(a_claim(creationTimestamp=ago(301))),
+            ("Failed", "BindTimeout"),
+            id="within the grace period no VM is created",
+        ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(301), overrides={"instancetype": "large"}), candidate=READY),
             ("Failed", "BindTimeout"),
-            id="late, and what is ready is not what is wanted",
+            id="within the grace period, and the ready VM does not fit",
         ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(20), bindTimeoutSeconds=10), pool=QUEUE, position=2),
             ("Failed", "BindTimeout"),
-            id="late by its own measure",
+            id="after the claim's own bindTimeoutSeconds",
         ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(301)), over_quota=Failure("QuotaExceeded", "")),
             ("Failed", "QuotaExceeded"),
-            id="late, and why",
+            id="the reason of a timeout is the obstacle",
         ),
         pytest.param(
-            snapshot(a_claim(creationTimestamp=ago(301), onEmpty="Queue"), pool=STILL, position=1),
+            snapshot(a_claim(creationTimestamp=ago(301), onEmpty="Queue"), pool=PAUSED_POOL, position=1),
             ("Failed", "PoolPaused"),
-            id="late, since the pool is paused",
+            id="the reason of a timeout in a paused pool",
         ),
-        # The first compare-and-swap was won
+        # After the first compare-and-swap
+        pytest.param(snapshot(None, claimed_vm()), (CheckHealth, "m"), id="a running VM is checked before it is bound"),
         pytest.param(
-            snapshot(None, claimed_vm()), (CheckHealth, "m"), id="it runs: it is checked before anything is said"
+            snapshot(None, claimed_vm(), health=HEALTHY),
+            ("Ready", "VMBound"),
+            id="healthy: bound and Ready in one write",
         ),
         pytest.param(
-            snapshot(None, claimed_vm(), health=HEALTHY), ("Ready", "VMBound"), id="well: bound and Ready in one"
+            snapshot(None, claimed_vm(), vms_known=False, health=HEALTHY),
+            ("Ready", "VMBound"),
+            id="healthy, after a crash",
         ),
+        pytest.param(snapshot(None, claimed_vm(), health=UNHEALTHY), ("Bound", "VMBound"), id="unhealthy: bound first"),
         pytest.param(
-            snapshot(None, claimed_vm(), vms_known=False, health=HEALTHY), ("Ready", "VMBound"), id="after a crash too"
+            snapshot(None, claimed_vm(), health=UNKNOWN), ("Bound", "VMBound"), id="health unknown: bound first"
         ),
-        pytest.param(snapshot(None, claimed_vm(), health=SICK), ("Bound", "VMBound"), id="not well yet: it is its own"),
-        pytest.param(snapshot(None, claimed_vm(), health=BLIND), ("Bound", "VMBound"), id="nor seen to be well"),
         pytest.param(
             snapshot(None, claimed_vm(vmi=PAUSED, standby="Paused")),
             ("Bound", "VMBound"),
-            id="what must be woken is written down before",
+            id="a paused VM is bound before it is activated",
         ),
         pytest.param(
             snapshot(None, claimed_vm(standby="Running", activated=True)),
             ("Bound", "VMBound"),
-            id="what was made for it too",
+            id="a VM that was created for the claim is bound first",
         ),
         pytest.param(
             snapshot(a_claim(personalization={"labels": {"team": "blue"}}), claimed_vm()),
             ("Bound", "VMBound"),
-            id="what is made its claimant's own too",
+            id="a VM is bound before it is personalized",
         ),
         pytest.param(
             snapshot(None, claimed_vm(), pool=a_pool(template=None, ec2={"imageID": "ami-1"})),
             ("Bound", "VMBound"),
-            id="and an instance, of which the check launches something",
+            id="an EC2 instance is bound before the check launches an application",
         ),
         pytest.param(
             snapshot(
                 None, claimed_vm("young", created_at=ago(1)), claimed_vm("old", created_at=ago(9)), health=HEALTHY
             ),
             ("Ready", "VMBound"),
-            id="two: one is written down before the other goes",
+            id="of two VMs one is bound before the other is deleted",
         ),
         pytest.param(
             snapshot(None, claimed_vm("m", WarmState.IN_USE), claimed_vm("other")),
             ("Bound", "VMBound"),
-            id="what is in use is its own, though its status was lost",
+            id="a VM in use is bound again after the status was lost",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("gone")), claimed_vm("m", WarmState.IN_USE)),
             ("Bound", "VMBound"),
-            id="or somebody has written another one into it",
+            id="a VM in use replaces another VM in the status",
         ),
         pytest.param(
-            snapshot(None, claimed_vm("m", WarmState.READY)), (DeleteVM, "m"), id="ready with a claim: nobody's"
+            snapshot(None, claimed_vm("m", WarmState.READY)), (DeleteVM, "m"), id="a Ready VM with a claim is deleted"
         ),
         pytest.param(
-            snapshot(None, claimed_vm(deleting=True), candidate=READY), (ReserveVM, "m"), id="one that goes is none"
+            snapshot(None, claimed_vm(deleting=True), candidate=READY),
+            (ReserveVM, "m"),
+            id="a VM that is being deleted does not count",
         ),
-        # The second one too
+        # After the second compare-and-swap
         pytest.param(
-            snapshot(a_claim(status=bound_status("m")), claimed_vm()), (CheckHealth, "m"), id="it runs: it is checked"
+            snapshot(a_claim(status=bound_status("m")), claimed_vm()), (CheckHealth, "m"), id="a bound VM is checked"
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m")), claimed_vm(), health=HEALTHY),
             (HandOverVM, "m"),
-            id="it is well",
+            id="a healthy VM is handed over",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m"), personalization=WISH), claimed_vm(), health=HEALTHY),
+            snapshot(a_claim(status=bound_status("m"), personalization=LABELS), claimed_vm(), health=HEALTHY),
             (PersonalizeVM, "m"),
-            id="well, and to be made its claimant's own before it is handed over",
+            id="a healthy VM is personalized before the hand-over",
         ),
         pytest.param(
             snapshot(
-                a_claim(status=bound_status("m"), personalization=WISH),
+                a_claim(status=bound_status("m"), personalization=LABELS),
                 claimed_vm(),
                 health=HEALTHY,
                 not_personalized=(),
             ),
             (HandOverVM, "m"),
-            id="which was done",
+            id="handed over after personalization",
         ),
         pytest.param(
             snapshot(
-                a_claim(status=bound_status("m"), personalization=WISH),
+                a_claim(status=bound_status("m"), personalization=LABELS),
                 claimed_vm(),
                 health=HEALTHY,
                 not_personalized=(Failure("AccessCredentialsNotSynchronized", "it has no agent"),),
             ),
             (HandOverVM, "m"),
-            id="or could not be done",
+            id="handed over after personalization failed",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m"), personalization=WISH), claimed_vm("m", WarmState.IN_USE)),
+            snapshot(a_claim(status=bound_status("m"), personalization=LABELS), claimed_vm("m", WarmState.IN_USE)),
             (PersonalizeVM, "m"),
-            id="killed between the hand-over and the word of it: granted again, to know what to say",
+            id="killed after the hand-over: personalized again, because the status needs the result",
         ),
         pytest.param(
             snapshot(
-                a_claim(status=bound_status("m"), personalization=WISH),
+                a_claim(status=bound_status("m"), personalization=LABELS),
                 claimed_vm("m", WarmState.IN_USE),
                 not_personalized=(),
             ),
             ("Ready", ""),
-            id="and said",
+            id="the result of personalization is written",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m")), claimed_vm(), health=SICK), Requeue, id="not well yet"
+            snapshot(a_claim(status=bound_status("m")), claimed_vm(), health=UNHEALTHY),
+            Requeue,
+            id="unhealthy for a moment",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=SICK),
+            snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=UNHEALTHY),
             (DeleteVM, "m"),
-            id="not well in time",
+            id="unhealthy for too long",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=BLIND),
+            snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=UNKNOWN),
             ("Bound", ""),
-            id="it may be well",
+            id="health unknown: the VM stays",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m", seconds=1000)), claimed_vm(), health=BLIND),
+            snapshot(a_claim(status=bound_status("m", seconds=1000)), claimed_vm(), health=UNKNOWN),
             (DeleteVM, "m"),
-            id="but not for ever",
+            id="health unknown for too long",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", "Resumed")), claimed_vm(vmi=PAUSED, standby="Paused")),
             (MarkActivated, "m"),
-            id="before it is woken it is marked",
+            id="a paused VM is marked before it is activated",
         ),
         pytest.param(
             snapshot(
                 a_claim(status=bound_status("m", "Resumed")), claimed_vm(vmi=PAUSED, standby="Paused", activated=True)
             ),
             (ActivateVM, "m"),
-            id="then woken",
+            id="a marked VM is activated",
         ),
         pytest.param(
             snapshot(
@@ -334,7 +360,7 @@ def kind(step: Step) -> Any:
                 timeline=Timeline(activated=NOW),
             ),
             (CheckHealth, "m"),
-            id="and not woken twice at once",
+            id="a VM is not activated twice at once",
         ),
         pytest.param(
             snapshot(
@@ -343,7 +369,7 @@ def kind(step: Step) -> Any:
                 timeline=Timeline(activated=NOW - timedelta(seconds=2)),
             ),
             (ActivateVM, "m"),
-            id="but once more if it did not hear",
+            id="a VM that does not start is activated again",
         ),
         pytest.param(
             snapshot(
@@ -352,106 +378,116 @@ def kind(step: Step) -> Any:
                 timeline=Timeline(activated=NOW + timedelta(hours=1)),
             ),
             (ActivateVM, "m"),
-            id="also where the clock was set back since",
+            id="also after the clock was set back",
         ),
         pytest.param(
             snapshot(
-                a_claim(status=bound_status("m", "Started", seconds=100)), claimed_vm(activated=True), health=SICK
+                a_claim(status=bound_status("m", "Started", seconds=100)), claimed_vm(activated=True), health=UNHEALTHY
             ),
             ("Bound", ""),
-            id="one that boots has as long as the pool gives it, and says what it waits for",
+            id="a booting VM has the pool's readiness timeout, and the status says what is missing",
         ),
         pytest.param(
-            snapshot(a_claim(status=SERVED), claimed_vm("m", WarmState.IN_USE, owner=a_pool().owner)),
+            snapshot(a_claim(status=READY_STATUS), claimed_vm("m", WarmState.IN_USE, owner=a_pool().owner)),
             (HandOverVM, "m"),
-            id="somebody wrote its owner references",
+            id="changed owner references are restored",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m")), claimed_vm("m"), claimed_vm("other")),
             (DeleteVM, "other"),
-            id="one too many is ended",
+            id="an extra VM is deleted",
         ),
-        # It is Ready, and its machine does not say so yet: killed between the two writes
-        pytest.param(snapshot(a_claim(status=SERVED), claimed_vm()), (HandOverVM, "m"), id="served: the label follows"),
+        # The claim is Ready and the label of its VM is not: killed between the two writes
         pytest.param(
-            snapshot(a_claim(status=SERVED), claimed_vm(vmi=None), health=SICK, vms_known=False),
+            snapshot(a_claim(status=READY_STATUS), claimed_vm()), (HandOverVM, "m"), id="Ready: the label follows"
+        ),
+        pytest.param(
+            snapshot(a_claim(status=READY_STATUS), claimed_vm(vmi=None), health=UNHEALTHY, vms_known=False),
             (HandOverVM, "m"),
-            id="also where it fails now: its user may be in it",
+            id="Ready: the label follows, though the VM is unhealthy now",
         ),
         pytest.param(
-            snapshot(a_claim(status=SERVED), claimed_vm("m"), claimed_vm("other")),
+            snapshot(a_claim(status=READY_STATUS), claimed_vm("m"), claimed_vm("other")),
             (DeleteVM, "other"),
-            id="served with one of two",
+            id="Ready with an extra VM",
         ),
         pytest.param(
-            snapshot(a_claim(status=SERVED), vms_known=True), ("Failed", "VMLost"), id="served, and it is gone"
+            snapshot(a_claim(status=READY_STATUS), vms_known=True), ("Failed", "VMLost"), id="Ready, and the VM is gone"
         ),
         pytest.param(
-            snapshot(a_claim(status=SERVED, release=True), claimed_vm()),
+            snapshot(a_claim(status=READY_STATUS, release=True), claimed_vm()),
             ("Releasing", "VMBound"),
-            id="served, and over",
+            id="Ready, and released",
         ),
-        # Its machine is lost before it is handed over
+        # The VM is lost before the hand-over
         pytest.param(
-            snapshot(a_claim(status=bound_status("m")), vms_known=False), FindVMs, id="not seen: it is looked for"
+            snapshot(a_claim(status=bound_status("m")), vms_known=False),
+            FindVMs,
+            id="the VM is missing: the API is asked",
         ),
-        pytest.param(snapshot(a_claim(status=bound_status("m"))), ("Pending", "ActivationFailed"), id="one more try"),
+        pytest.param(
+            snapshot(a_claim(status=bound_status("m"))),
+            ("Pending", "ActivationFailed"),
+            id="the VM is gone: a second attempt",
+        ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m")), claimed_vm(deleting=True)),
             ("Pending", "ActivationFailed"),
-            id="going",
+            id="the VM is being deleted: a second attempt",
         ),
         pytest.param(
-            snapshot(a_claim(status=bound_status("m", attempts=2))), ("Failed", "ActivationFailed"), id="no third try"
+            snapshot(a_claim(status=bound_status("m", attempts=2))),
+            ("Failed", "ActivationFailed"),
+            id="no third attempt",
         ),
         pytest.param(
             snapshot(a_claim(status={"phase": "Pending", "attempts": 2}), candidate=READY),
             ("Failed", "ActivationFailed"),
-            id="nor after a crash",
+            id="no third attempt after a crash",
         ),
         # In use
         pytest.param(
             snapshot(a_claim(status=bound_status("m")), claimed_vm("m", WarmState.IN_USE, activated=True)),
             ("Ready", ""),
-            id="handed over",
+            id="in use",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", phase="Ready", readyAt=ago(5)))),
             ("Failed", "VMLost"),
-            id="its machine is gone: it gets no other behind its user's back",
+            id="a Ready claim whose VM is gone gets no other",
         ),
-        # It ends
+        # The claim ends
         pytest.param(
             snapshot(a_claim(status=bound_status("m"), release=True), claimed_vm("m", WarmState.IN_USE)),
             ("Releasing", ""),
-            id="released",
+            id="released: phase Releasing",
         ),
         pytest.param(
             snapshot(
                 a_claim(status=bound_status("m", phase="Releasing"), release=True), claimed_vm("m", WarmState.IN_USE)
             ),
             (DeleteVM, "m"),
-            id="its machine is deleted",
+            id="Releasing: the VM is deleted",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", phase="Releasing"), release=True), claimed_vm(deleting=True)),
             Requeue,
-            id="until it is gone",
+            id="Releasing: waits for the deletion",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", phase="Releasing"), release=True)),
             ("Released", "Released"),
-            id="gone",
+            id="Releasing: the VM is gone",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", seconds=61), ttlSeconds=60), claimed_vm("m", WarmState.IN_USE)),
             ("Expired", "Expired"),
-            id="its time is over",
+            id="expired",
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", "Resumed", seconds=61), ttlSeconds=60), claimed_vm(vmi=PAUSED)),
             ("Expired", "Expired"),
-            id="also while it wakes up",
+            id="expired during activation",
         ),
         *(
             pytest.param(
@@ -461,14 +497,18 @@ def kind(step: Step) -> Any:
             )
             for phase in ("Failed", "Expired", "Released")
         ),
-        pytest.param(snapshot(a_claim(status=bound_status("m", phase="Failed"))), Requeue, id="over is over"),
+        pytest.param(
+            snapshot(a_claim(status=bound_status("m", phase="Failed"))), Requeue, id="a finished claim without VM"
+        ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m"), deletionTimestamp=ago(1)), claimed_vm()),
             (DeleteVM, "m"),
-            id="its claim is deleted",
+            id="the claim is being deleted",
         ),
         pytest.param(
-            snapshot(a_claim(deletionTimestamp=ago(1)), candidate=READY), Requeue, id="a claim that goes gets nothing"
+            snapshot(a_claim(deletionTimestamp=ago(1)), candidate=READY),
+            Requeue,
+            id="a claim that is being deleted gets no VM",
         ),
     ],
 )
@@ -479,13 +519,13 @@ def test_next_step(found: ClaimSnapshot, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("seconds", "health", "ready"),
     [
-        pytest.param(4, SICK, None, id="most are well a moment later"),
-        pytest.param(6, SICK, "NotReady: web-m: it is not", id="what is not is told"),
-        pytest.param(6, BLIND, "NodeNotReady: web-m: nobody answers", id="also what can't be checked"),
+        pytest.param(4, UNHEALTHY, None, id="not in the first seconds"),
+        pytest.param(6, UNHEALTHY, "NotReady: web-m: it is not", id="after some seconds"),
+        pytest.param(6, UNKNOWN, "NodeNotReady: web-m: nobody answers", id="also without a health check"),
     ],
 )
-def test_while_it_is_waited_for_it_is_said_why(seconds: float, health: Health, ready: str | None) -> None:
-    """Once for each reason: what a check says of it may be different with every try."""
+def test_the_reason_of_an_unhealthy_vm_is_written(seconds: float, health: Health, ready: str | None) -> None:
+    """It is written once for each reason, because the message may differ with every check."""
     activating = {"type": "Ready", "status": "False", "reason": "Activating", "message": "web-m is not handed over yet"}
     c = a_claim(status=bound_status("m", "Started", seconds=seconds, conditions=[activating]))
     step = plan(snapshot(c, claimed_vm(activated=True), health=health), NOW)
@@ -506,8 +546,8 @@ def test_while_it_is_waited_for_it_is_said_why(seconds: float, health: Health, r
     assert isinstance(plan(other, NOW), UpdateStatus)
 
 
-def test_a_place_in_line_is_not_written_with_every_machine() -> None:
-    """Or a line of a thousand would write a thousand statuses for each that is served."""
+def test_the_queue_position_is_not_written_for_every_vm() -> None:
+    """Else a queue of a thousand claims causes a thousand status updates for each VM."""
     before = plan(snapshot(pool=QUEUE, position=30), NOW)
     assert isinstance(before, UpdateStatus)
     c = replace(a_claim(), status=before.status)
@@ -515,32 +555,32 @@ def test_a_place_in_line_is_not_written_with_every_machine() -> None:
     assert plan(moved, NOW) == Requeue(26)
     assert isinstance(plan(moved, NOW + timedelta(seconds=27)), UpdateStatus)
     later = replace(moved, timeline=Timeline(position_written=NOW + timedelta(hours=1)))
-    assert isinstance(plan(later, NOW), UpdateStatus), "the clock was set back since"
+    assert isinstance(plan(later, NOW), UpdateStatus), "the clock was set back"
     still = snapshot(c, pool=QUEUE, position=30, timeline=Timeline(position_written=NOW - timedelta(seconds=60)))
-    assert plan(still, NOW) == Requeue(30), "and nothing at rest, nor is it looked at all the time"
+    assert plan(still, NOW) == Requeue(30), "an unchanged position is not written"
 
 
 @pytest.mark.parametrize(
     ("place", "waiting", "seconds"),
     [
-        pytest.param(1, 10_000, 2, id="the next one is told at once"),
+        pytest.param(1, 10_000, 2, id="the next claim is told at once"),
         pytest.param(50, 100, 50, id="the further back, the later"),
         pytest.param(2_000, 2_000, 60, id="at most a minute"),
-        pytest.param(10_000, 10_000, 200, id="but a long line is not looked at more often than a shorter one"),
-        pytest.param(100, 10_000, 100, id="those in front of it are"),
-        pytest.param(100_000, 100_000, 290, id="and nobody is looked at only when it is too late"),
+        pytest.param(10_000, 10_000, 200, id="a long queue is not checked more often than a shorter one"),
+        pytest.param(100, 10_000, 100, id="the first claims of a long queue"),
+        pytest.param(100_000, 100_000, 290, id="never later than the bind deadline"),
     ],
 )
-def test_what_a_line_costs_does_not_grow_with_it(place: int, waiting: int, seconds: float) -> None:
+def test_the_cost_of_a_queue_does_not_grow_with_its_length(place: int, waiting: int, seconds: float) -> None:
     found = snapshot(a_claim(bindTimeoutSeconds=292), pool=QUEUE, position=place, queue_length=waiting)
     said = plan(found, NOW)
     assert isinstance(said, UpdateStatus)
     assert plan(replace(found, claim=replace(found.claim, status=said.status)), NOW) == Requeue(seconds)
 
 
-def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and_one_after() -> None:
-    """And whoever is killed between any two of them leaves what the next one goes on from: each step is decided from
-    what is written down, and nothing else."""
+def test_a_running_vm_needs_two_writes_before_ready_and_one_after() -> None:
+    """A process that is killed between two writes leaves a state from which the next process continues, because each
+    step depends only on what is written."""
     found = snapshot(candidate=READY)
     assert kind(plan(found, NOW)) == (ReserveVM, "m")
     found = replace(found, candidate=None, vms=(claimed_vm(),))
@@ -554,10 +594,10 @@ def test_a_running_machine_is_handed_over_with_two_writes_before_it_is_ready_and
     found = replace(found, claim=replace(found.claim, status=step.status))
     assert kind(plan(found, NOW)) == (HandOverVM, "m")
     found = replace(found, vms=(claimed_vm("m", WarmState.IN_USE),))
-    assert plan(found, NOW + timedelta(seconds=1)) == Requeue(None), "nothing more is written"
+    assert plan(found, NOW + timedelta(seconds=1)) == Requeue(None), "no more writes"
 
 
-def test_timings_add_up() -> None:
+def test_timings() -> None:
     timeline = Timeline(
         observed=NOW,
         dequeued=NOW + timedelta(milliseconds=2),
@@ -574,7 +614,7 @@ def test_timings_add_up() -> None:
     assert timings.total_ms == 10
 
 
-def test_what_is_said_twice_is_written_once() -> None:
+def test_an_unchanged_status_is_written_once() -> None:
     for found in (
         snapshot(pool_full=True),
         snapshot(no_pool=Failure("PoolNotFound", "no")),
@@ -586,7 +626,7 @@ def test_what_is_said_twice_is_written_once() -> None:
         assert isinstance(plan(again, NOW + timedelta(seconds=1)), Requeue)
 
 
-def test_the_name_of_a_machine_follows_from_the_claim() -> None:
+def test_the_name_of_a_created_vm_derives_from_the_claim() -> None:
     assert vm_name("mine", "u", 0) == vm_name("mine", "u", 0)
     assert vm_name("mine", "u", 0) != vm_name("mine", "u", 1)
     assert vm_name("mine", "u", 0) != vm_name("mine", "v", 0)
@@ -595,17 +635,17 @@ def test_the_name_of_a_machine_follows_from_the_claim() -> None:
 
 @pytest.mark.parametrize(
     ("uid", "refers"),
-    [pytest.param("i-0a1b", "instanceRef", id="an instance"), pytest.param("0a1b-22", "vmRef", id="a VM")],
+    [pytest.param("i-0a1b", "instanceRef", id="an EC2 instance"), pytest.param("0a1b-22", "vmRef", id="a VM")],
 )
-def test_a_machine_whose_pool_is_gone_is_referred_to_as_what_it_is(uid: str, refers: str) -> None:
-    """The pool can be deleted between the two compare-and-swaps."""
+def test_the_reference_to_a_vm_whose_pool_is_gone(uid: str, refers: str) -> None:
+    """The pool may be deleted between the two compare-and-swaps."""
     step = plan(snapshot(None, claimed_vm(uid), no_pool=None), NOW)
     assert isinstance(step, UpdateStatus)
     assert {"instanceRef", "vmRef"} & step.status.json().keys() == {refers}
 
 
 def test_a_second_attempt_has_as_long_as_the_first() -> None:
-    """A machine that took its 15 minutes to fail does not make its claim late."""
+    """A VM that took 15 minutes to fail does not make its claim time out."""
     condition = {
         "type": "Bound",
         "status": "False",

@@ -1,4 +1,4 @@
-"""Claims on the real API server with simulated guests: who has which machine in the end, whatever happened."""
+"""Claims on the real API server with simulated guests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Json = dict[str, Any]
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
-"""of the test that kills controllers"""
+"""in the test that kills controllers"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 
 @pytest.fixture
 def ours(simulated: StackPaths) -> Path:
-    """Who the controllers are: with their rights, and no others."""
+    """The kubeconfig of the controllers' ServiceAccount, with its rights only."""
     return simulated.kubeconfig_of("controllers")
 
 
@@ -73,7 +73,7 @@ async def running(ours: Path) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_a_claim_gets_a_ready_machine_and_gives_it_back(desk: Counter, running: Running) -> None:
+async def test_a_claim_gets_a_ready_vm_and_releases_it(desk: Counter, running: Running) -> None:
     made = await desk.filled(2)
     claim = await desk.claim("mine", poolName="web", personalization={"labels": {"team": "blue"}})
     status = await desk.becomes("mine", "Ready")
@@ -98,23 +98,23 @@ async def test_a_claim_gets_a_ready_machine_and_gives_it_back(desk: Counter, run
     )
     assert (owner["kind"], owner["uid"]) == ("VirtualMachineClaim", claim["metadata"]["uid"])
     assert labels[meta.POOL_UID] == made["metadata"]["uid"]
-    await until(desk.ready, 2)  # what was taken is filled up
+    await until(desk.ready, 2)  # the pool replaces the claimed VM
     with pytest.raises(Invalid):
         await desk.alter("mine", poolName="other")
 
     await desk.alter("mine", release=True)
     await desk.becomes("mine", "Released")
-    assert await desk.gone(status["vmRef"]["name"]), "Released is said when its machine is gone"
+    assert await desk.gone(status["vmRef"]["name"]), "the claim is Released after its VM is deleted"
     assert counted(running, "claims_total", launch="Warm", result="Ready") >= 1
     assert counted(running, "warmpool_invariant_violations_total") == 0
 
 
 async def used(desk: Counter, status: Json) -> None:
-    """Waits until the claim's machine says so, which a warm one does a moment after its claim is Ready."""
+    """Waits until the claim's VM is InUse: a running VM is a moment after its claim is Ready."""
     await until(lambda: state_of(desk, status["vmRef"]["uid"]), "InUse")
 
 
-async def test_nobody_named_means_the_default_and_no_pool_is_said(desk: Counter, running: Running) -> None:
+async def test_default_pool_and_missing_pool(desk: Counter, running: Running) -> None:
     await desk.claim("early")
     await until(lambda: desk.reason("early"), "NoDefaultPool")
     await desk.claim("lost", poolName="nowhere", bindTimeoutSeconds=2)
@@ -125,7 +125,7 @@ async def test_nobody_named_means_the_default_and_no_pool_is_said(desk: Counter,
 
 
 @pytest.mark.parametrize(("mode", "launch"), [("Paused", "Resumed"), ("Stopped", "Started")])
-async def test_a_machine_that_sleeps_is_woken(desk: Counter, running: Running, mode: str, launch: str) -> None:
+async def test_a_paused_or_stopped_vm_is_activated(desk: Counter, running: Running, mode: str, launch: str) -> None:
     await desk.filled(1, standby={"mode": mode})
     await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Ready")
@@ -138,7 +138,7 @@ async def test_a_machine_that_sleeps_is_woken(desk: Counter, running: Running, m
     assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
 
 
-async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, running: Running) -> None:
+async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: Running) -> None:
     await desk.pool(0)
     await desk.claim("cold", poolName="web", personalization={"hostname": "mine", "sshPublicKeySecret": "keys"})
     await desk.claim("refused", poolName="web", onEmpty="Fail")
@@ -153,7 +153,7 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     await desk.becomes("refused", "Failed")
     assert await desk.reason("refused") == "NoCapacity"
 
-    # While it is paused none is made, for nobody.
+    # A paused pool creates no VM for claims.
     await desk.change(paused=True)
     await until(lambda: observed(desk), True)
     await desk.claim("held", poolName="web")
@@ -161,7 +161,7 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     await desk.change(paused=False)
     assert (await desk.becomes("held", "Ready"))["launchType"] == "Cold"
 
-    # A pool of nothing still serves those who wait: what is wanted is what it makes.
+    # A pool with 0 replicas creates VMs for queued claims.
     await desk.claim("waiting", poolName="web", onEmpty="Queue")
     status = await desk.becomes("waiting", "Ready")
     assert status["launchType"] == "Warm"
@@ -169,7 +169,7 @@ async def test_an_empty_pool_starts_one_makes_wait_or_refuses(desk: Counter, run
     assert await desk.ready() == 0
 
 
-async def test_a_line_has_places_turns_and_an_end(desk: Counter, running: Running) -> None:
+async def test_queue_positions_and_bind_timeout(desk: Counter, running: Running) -> None:
     await desk.filled(1, maxTotal=1, claimPolicy={"onEmpty": "Queue"})
     await desk.claim("first", poolName="web")
     await desk.becomes("first", "Ready")
@@ -195,8 +195,8 @@ async def until_status(desk: Counter, field: str, value: Any) -> Any:
     return value
 
 
-async def test_a_running_guest_is_labelled_and_its_secret_gets_the_claimants_keys(desk: Counter, ours: Path) -> None:
-    """In a namespace where the controllers may read Secrets; where they may not, it is said, and the VM is given."""
+async def test_personalization_of_a_running_vm(desk: Counter, ours: Path) -> None:
+    """With and without permission to read the namespace's Secrets."""
     credential = {
         "sshPublicKey": {
             "source": {"secret": {"secretName": meta.CLAIM_KEY}},
@@ -250,7 +250,7 @@ async def allow_secrets(desk: Counter) -> None:
         await desk.api.create(ROLES if document["kind"] == "Role" else BINDINGS, document)
 
 
-async def test_what_is_wanted_otherwise_is_made(desk: Counter, running: Running) -> None:
+async def test_vms_are_created_for_overrides(desk: Counter, running: Running) -> None:
     await desk.filled(1, placements=[{"name": "east"}, {"name": "west", "weight": 0}])
     await desk.claim("large", poolName="web", annotations={meta.INSTANCE_TYPE: "large"})
     await desk.claim("west", poolName="web", overrides={"placement": "west"})
@@ -265,10 +265,10 @@ async def test_what_is_wanted_otherwise_is_made(desk: Counter, running: Running)
     assert other["metadata"]["labels"][meta.PLACEMENT] == "west"
     await desk.becomes("odd", "Failed")
     assert await desk.reason("odd") == "OverrideNotAllowed"
-    assert await desk.ready() == 1, "the ready machine was handed to nobody"
+    assert await desk.ready() == 1, "no claim got the ready VM"
 
 
-async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: Path, desk: Counter) -> None:
+async def test_a_leader_with_a_fast_clock_expires_nothing_early(ours: Path, desk: Counter) -> None:
     async with controllers(ours):
         await desk.filled(2, expiry={"maxAgeSeconds": 1800})
         await desk.claim("kept", poolName="web", ttlSeconds=1800)
@@ -276,17 +276,17 @@ async def test_a_leader_whose_clock_is_fast_takes_nothing_back_too_early(ours: P
         await until(desk.ready, 2)
         waiting = {m.uid for m in await desk.machines() if m.unclaimed}
     async with controllers(ours, fast_seconds=3600) as late:
-        # Both ends of a claim's time are as everybody else's clock has them.
+        # The API server's clock decides when a claim is bound and when it expires.
         await desk.claim("short", poolName="web", ttlSeconds=2)
         bound_at = datetime.fromisoformat((await desk.becomes("short", "Expired"))["boundAt"])
         assert abs((datetime.fromisoformat(before["boundAt"]) - bound_at).total_seconds()) < 1800
         assert await desk.phase("kept") == "Ready"
-        assert waiting & await desk.uids(), "one was given away, the other one is not too old"
+        assert waiting & await desk.uids(), "one was claimed, the other did not exceed its maximum age"
         offset = late.registry.get_sample_value(f"{PREFIX}api_clock_offset_seconds")
         assert offset == pytest.approx(-3600, abs=300)
 
 
-async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) -> None:
+async def test_expiry_and_extension(desk: Counter, running: Running) -> None:
     await desk.filled(2, claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 3600})
     await desk.claim("short", poolName="web")
     await desk.claim("long", poolName="web", ttlSeconds=1800)
@@ -295,12 +295,12 @@ async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) ->
     await desk.alter("long", ttlSeconds=10_000)
     vm = (await desk.becomes("short", "Expired"))["vmRef"]["name"]
     await until(lambda: desk.gone(vm), True)
-    await until(lambda: _lifetime(desk, "long"), 3600)  # extended, and not beyond what the pool allows
+    await until(lambda: _lifetime(desk, "long"), 3600)  # up to the pool's limit
     extended = await desk.claimed("long")
     assert (extended["phase"], extended["vmRef"]) == ("Ready", status["vmRef"])
     await desk.hears("ClaimExpired")
 
-    # What the pool says by now is for those to come.
+    # A change of the pool applies to later claims.
     await desk.change(claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 2})
     await until(lambda: observed(desk), True)
     await desk.claim("later", poolName="web", ttlSeconds=1800)
@@ -309,11 +309,11 @@ async def test_time_ends_and_can_be_extended(desk: Counter, running: Running) ->
     assert (kept["phase"], _seconds(kept)) == ("Ready", 3600)
 
 
-async def test_people_are_warned_before_their_time_ends(desk: Counter, running: Running) -> None:
+async def test_a_claim_warns_before_it_expires(desk: Counter, running: Running) -> None:
     await desk.filled(1)
     await desk.claim("mine", poolName="web", ttlSeconds=4000)
     await desk.becomes("mine", "Ready")
-    # As if an hour had passed: less than a tenth of its time is left, and enough to be looked at.
+    # As if an hour had passed: less than a tenth of the time is left.
     before = datetime.now(UTC) - timedelta(hours=1)
     ends = before + timedelta(seconds=4000)
     times = {key: f"{each:%Y-%m-%dT%H:%M:%SZ}" for key, each in (("boundAt", before), ("expiresAt", ends))}
@@ -325,7 +325,7 @@ async def test_people_are_warned_before_their_time_ends(desk: Counter, running: 
 
 
 def _seconds(status: Json) -> float:
-    """From when it was bound until it ends."""
+    """From binding to expiry."""
     begin, end = (datetime.fromisoformat(status[each]) for each in ("boundAt", "expiresAt"))
     return (end - begin).total_seconds()
 
@@ -334,7 +334,7 @@ async def _lifetime(desk: Counter, name: str) -> float:
     return _seconds(await desk.claimed(name))
 
 
-async def test_who_has_enough_waits(desk: Counter, running: Running) -> None:
+async def test_a_claim_over_quota_waits(desk: Counter, running: Running) -> None:
     await desk.filled(3, claimPolicy={"maxPerUser": 1})
     for name in ("one", "two"):
         await desk.claim(name, poolName="web")
@@ -351,11 +351,11 @@ async def tally(desk: Counter) -> dict[str, int]:
     return dict(Tally(status.get("phase", "") for status in (await desk.claims()).values()))
 
 
-async def test_a_machine_that_does_not_wake_up_is_never_given_again(desk: Counter, running: Running) -> None:
-    """It is ended, one more is tried, and then the claim fails and says why."""
+async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: Running) -> None:
+    """After a second VM the claim fails with the reason."""
     await desk.filled(2, standby={"mode": "Stopped"})
     machines = {m.uid: m for m in await desk.machines()}
-    # Little time to wake up; for their first start there was as much as they needed.
+    # The short timeout comes after the first start of the VMs, which may take longer.
     await desk.change(paused=True, readiness={"timeoutSeconds": 3})
     await until(lambda: observed(desk), True)
     for m in machines.values():
@@ -376,7 +376,7 @@ async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
     return {m.uid for m in await desk.machines()} & set(machines)
 
 
-async def test_a_claim_of_the_same_name_inherits_nothing(desk: Counter, running: Running) -> None:
+async def test_a_claim_of_the_same_name_gets_another_vm(desk: Counter, running: Running) -> None:
     await desk.filled(2, standby={"mode": "Stopped"})
     seen = set()
     for phase in ("", "Bound", "Ready"):
@@ -416,7 +416,7 @@ async def names(desk: Counter) -> list[str]:
     return sorted(m.name for m in await desk.machines())
 
 
-async def test_a_lost_machine_is_not_replaced_behind_its_users_back(desk: Counter, running: Running) -> None:
+async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: Running) -> None:
     await desk.filled(1)
     await desk.claim("mine", poolName="web")
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
@@ -425,13 +425,13 @@ async def test_a_lost_machine_is_not_replaced_behind_its_users_back(desk: Counte
     assert await desk.reason("mine") == "VMLost"
 
 
-async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, running: Running) -> None:
+async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: Running) -> None:
     await desk.filled(4)
     nodes, _ = await desk.api.list(NODES)
     try:
         for each in nodes:
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": True}})
-        await until(desk.available, 0)  # the pool says so as soon as it is known
+        await until(desk.available, 0)  # the pool's status shows that the controllers know
         await desk.claim("mine", poolName="web", onEmpty="Fail")
         await desk.becomes("mine", "Failed")
         assert await desk.reason("mine") == "NoCapacity"
@@ -440,8 +440,8 @@ async def test_nobody_gets_a_machine_of_a_node_that_is_left(desk: Counter, runni
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
 
 
-async def test_by_command(simulated: StackPaths, desk: Counter, running: Running) -> None:
-    """Taken, given back and examined as a person would."""
+async def test_command_line(simulated: StackPaths, desk: Counter, running: Running) -> None:
+    """Claim, release, status and doctor on the command line."""
     await desk.filled(1)
 
     async def run(*arguments: str) -> Result:
@@ -462,15 +462,15 @@ async def test_by_command(simulated: StackPaths, desk: Counter, running: Running
         (pool,) = json.loads((await run("warmpool", "status", "web", "-o", "json")).stdout)
         return pool["name"], pool["claimed"]
 
-    await until(said, ("web", 1))  # the machine says so a moment after its claim, and its pool after that
+    await until(said, ("web", 1))  # the VM follows a moment after its claim, and the pool after the VM
     examined = await run("warmpool", "doctor")
     assert examined.output == "all is well\n", examined.exception
     given = await run("release", "mine")
     assert (given.exit_code, given.output) == (0, "mine is Released\n")
 
 
-async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours: Path) -> None:
-    """Controllers that are cut off at any moment, also two at once, in the middle of many allocations."""
+async def test_each_claim_has_one_vm_while_controllers_are_killed(desk: Counter, ours: Path) -> None:
+    """Controllers are killed at any moment, also two at once, during many allocations."""
     chance = Random(7)
     async with controllers(ours):
         await desk.filled(16, standby={"mode": "Paused", "hotReplicas": 8})
@@ -483,20 +483,20 @@ async def test_whoever_is_killed_every_claim_has_one_machine(desk: Counter, ours
         async with AsyncExitStack() as stack:
             for _ in range(chance.choice([1, 1, 2])):
                 await stack.enter_async_context(controllers(ours))
-            # Longer each time: on a busy machine it may get nothing done in the first.
+            # Longer each time, because a busy machine may do nothing in the first rounds.
             await asyncio.sleep(chance.uniform(0.1, 1.0) + 0.05 * kills)
             kills += 1
     statuses = await desk.claims()
     vms = [status["vmRef"]["uid"] for status in statuses.values()]
-    assert len(set(vms)) == CLAIMANTS, "each on a machine of its own"
+    assert len(set(vms)) == CLAIMANTS, "each claim has a VM of its own"
     async with controllers(ours) as running:
         await until(lambda: holders(desk), dict.fromkeys(await uids(desk), 1))
         assert counted(running, "warmpool_invariant_violations_total") == 0
 
 
 class Cut(Faulty):
-    """The line is cut with the answer to the last of so many writes of a namespace's claims and their machines: it was
-    done, and who asked for it was killed before knowing."""
+    """Breaks the connection with the answer to the last of so many writes of a namespace's claims and VMs: the write
+    was done, and the writer was killed before it knew."""
 
     def __init__(self, kubeconfig: Path, namespace: str, writes: int) -> None:
         super().__init__(kubeconfig, Random(0))
@@ -517,7 +517,7 @@ def _of_a_claim(path: str, namespace: str) -> bool:
     return len(words) > 6 and words[5] == namespace and words[6] in (VMS.plural, CLAIMS.plural)
 
 
-async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
+async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
     simulated: StackPaths, desk: Counter, ours: Path
 ) -> None:
     labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
@@ -534,7 +534,7 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
     found = await run()
     assert (found.exit_code, "ClaimGone" in found.output, "--fix deletes it" in found.output) == (1, True, True)
     everywhere = json.loads((await run("-A", "-o", "json")).stdout)
-    # Others share the cluster, and what they have left may still be there.
+    # Other tests share the cluster and may have left VMs.
     wanted = {"namespace": desk.namespace, "ailment": "ClaimGone", "name": "left"}
     assert [each for each in everywhere if wanted.items() <= each.items()], everywhere
     fixed = await run("--fix")
@@ -543,8 +543,8 @@ async def test_while_no_controller_runs_the_doctor_deletes_what_nobody_has(
     assert (await run()).output == "all is well\n"
 
 
-async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, ours: Path, tmp_path: Path) -> None:
-    """On a machine that runs: it is taken; the claim is bound and Ready; the machine is in use."""
+async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Path, tmp_path: Path) -> None:
+    """The writes: the VM is reserved; the claim is bound and Ready; the VM is in use."""
     async with controllers(ours):
         await desk.filled(3)
     await desk.change(paused=True)
@@ -561,7 +561,7 @@ async def test_killed_after_any_of_its_writes_a_claim_ends_well(desk: Counter, o
             assert (status["vmRef"]["uid"], status["attempts"]) == (taken.uid, 1)
             await rests(
                 running.written, 0.5
-            )  # nothing is left to be written of this claim when that of the next is cut
+            )  # no write of this claim may be left when the connection of the next is cut
             assert counted(running, "warmpool_invariant_violations_total") == 0
     assert await desk.ready() == 1
 
@@ -576,5 +576,5 @@ async def uids(desk: Counter) -> list[str]:
 
 
 async def holders(desk: Counter) -> dict[str, int]:
-    """How many machines each claim has."""
+    """The number of VMs of each claim."""
     return dict(Tally(m.claim_uid for m in await desk.machines() if m.claim_uid and not m.deleting))

@@ -1,4 +1,4 @@
-"""The document's own system: instances of EC2, an agent in each, and a Kubernetes that asks for them."""
+"""Warm pools of EC2 instances with an agent in each, as in the design document."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def states(cloud: Ec2, pool: str = "mac") -> Callable[[], Any]:
 
 
 async def in_use(cloud: Ec2) -> Json:
-    """The one that is. A claim is Ready before its instance says so."""
+    """The instance in use. A claim is Ready a moment before its instance is."""
 
     async def found() -> list[Json]:
         return await asyncio.to_thread(cloud.instances, WarmPool="InUse")
@@ -89,10 +89,10 @@ async def in_use(cloud: Ec2) -> Json:
     return instance
 
 
-async def test_the_documents_sample_fills_to_eleven_and_then_rests(
+async def test_the_sample_of_the_design_document_creates_eleven_instances(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
-    # Its subnets and images are nobody's; the ones of the stand-in take their places.
+    # The subnets and images of the sample do not exist in the fake EC2.
     images = dict(zip(("ami-1287634276", "ami-9876789679"), cloud.images, strict=True))
     pools = [
         {**each, "ImageID": images[each["ImageID"]], **({"Subnets": cloud.subnets} if "Subnets" in each else {})}
@@ -120,9 +120,7 @@ async def test_the_documents_sample_fills_to_eleven_and_then_rests(
         assert (instance["Placement"].get("Tenancy") == "host") == (instance["InstanceType"] == "mac1.metal")
 
 
-async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
-    control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
-) -> None:
+async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 2, default=True, ec2=grpc)
@@ -144,7 +142,7 @@ async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
         await desk.unclaim("mine")
         await until(states(cloud), ["Ready", "Ready"])
         assert agents.terminated == 1
-        # The document's annotations: what waits is otherwise, so one is launched.
+        # The annotations of the design document: no waiting instance fits, so one is launched.
         wanted = {"poolhouse.dev/instance-type": "m5.xlarge", "poolhouse.dev/image-id": cloud.images[1]}
         await desk.claim("other", annotations=wanted)
         said = await desk.becomes("other", "Ready")
@@ -157,7 +155,7 @@ async def test_a_claim_has_an_instance_launched_and_its_end_terminates_it(
         assert cloud.ids("shutting-down", "terminated") >= {used["InstanceId"]}
 
 
-async def test_an_application_that_fails_costs_its_instance(
+async def test_an_instance_whose_application_fails_is_terminated(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
     agents.phase = "Failed"
@@ -165,7 +163,7 @@ async def test_an_application_that_fails_costs_its_instance(
         await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, default=True)
         await until(states(cloud), ["Ready"])
         (first,) = cloud.ids()
-        # Little time for the application; for the instance, which has it as well, there was as much as it needs.
+        # The short timeout comes after the start of the instance, which may take longer.
         await desk.change("mac", readiness={"timeoutSeconds": 2})
         await until(lambda: observed(desk), True)
         await desk.claim("mine")
@@ -185,7 +183,7 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         await until(states(cloud), ["PENDING_WARMPOOL_PROVISIONING"])
         agents.serving(True)
         await until(states(cloud), ["Ready"])
-        # A pool that is deleted leaves its instances, if it is to.
+        # A deleted pool orphans its instances.
         await desk.change("mac", deletionPolicy="Orphan")
         await until(lambda: finalizers(desk), [FINALIZER])
         await desk.api.delete(WARM_POOLS, desk.namespace, "mac")
@@ -208,7 +206,9 @@ async def finalizers(desk: Counter) -> list[str] | None:
     return list(found["metadata"].get("finalizers") or ())
 
 
-async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+async def test_a_restarted_controller_finds_instances_by_their_tags(
+    control_plane: Any, desk: Counter, cloud: Ec2
+) -> None:
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 2, default=True)
         await until(states(cloud), ["Ready", "Ready"])
@@ -224,7 +224,7 @@ async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: 
         assert (await desk.phase("mine")) == "Ready"
         await until(states(cloud), ["InUse", "InUse", "Ready", "Ready"])
         assert there <= cloud.ids()
-        # Somebody ends one that waits and one that is used.
+        # A user terminates a waiting instance and one in use.
         waiting = next(iter(cloud.ids(WarmPool="Ready")))
         cloud.client.terminate_instances(InstanceIds=[waiting, said["instanceRef"]["id"]])
         lost = await desk.becomes("next", "Failed")
@@ -233,7 +233,7 @@ async def test_a_restart_finds_everything_by_its_tags(control_plane: Any, desk: 
         await until(states(cloud), ["InUse", "Ready", "Ready"])
 
 
-async def test_what_no_longer_fits_is_left_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+async def test_instances_of_an_old_template_are_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     first, second = cloud.images
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 1, ec2={"imageID": first}, incompatiblePolicy="Orphan")
@@ -249,12 +249,10 @@ async def test_what_no_longer_fits_is_left_orphaned(control_plane: Any, desk: Co
         (orphan,) = (each for each in cloud.instances() if each["InstanceId"] == old)
         assert orphan["Tags"][meta.ORPHANED] == "TemplateChanged"
         await desk.api.delete(WARM_POOLS, desk.namespace, "mac")
-        await until(lambda: asyncio.to_thread(cloud.ids), {old})  # the others went with their pool
+        await until(lambda: asyncio.to_thread(cloud.ids), {old})  # the others are deleted with their pool
 
 
-async def test_what_ec2_refuses_is_a_condition_and_is_tried_again(
-    control_plane: Any, desk: Counter, cloud: Ec2
-) -> None:
+async def test_a_refusal_of_ec2_is_a_condition_and_is_retried(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     async with controllers(control_plane.kubeconfig, cloud.terms):
         refill = {"backoffSeconds": 1, "maxBackoffSeconds": 1}
         await made(desk, cloud, 1, ec2={"subnets": ["subnet-nobody"]}, refill=refill)
@@ -264,7 +262,7 @@ async def test_what_ec2_refuses_is_a_condition_and_is_tried_again(
         await until(states(cloud), ["Ready"])
 
 
-async def test_without_a_region_a_pool_says_what_is_missing(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+async def test_a_pool_reports_a_missing_region(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     async with controllers(control_plane.kubeconfig):
         await made(desk, cloud, 1, default=True)
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "FailedCreate"))
@@ -272,20 +270,20 @@ async def test_without_a_region_a_pool_says_what_is_missing(control_plane: Any, 
         assert cloud.ids() == set()
 
 
-async def test_while_ec2_is_away_nothing_is_ended_and_the_pool_says_so(
+async def test_no_instance_is_terminated_while_ec2_is_unreachable(
     control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with controllers(control_plane.kubeconfig, cloud.terms):
         await made(desk, cloud, 2)
         await until(states(cloud), ["Ready", "Ready"])
-        # The status is written after the tags; whoever is cut off between the two has told of none.
+        # The status is written after the tags.
         await until(lambda: desk.available("mac"), 2)
         there = cloud.ids()
     monkeypatch.setattr(pooling, "BLIND_SECONDS", 1.0)
     nowhere = EC2Settings(region=cloud.terms.region, endpoint="http://127.0.0.1:9", period_seconds=0.3)
     async with controllers(control_plane.kubeconfig, nowhere) as running:
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "BackendUnavailable"))
-        assert await desk.available("mac") == 2, "what was seen last stays"
+        assert await desk.available("mac") == 2, "the last known number stays"
         assert "PoolEmpty" not in await desk.news()
         await rests(running.written, 1)
     assert cloud.ids() == there

@@ -1,4 +1,4 @@
-"""What tests of claims are made of: whatever a row does not name does not matter."""
+"""Builders for tests of claims. What a test does not name does not matter."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 Json = dict[str, Any]
 
 CLAIM_UID = "claim-uid"
-BORN = 2.0
-"""seconds before NOW"""
+AGE_SECONDS = 2.0
+"""of the claim at NOW"""
 
 
 def a_claim(*, status: Json | None = None, annotations: Json | None = None, **given: Any) -> Claim:
-    """`given` is in the API's own words: metadata fields and the spec."""
+    """`given` has the API's field names: of the metadata, or of the spec."""
     metadata: Json = {"namespace": "ns", "name": "mine", "uid": CLAIM_UID, "generation": 1, "resourceVersion": "7"}
-    metadata |= {"creationTimestamp": ago(BORN), "annotations": annotations or {}}
+    metadata |= {"creationTimestamp": ago(AGE_SECONDS), "annotations": annotations or {}}
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
         if key in given:
             metadata[key] = given.pop(key)
@@ -31,7 +31,7 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
 
 
 def bound_status(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:
-    """The status of a claim whose machine is this one."""
+    """The status of a claim that has this VM."""
     since = format_micro_time(NOW - timedelta(seconds=seconds))
     found: Json = {
         "phase": "Bound",
@@ -45,13 +45,13 @@ def bound_status(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **stat
 
 
 def claimed_vm(uid: str = "m", state: WarmState = WarmState.ALLOCATING, **facts: Any) -> WarmVM:
-    """A machine that the claim has."""
+    """A VM with the claim's UID."""
     facts = {"claim_uid": CLAIM_UID, "owner": Owner(CLAIM_KIND, "mine", CLAIM_UID), **facts}
     return a_vm(uid, state, **facts)
 
 
-def snapshot(c: Claim | None = None, *machines: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:
-    """Of a claim of which nothing is unknown, and whose pool is there."""
+def snapshot(c: Claim | None = None, *vms: WarmVM, pool: WarmPool | None = None, **facts: Any) -> ClaimSnapshot:
+    """All VMs of the claim are known, and its pool exists."""
     home = pool or (None if "no_pool" in facts else a_pool())
-    found = ClaimSnapshot(c or a_claim(), home, vms=machines, vms_known=True, timeline=Timeline(observed=NOW))
+    found = ClaimSnapshot(c or a_claim(), home, vms=vms, vms_known=True, timeline=Timeline(observed=NOW))
     return replace(found, **facts)

@@ -54,23 +54,27 @@ def test_fields_take_precedence_over_annotations() -> None:
 @pytest.mark.parametrize(
     ("want", "template", "says"),
     [
-        pytest.param(Overrides(), CONTAINER, "", id="nothing is wanted"),
-        pytest.param(Overrides(image="fedora:41"), CONTAINER, "", id="what the pool has"),
+        pytest.param(Overrides(), CONTAINER, "", id="no overrides"),
+        pytest.param(Overrides(image="fedora:41"), CONTAINER, "", id="the pool's image"),
         pytest.param(Overrides(image="fedora:42"), CONTAINER, "the pool's is fedora:41", id="another image"),
-        pytest.param(Overrides(instancetype="small"), CONTAINER, "the pool's is none", id="a type where there is none"),
+        pytest.param(
+            Overrides(instancetype="small"), CONTAINER, "the pool's is none", id="a type for a template without"
+        ),
         pytest.param(Overrides(instancetype="small"), TYPED, "", id="the pool's type"),
         pytest.param(Overrides(instancetype="large"), TYPED, "the pool's is small", id="another type"),
-        pytest.param(Overrides(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a disk from a registry"),
-        pytest.param(Overrides(image="fedora"), SOURCE, "", id="a DataSource by its name"),
-        pytest.param(Overrides(instancetype="m5.large"), AMAZON, "the pool's is mac1.metal", id="an instance of EC2"),
-        pytest.param(Overrides(placement="east"), CONTAINER, "", id="a placement is each machine's own"),
+        pytest.param(
+            Overrides(image="docker://b"), REGISTRY, "the pool's is docker://a", id="a DataVolume from a registry"
+        ),
+        pytest.param(Overrides(image="fedora"), SOURCE, "", id="a DataSource"),
+        pytest.param(Overrides(instancetype="m5.large"), AMAZON, "the pool's is mac1.metal", id="an EC2 instance"),
+        pytest.param(Overrides(placement="east"), CONTAINER, "", id="the placement is not compared"),
     ],
 )
-def test_a_warm_machine_that_does_not_do(want: Overrides, template: Json, says: str) -> None:
+def test_mismatch(want: Overrides, template: Json, says: str) -> None:
     found = mismatch(want, template)
     assert says in found
     assert bool(found) == bool(says)
-    assert not mismatch(want, apply_overrides(template, want)), "what is made for it does"
+    assert not mismatch(want, apply_overrides(template, want)), "a VM that is created for the claim matches"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,7 @@ def test_a_warm_machine_that_does_not_do(want: Overrides, template: Json, says: 
         ),
     ],
 )
-def test_what_is_forbidden(want: Overrides, allowed: tuple[str, ...] | None, says: str) -> None:
+def test_forbidden_overrides(want: Overrides, allowed: tuple[str, ...] | None, says: str) -> None:
     found = forbidden(want, CONTAINER, allowed, {"east": {}})
     assert says in found
     assert bool(found) == bool(says)
@@ -99,29 +103,33 @@ def test_what_is_forbidden(want: Overrides, allowed: tuple[str, ...] | None, say
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("root", 1), disk("virtio", None, "cdrom")), **WINDOWS),
             "win11",
-            id="drivers in a drive are not what it boots from",
+            id="a CD-ROM with drivers is not the boot disk",
         ),
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("virtio", None, "cdrom"), disk("root")), **WINDOWS),
             "win11",
-            id="also where nothing says what comes first",
+            id="also without boot order",
         ),
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("virtio", 2), disk("root", 1)), **WINDOWS),
             "win11",
-            id="what comes first",
+            id="the lowest boot order",
         ),
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("root"), disk("virtio", 1, "cdrom")), **WINDOWS),
             "virtio-win:1",
-            id="a drive that it is told to boot from",
+            id="a CD-ROM with boot order",
         ),
-        pytest.param(template(DRIVERS, disks=(disk("virtio", None, "cdrom"),)), "virtio-win:1", id="or has alone"),
+        pytest.param(template(DRIVERS, disks=(disk("virtio", None, "cdrom"),)), "virtio-win:1", id="a CD-ROM alone"),
         pytest.param(
-            template(DISK, DRIVERS, disks=(disk("virtio"), disk("root"))), "virtio-win:1", id="disks in order"
+            template(DISK, DRIVERS, disks=(disk("virtio"), disk("root"))), "virtio-win:1", id="the first disk"
         ),
-        pytest.param(template(DISK, DRIVERS), "fedora:41", id="else volumes in order"),
-        pytest.param(template(SAYS, DISK, disks=(disk("init"), disk("root"))), "fedora:41", id="what says something"),
+        pytest.param(template(DISK, DRIVERS), "fedora:41", id="without disks: the first volume"),
+        pytest.param(
+            template(SAYS, DISK, disks=(disk("init"), disk("root"))),
+            "fedora:41",
+            id="a cloud-init volume is not bootable",
+        ),
         pytest.param(
             template(
                 {"name": "root", "persistentVolumeClaim": {"claimName": "root-disk"}},
@@ -130,21 +138,21 @@ def test_what_is_forbidden(want: Overrides, allowed: tuple[str, ...] | None, say
                 root_disk={"source": {"http": {"url": "https://root"}}},
             ),
             "https://root",
-            id="its own, and not another disk's",
+            id="the DataVolume template of the boot disk",
         ),
         pytest.param(
             template({"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "root-disk"}}}, **WINDOWS),
             "win11",
-            id="a disk upon another",
+            id="an ephemeral disk",
         ),
         pytest.param(
             template(ROOT, DISK, disks=(disk("root"),), data={"source": {"http": {"url": "https://data"}}}),
             "",
-            id="a disk that was made before: not another's",
+            id="an existing DataVolume has no known image",
         ),
     ],
 )
-def test_the_image_is_that_of_the_disk_that_it_boots_from(found: Json, expected: str) -> None:
+def test_boot_image(found: Json, expected: str) -> None:
     assert image(found) == expected
     if expected:
         other = apply_overrides(found, Overrides(image="other"))
@@ -152,12 +160,12 @@ def test_the_image_is_that_of_the_disk_that_it_boots_from(found: Json, expected:
         assert str(other).count("'other'") == 1
 
 
-def test_an_image_that_cannot_be_exchanged_is_forbidden() -> None:
+def test_a_template_without_boot_image() -> None:
     assert "no boot image that can be replaced" in forbidden(Overrides(image="x"), BLANK, None, {})
     assert image(BLANK) == ""
 
 
-def test_a_type_takes_the_place_of_sizes_and_the_template_stays_as_it_is() -> None:
+def test_apply_overrides() -> None:
     made = apply_overrides(CONTAINER, Overrides(instancetype="large", image="fedora:42"))
     assert made["spec"]["instancetype"] == {"name": "large"}
     assert made["spec"]["template"]["spec"]["domain"] == {}, "KubeVirt refuses both"

@@ -1,4 +1,4 @@
-"""What of a machine can be made its claimant's own, and what is said of the rest."""
+"""What personalization gives to a VM, and what it reports."""
 
 from __future__ import annotations
 
@@ -30,36 +30,41 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
 @pytest.mark.parametrize(
     ("wished", "facts", "expected"),
     [
-        pytest.param(ALL, {"launch_type": "Cold"}, [], id="what boots for its claim gets all"),
+        pytest.param(ALL, {"launch_type": "Cold"}, [], id="a VM that boots for its claim gets everything"),
         pytest.param(
             ALL,
             {"launch_type": "Cold", "has_cloud_init": False},
             ["VMSecretMissing"],
-            id="but keys where nothing tells the guest",
+            id="but no keys without cloud-init or Secret",
         ),
         pytest.param(
             ALL,
             {"launch_type": "Cold", "has_cloud_init": False, "has_secret": True},
             [],
-            id="which a Secret of its own does",
+            id="keys with a Secret",
         ),
         pytest.param(
-            ALL, {"launch_type": "Warm"}, ["AlreadyBooted", "VMSecretMissing"], id="what has booted gets labels"
+            ALL, {"launch_type": "Warm"}, ["AlreadyBooted", "VMSecretMissing"], id="a running VM gets labels only"
         ),
         pytest.param(
-            ALL, {"launch_type": "Resumed", "has_secret": True}, ["AlreadyBooted"], id="and keys, if made for it"
+            ALL, {"launch_type": "Resumed", "has_secret": True}, ["AlreadyBooted"], id="and keys with a Secret"
         ),
         pytest.param(
-            ALL, {"launch_type": "Warm", "is_instance": True}, ["AlreadyBooted", "UnsupportedOnEC2"], id="an instance"
+            ALL,
+            {"launch_type": "Warm", "is_instance": True},
+            ["AlreadyBooted", "UnsupportedOnEC2"],
+            id="an EC2 instance",
         ),
-        pytest.param({"labels": {"team": "blue"}}, {"launch_type": "Warm"}, [], id="labels reach all"),
-        pytest.param({"labels": {meta.CLAIM_UID: "x"}}, {"launch_type": "Cold"}, ["LabelsRejected"], id="but not ours"),
-        pytest.param({"labels": {"Name": "x"}}, {"launch_type": "Warm"}, [], id="what is no label of a VM's"),
+        pytest.param({"labels": {"team": "blue"}}, {"launch_type": "Warm"}, [], id="labels reach every VM"),
+        pytest.param(
+            {"labels": {meta.CLAIM_UID: "x"}}, {"launch_type": "Cold"}, ["LabelsRejected"], id="reserved labels"
+        ),
+        pytest.param({"labels": {"Name": "x"}}, {"launch_type": "Warm"}, [], id="Name is no reserved label of a VM"),
         pytest.param(
             {"labels": {"Name": "x"}},
             {"launch_type": "Warm", "is_instance": True},
             ["LabelsRejected"],
-            id="but an instance's tag",
+            id="Name is a reserved tag of an instance",
         ),
     ],
 )
@@ -69,12 +74,12 @@ def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> No
     assert [each.reason for each in found] == expected
 
 
-def test_labels_of_ours_are_never_given() -> None:
+def test_reserved_labels_are_left_out() -> None:
     given = {"team": "blue", meta.CLAIM_UID: "another", "vm.kubevirt.io/name": "x", "example.com/tier": "1"}
     assert labels(wish(labels=given)) == {"team": "blue", "example.com/tier": "1"}
 
 
-def test_a_machine_that_is_made_for_the_claim_boots_with_its_keys_and_name() -> None:
+def test_template_of_a_vm_that_is_created_for_the_claim() -> None:
     instance = personalize_template(template(), wish(**ALL))["spec"]["template"]["spec"]
     assert instance["hostname"] == "mine"
     (credential,) = instance["accessCredentials"]
@@ -84,18 +89,18 @@ def test_a_machine_that_is_made_for_the_claim_boots_with_its_keys_and_name() -> 
 @pytest.mark.parametrize(
     ("volume", "methods"),
     [
-        pytest.param("cloudInitNoCloud", [{"noCloud": {}}], id="cloud-init's own"),
-        pytest.param("cloudInitConfigDrive", [{"configDrive": {}}], id="OpenStack's"),
-        pytest.param("sysprep", [], id="none: KubeVirt would refuse the VM"),
+        pytest.param("cloudInitNoCloud", [{"noCloud": {}}], id="NoCloud"),
+        pytest.param("cloudInitConfigDrive", [{"configDrive": {}}], id="ConfigDrive"),
+        pytest.param("sysprep", [], id="no cloud-init: KubeVirt would refuse the VM"),
     ],
 )
-def test_keys_come_by_the_volume_that_there_is(volume: str, methods: list[Json]) -> None:
+def test_keys_by_cloud_init(volume: str, methods: list[Json]) -> None:
     instance = personalize_template(template(volume=volume), wish(**ALL))["spec"]["template"]["spec"]
     assert [each["sshPublicKey"]["propagationMethod"] for each in instance["accessCredentials"]] == methods
     assert instance["hostname"] == "mine"
 
 
-def test_where_the_template_asks_for_a_secret_of_its_own_keys_come_by_it() -> None:
+def test_keys_by_the_secret_of_the_vm() -> None:
     changed = personalize_template(template(OWN), wish(**ALL))
     assert changed["spec"]["template"]["spec"]["accessCredentials"] == [OWN]
 
@@ -103,14 +108,14 @@ def test_where_the_template_asks_for_a_secret_of_its_own_keys_come_by_it() -> No
 @pytest.mark.parametrize(
     ("wished", "refused", "expected"),
     [
-        pytest.param({}, (), [], id="nothing was wished"),
+        pytest.param({}, (), [], id="no wishes"),
         pytest.param(ALL, None, [], id="not tried by this process"),
-        pytest.param(ALL, (), [("True", "Personalized")], id="all was granted"),
+        pytest.param(ALL, (), [("True", "Personalized")], id="everything was given"),
         pytest.param(
             ALL,
             (Failure("AlreadyBooted", "hostname: no"), Failure("InvalidPublicKeys", "ssh key: no")),
             [("False", "AlreadyBooted")],
-            id="the first reason, and all of them in words",
+            id="the reason of the first failure, the messages of all",
         ),
     ],
 )

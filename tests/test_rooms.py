@@ -1,75 +1,56 @@
-"""Who may import whom. The table is the architecture; see the layout in README.md for what each room is for."""
+"""The architecture as a table: which room imports which. docs/architecture.md says what each room is for.
+
+A room is a top-level package. Imports go from the services down to the values that all of them share.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+BOTTOM = {"apimachinery", "service"}
+VOCABULARY = {"kinds", "migrationpolicies"}
+CONTROL_PLANE = BOTTOM | VOCABULARY | {"runtime", "manifests.webhooks", "defaulter.contract"}
+
 ROOMS: dict[str, set[str]] = {
+    # Values of the Kubernetes API, and what every service has.
     "apimachinery": set(),
-    "service": {"apimachinery", "service.certificates", "runtime.metrics"},
+    "service": {"apimachinery"},
+    # The kinds of Poolhouse, and what follows from them.
     "kinds": {"apimachinery"},
     "manifests": {"apimachinery", "kinds"},
     "migrationpolicies": {"apimachinery", "kinds"},
-    "runtime": {"apimachinery", "service"},
-    "defaulter": {"apimachinery", "service"},
-    "webhook": {
-        "apimachinery",
-        "service",
-        "kinds",
-        "manifests.webhooks",
-        "migrationpolicies",
-        "runtime",
-        "defaulter.contract",
-    },
-    "controllers": {
-        "apimachinery",
-        "service",
-        "kinds",
-        "manifests.webhooks",
-        "migrationpolicies",
-        "runtime",
-        "defaulter.contract",
-    },
-    "local": {
-        "apimachinery",
-        "service",
-        "kinds",
-        "manifests",
-        "migrationpolicies",
-        "runtime",
-        "defaulter.contract",
-    },
-    "cli": {
-        "apimachinery",
-        "service",
-        "kinds",
-        "manifests",
-        "migrationpolicies",
-        "runtime",
-        "defaulter",
-        "webhook",
-        "controllers",
-        "local",
-    },
-    "monitoring": {"apimachinery", "service", "kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
+    # The client library for the Kubernetes API.
+    "runtime": BOTTOM,
+    # The three services. The defaulter knows no kind and no Kubernetes API; the others know it by its contract.
+    "defaulter": BOTTOM,
+    "webhook": CONTROL_PLANE,
+    "controllers": CONTROL_PLANE,
+    # The cluster on a developer's machine, the command line, and the pages that describe all rooms.
+    "local": CONTROL_PLANE | {"manifests"},
+    "cli": CONTROL_PLANE | {"manifests", "defaulter", "webhook", "controllers", "local"},
+    "monitoring": BOTTOM | {"kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
 }
 
-# Libraries that only one file of a room may touch, so that the rest can be read and tested without them.
-GATES: dict[str, dict[str, str]] = {
+# A package of controllers imports controllers/shared, and no other package unless it is listed here.
+IMPORTED_PACKAGES = {"claim": {"warmpool"}}
+
+# Libraries that one module of a room imports, so that the others can be read and tested without them.
+ONLY_IMPORTER: dict[str, dict[str, str]] = {
     "libvirt": {"defaulter": "defaulter/driver.py", "local": "local/engine/qemu/driver.py"},
     "kubernetes": {"runtime": "runtime/api.py"},
     "boto3": {"controllers": "controllers/warmpool/ec2/client.py"},
     "botocore": {"controllers": "controllers/warmpool/ec2/client.py"},
 }
 
-# A module with one of these names decides: it is given values and returns values.
-DECIDING = {
+# Modules with these names take values and return values: they do not wait, write, log or read a clock.
+PURE = {
     "plan",
     "status",
     "patch",
@@ -87,64 +68,66 @@ DECIDING = {
 IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", "aiohttp"}
 
 
-def modules() -> Iterator[Path]:
-    for room in ROOMS:
-        yield from sorted((ROOT / room).rglob("*.py"))
+@cache
+def modules(room: str) -> tuple[Path, ...]:
+    return tuple(sorted((ROOT / room).rglob("*.py")))
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Absolute names that a file imports, and whether it does so at the top (a late import hides a dependency from
-    those who don't use it, but is still one)."""
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Absolute names that a module imports, and whether it imports them at the top."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, bool]]:
     tree = ast.parse(path.read_text())
     top = set(map(id, tree.body))
-    package = ".".join(path.relative_to(ROOT).parent.parts)
+    package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, id(node) in top
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*parents, *([base] if base else [])])
+            parents = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield f"{base}.{alias.name}", id(node) in top
 
 
-@pytest.mark.parametrize("path", list(modules()), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
-    room = path.relative_to(ROOT).parts[0]
-    for name, _ in imports(path):
-        if name.split(".")[0] in ROOMS and name.split(".")[0] != room:
-            allowed = ROOMS[room]
-            assert any(name == a or name.startswith(a + ".") for a in allowed), f"{path} must not import {name}"
-
-
-@pytest.mark.parametrize("path", list(modules()), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_heavy_library_has_one_gate_in_each_room(path: Path) -> None:
-    here = str(path.relative_to(ROOT))
-    room = path.relative_to(ROOT).parts[0]
-    for name, _ in imports(path):
-        gates = GATES.get(name.split(".")[0])
-        if gates is not None:
-            assert gates.get(room) == here, f"{here} imports {name}; only {gates} may"
-
-
-@pytest.mark.parametrize("path", [p for p in modules() if p.stem in DECIDING], ids=lambda p: str(p.relative_to(ROOT)))
-def test_what_decides_does_nothing_else(path: Path) -> None:
-    found = {name.split(".")[0] for name, top in imports(path) if top} & IMPURE
-    assert not found, f"{path} decides, so time, chance and the network are arguments; it imports {sorted(found)}"
-
-
-def test_a_controller_imports_no_other_controller() -> None:
-    """What two packages of controllers need belongs to controllers/shared. Claims take VMs of warm pools."""
-    allowed = {"claim": {"warmpool"}}
-    for path in sorted((ROOT / "controllers").rglob("*.py")):
-        parts = path.relative_to(ROOT).parts
-        if len(parts) < 3:
-            continue
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
+    for path in modules(room):
         for name, _ in imports(path):
-            pieces = name.split(".")
-            if pieces[0] == "controllers" and len(pieces) > 2 and (ROOT / "controllers" / pieces[1]).is_dir():
-                known = {parts[1], "shared", *allowed.get(parts[1], ())}
-                assert pieces[1] in known, f"{path} imports {name}"
+            if name.split(".")[0] in ROOMS.keys() - {room}:
+                known = any(name == below or name.startswith(below + ".") for below in ROOMS[room])
+                assert known, f"{path} must not import {name}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_heavy_library_has_one_importer_in_a_room(room: str) -> None:
+    for path in modules(room):
+        here = str(path.relative_to(ROOT))
+        for name, _ in imports(path):
+            importers = ONLY_IMPORTER.get(name.split(".")[0])
+            if importers is not None:
+                assert importers.get(room) == here, f"{here} must not import {name}; only {importers} may"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_pure_module_imports_nothing_impure(room: str) -> None:
+    for path in modules(room):
+        if path.stem in PURE:
+            found = {name.split(".")[0] for name, top in imports(path) if top} & IMPURE
+            assert not found, f"{path} must get time, chance and the network as arguments, not import {sorted(found)}"
+
+
+def test_a_package_of_controllers_imports_only_the_shared_layer() -> None:
+    packages = {path.parent.name for path in modules("controllers") if path.name == "__init__.py"}
+    for path in modules("controllers"):
+        package, *rest = path.relative_to(ROOT / "controllers").parts
+        if rest:
+            known = {package, "shared", *IMPORTED_PACKAGES.get(package, ())}
+            for name, _ in imports(path):
+                room, *inner = name.split(".")
+                if room == "controllers" and len(inner) > 1 and inner[0] in packages:
+                    assert inner[0] in known, f"{path} must not import {name}"

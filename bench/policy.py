@@ -18,8 +18,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-from controllers.migrationpolicy.board import Board
-from controllers.migrationpolicy.state import Instance, instance
+from controllers.migrationpolicy.snapshot import VMILabels, parse_vmi
+from controllers.migrationpolicy.winners import Winners
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 Json = dict[str, Any]
@@ -86,18 +86,18 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     contenders = policies(count, chance)
     around = {f"namespace-{n}": chosen(chance, OF_NAMESPACES, 3) for n in range(NAMESPACES)}
     written = [json.dumps(document(n, chance)) for n in range(vmis)]
-    views = [instance(json.loads(each)) for each in written]
+    views = [parse_vmi(json.loads(each)) for each in written]
 
-    def loaded() -> Board:
-        board = Board()
-        board.load(contenders, around, ((each.key, each.labels) for each in views))
-        return board
+    def loaded() -> Winners:
+        winners = Winners()
+        winners.load(contenders, around, ((each.key, each.labels) for each in views))
+        return winners
 
-    board = loaded()
+    winners = loaded()
     parsing = milliseconds(lambda: [json.loads(each) for each in written], rounds)
     everything = milliseconds(loaded, rounds)
     by_looking = milliseconds(lambda: each_by_looking(contenders, views, around), 1)
-    matched = sum(board.wins(each.name) for each in contenders)
+    matched = sum(winners.wins(each.name) for each in contenders)
     print(f"{vmis} VMIs, {count} policies, {NAMESPACES} namespaces; {matched} VMIs obey one")
     print(f"decide all                {everything:9.1f} ms   {everything / parsing:6.2f} x parsing their documents")
     print(f"  the same, one by one    {by_looking:9.1f} ms   {by_looking / everything:6.1f} x that")
@@ -109,11 +109,13 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     target = views[0]
     some = dict(OF_VMIS)
     label = changed(
-        lambda n: board.instance(target.key, {**target.labels, "os": some["os"][n % 4], "gpu": some["gpu"][n % 3]}), 100
+        lambda n: winners.vmi(target.key, {**target.labels, "os": some["os"][n % 4], "gpu": some["gpu"][n % 3]}), 100
     )
-    site = changed(lambda n: board.namespace("namespace-0", {**around["namespace-0"], "site": f"site-{n % 8}"}), 8)
+    site = changed(lambda n: winners.namespace("namespace-0", {**around["namespace-0"], "site": f"site-{n % 8}"}), 8)
     policy = changed(
-        lambda n: board.policy("policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))),
+        lambda n: winners.policy(
+            "policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))
+        ),
         8,
     )
     for what, took in (("a VMI", label), ("a namespace", site), ("a policy's selectors", policy)):
@@ -123,15 +125,15 @@ def measure(vmis: int, count: int, rounds: int) -> None:
     print(f"                                        of the documents {parsed:.1f} MB")
 
 
-def each_by_looking(contenders: list[RankedPolicy], views: list[Instance], around: dict[str, dict[str, str]]) -> None:
+def each_by_looking(contenders: list[RankedPolicy], views: list[VMILabels], around: dict[str, dict[str, str]]) -> None:
     lost = superseded(contenders)
     active = [each for each in contenders if each.name not in lost]
     for each in views:
         candidates(active, each.labels, around[each.namespace])
 
 
-def seen(written: list[str]) -> list[Instance]:
-    return [instance(json.loads(each)) for each in written]
+def seen(written: list[str]) -> list[VMILabels]:
+    return [parse_vmi(json.loads(each)) for each in written]
 
 
 def memory(make: Callable[[], object]) -> float:

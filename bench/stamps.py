@@ -24,13 +24,14 @@ from bench.pool import NAMESPACES as NAMESPACE_KIND
 from bench.pool import all_of, cluster, controllers, prepare, resident
 from bench.scale import say, written
 from controllers.main import CONNECTIONS
-from controllers.migrationpolicy.board import Board
-from controllers.migrationpolicy.observe import INSTANCES, POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.migrationpolicy.winners import Winners
 from kinds.meta import MIGRATION_POLICY
 from local.paths import StackPaths
 from migrationpolicies.precedence import RankedPolicy
 from runtime.api import Api
 from runtime.errors import AlreadyExists
+from runtime.resource import VMIS
 
 Json = dict[str, Any]
 
@@ -46,19 +47,19 @@ async def run(kubeconfig: Path, theirs: Path, vmis: int, count: int, rest: float
     contenders = policies(count, chance)
     around = {f"namespace-{n}": chosen(chance, OF_NAMESPACES, 3) for n in range(NAMESPACES)}
     documents = [document(n, chance) for n in range(vmis)]
-    board = Board()
+    winners = Winners()
     keys = ((each["metadata"]["namespace"], each["metadata"]["name"]) for each in documents)
-    board.load(contenders, around, zip(keys, (each["metadata"]["labels"] for each in documents), strict=True))
+    winners.load(contenders, around, zip(keys, (each["metadata"]["labels"] for each in documents), strict=True))
     async with await Api.connect(kubeconfig, user_agent="bench", max_connections=CONNECTIONS + 1) as api:
         await prepare(api)
         await all_of(lambda each: made(api, NAMESPACE_KIND, each), [named(*each) for each in around.items()])
         await all_of(lambda each: made(api, POLICIES, each), [policy(each) for each in contenders])
-        await all_of(lambda each: made(api, INSTANCES, each), [running(each) for each in documents])
+        await all_of(lambda each: made(api, VMIS, each), [running(each) for each in documents])
         begun = time.perf_counter()
         async with controllers(theirs) as at:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                await counted(api, board, contenders)
-                await stamped(api, board)
+                await counted(api, winners, contenders)
+                await stamped(api, winners)
             took = time.perf_counter() - begun
             before = await still(at.url)
             print(f"\n{vmis} VMIs and {count} policies in one controller")
@@ -97,30 +98,30 @@ def policy(each: RankedPolicy) -> Json:
 
 def running(each: Json) -> Json:
     metadata = {key: value for key, value in each["metadata"].items() if key != "uid"}
-    kind = {"apiVersion": INSTANCES.api_version, "kind": INSTANCES.kind, "status": each["status"]}
+    kind = {"apiVersion": VMIS.api_version, "kind": VMIS.kind, "status": each["status"]}
     return {**kind, "metadata": {**metadata, "annotations": {"padding": PADDING}}, "spec": {"domain": {"devices": {}}}}
 
 
-async def counted(api: Api, board: Board, contenders: list[RankedPolicy]) -> None:
+async def counted(api: Api, winners: Winners, contenders: list[RankedPolicy]) -> None:
     """Returns when each policy says whom it wins and loses, and is enforced."""
-    wanted = {each.name: (board.wins(each.name), board.losses(each.name), "True") for each in contenders}
+    wanted = {each.name: (winners.wins(each.name), winners.losses(each.name), "True") for each in contenders}
     while await said(api) != wanted:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
 
 
-async def stamped(api: Api, board: Board) -> None:
+async def stamped(api: Api, winners: Winners) -> None:
     """Returns when each VMI says whom it obeys."""
-    while (left := await unstamped(api, board)) > 0:  # noqa: ASYNC110
+    while (left := await unstamped(api, winners)) > 0:  # noqa: ASYNC110
         await asyncio.sleep(min(5.0, 0.5 + left / 1000))
 
 
-async def unstamped(api: Api, board: Board) -> int:
+async def unstamped(api: Api, winners: Winners) -> int:
     left = 0
-    async for page, _ in api.pages(INSTANCES):
+    async for page, _ in api.pages(VMIS):
         for each in page:
             metadata = each["metadata"]
             stamp = (metadata.get("labels") or {}).get(MIGRATION_POLICY)
-            left += stamp != board.winner((metadata["namespace"], metadata["name"]))
+            left += stamp != winners.winner((metadata["namespace"], metadata["name"]))
     return left
 
 

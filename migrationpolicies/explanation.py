@@ -204,7 +204,7 @@ def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
 
 
 # Of these it is told what they mean for this very VMI.
-_CONCERNS_OTHERS = ("StampRefused", "Outranked", "Unsupported")
+_CONCERNS_OTHERS = ("FailedLabel", "Overridden", "Unsupported")
 
 
 def _enforcer(policy: Json, upstream: Iterable[Json]) -> Json | None:

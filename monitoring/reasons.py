@@ -77,22 +77,6 @@ MEANINGS: Mapping[str, str] = {
     # All kinds
     # Pools
     # Replica sets
-    # Migration policies
-    "TakesPart": "The policy takes part in deciding.",
-    "NoSelectors": "The policy selects nothing, so it never wins.",
-    "SameSelectors": "An older policy has the same selectors; this one takes no part.",
-    "Invalid": "The stored policy cannot be read; it takes no part.",
-    "NotActive": "A policy that takes no part is not enforced.",
-    "InStep": "KubeVirt's own policy of this name says the same.",
-    "Enforced": "KubeVirt obeys the policy (again).",
-    "Repaired": "Somebody had changed KubeVirt's policy that enforces this one; it was put back.",
-    "Contested": "Somebody changes KubeVirt's policy whenever it is repaired.",
-    "KindMissing": "The cluster does not serve `migrations.kubevirt.io`.",
-    "NameTaken": "KubeVirt has a policy of this name that is not ours.",
-    "Outranked": "KubeVirt may prefer a policy of its own that is not ours.",
-    "Refused": "KubeVirt's policy could not be written; the message is the API server's.",
-    "StampRefused": "VMs could not be labelled, so KubeVirt does not obey the policy for them; the message says why.",
-    "Unsupported": "KubeVirt has no such setting per policy; the rest is enforced.",
     # VMs
     "HardwareDecided": "Hardware that was left open when the VM was created was decided now.",
     "HardwareUndecided": "A VM's hardware cannot be decided as its spec is; it is tried again when it changes.",

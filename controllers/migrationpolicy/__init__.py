@@ -1,8 +1,9 @@
-"""Migration policies: each VMI carries the name of the one it obeys, and KubeVirt is made to obey the same.
+"""Decides which MigrationPolicy each VMI uses, and keeps KubeVirt's own policies in sync.
 
-Begin with `board`, which knows who obeys whom and what a change can affect; the order of policies itself is
-`migrationpolicies.precedence`. Each winner is stamped on its VMI as a label. Each policy has one of KubeVirt's own
-(`migrations.kubevirt.io`) that selects that label: `plan` keeps it in step, and `status` says whether KubeVirt obeys.
+Begin with `winners`, which finds the VMIs that a change affects; the order of policies is in
+`migrationpolicies.precedence`. The controller labels each VMI with its winner. For each policy it keeps one policy of
+KubeVirt (`migrations.kubevirt.io`) that selects this label: `plan` decides about it, and `status` reports whether
+KubeVirt applies it.
 
-It never touches a policy of KubeVirt's that somebody else made, and at rest it writes nothing.
+The controller does not change policies of KubeVirt that others created, and writes nothing while nothing changes.
 """

@@ -1,55 +1,53 @@
-"""Carries out what was planned. The only code of this package that writes; it decides nothing."""
+"""Writes KubeVirt's policies and the labels of VMIs."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
 
+from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from controllers.migrationpolicy.observe import INSTANCES, POLICIES, UPSTREAM
-from controllers.migrationpolicy.plan import Action, Create, Delete, Repair, Stamp
-from controllers.migrationpolicy.state import Instance, Policy
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.migrationpolicy.plan import Action, CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream
+from controllers.migrationpolicy.reasons import PolicyEvent
+from controllers.migrationpolicy.snapshot import Policy, VMILabels
 from kinds import meta
 from migrationpolicies.upstream import API_VERSION
 from runtime.api import Api
 from runtime.errors import AlreadyExists, Conflict, NotFound
 from runtime.events import EventRecorder, EventType
+from runtime.resource import VMIS
 
 
-class Apply:
+class PolicyWriter:
     def __init__(self, api: Api, events: EventRecorder) -> None:
         self._api = api
         self._events = events
 
-    async def __call__(self, policy: Policy, action: Action) -> None:
-        """Raises what the API server answers, but for news that comes as an event as well."""
+    async def apply(self, policy: Policy, action: Action) -> None:
+        """Raises the API server's refusal, unless the next event of the object makes the controller plan again."""
         try:
             match action:
-                case Create(spec):
+                case CreateUpstream(spec):
                     await self._api.create(UPSTREAM, _document(policy, spec))
-                case Repair(uid, spec, reason):
+                case RepairUpstream(uid, spec, reason):
                     await self._repair(policy, uid, spec)
-                    self.say(policy, "Normal", "Repaired", f"KubeVirt's migration policy: {reason}")
-                case Delete(uid):
+                    self.emit(policy, "Normal", PolicyEvent.REPAIRED, f"KubeVirt's migration policy: {reason}")
+                case DeleteUpstream(uid):
                     await self._api.delete(UPSTREAM, None, policy.name, uid=uid)
         except AlreadyExists:
-            pass  # somebody's, or ours of a moment ago: which of them, its event will tell
+            pass  # its event says whether it is ours
         except NotFound:
-            if isinstance(action, Create):
-                raise  # the kind itself is gone
+            if isinstance(action, CreateUpstream):
+                raise  # the CRD is not installed any more
 
-    async def stamp(self, instance: Instance, action: Stamp) -> None:
-        # With its UID: one of the same name that came since has labels of its own, and refuses it (Invalid).
+    async def label(self, vmi: VMILabels, action: LabelVMI) -> None:
+        # With the UID the API server refuses (Invalid) to label a new VMI of the same name.
         patch = {"metadata": {"uid": action.uid, "labels": {meta.MIGRATION_POLICY: action.policy}}}
-        with suppress(NotFound, Conflict):  # another instance then, whose own event says what to do
-            await self._api.patch(INSTANCES, instance.namespace, instance.name, patch)
+        with suppress(NotFound, Conflict):  # the event of the new VMI makes the controller plan again
+            await self._api.patch(VMIS, vmi.namespace, vmi.name, patch)
 
-    async def write_status(self, policy: Policy, status: Json) -> None:
-        # Nothing tells one of the same name that came since apart here; its own event has its status said soon after.
-        with suppress(NotFound):
-            await self._api.patch(POLICIES, None, policy.name, {"status": status}, subresource="status")
-
-    def say(self, policy: Policy, type: EventType, reason: str, note: str) -> None:
+    def emit(self, policy: Policy, type: EventType, reason: str, note: str) -> None:
         regarding = {
             "apiVersion": POLICIES.api_version,
             "kind": POLICIES.kind,
@@ -59,10 +57,10 @@ class Apply:
         self._events.emit(regarding, type, reason, note, action="Enforce")
 
     async def _repair(self, policy: Policy, uid: str, spec: Json) -> None:
-        """Writes over what it has just read, so that nobody's write in between is lost: Conflict, then again."""
+        """Replaces what it has just read, so a write of another client in between is a Conflict and is not lost."""
         found = await self._api.get(UPSTREAM, None, policy.name)
         if found["metadata"]["uid"] == uid:
-            metadata: dict[str, Any] = {**found["metadata"], **_ours(policy)}
+            metadata: dict[str, Any] = {**found["metadata"], **_ownership(policy)}
             metadata["labels"] = {**(found["metadata"].get("labels") or {}), **metadata["labels"]}
             await self._api.replace(UPSTREAM, {**found, "metadata": metadata, "spec": spec})
 
@@ -71,18 +69,11 @@ def _document(policy: Policy, spec: Json) -> Json:
     return {
         "apiVersion": API_VERSION,
         "kind": UPSTREAM.kind,
-        "metadata": {"name": policy.name, **_ours(policy)},
+        "metadata": {"name": policy.name, **_ownership(policy)},
         "spec": spec,
     }
 
 
-def _ours(policy: Policy) -> Json:
-    owner = {
-        "apiVersion": POLICIES.api_version,
-        "kind": POLICIES.kind,
-        "name": policy.name,
-        "uid": policy.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+def _ownership(policy: Policy) -> Json:
+    owner = controller_reference(POLICIES.api_version, POLICIES.kind, policy.name, policy.uid)
     return {"labels": {meta.MANAGED_BY: meta.POOLHOUSE}, "ownerReferences": [owner]}

@@ -1,4 +1,4 @@
-"""The parts of the policy controller, put together."""
+"""Builds the controller of migration policies."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.migrationpolicy import observe, state
-from controllers.migrationpolicy.apply import Apply
+from controllers.migrationpolicy import observe, snapshot
+from controllers.migrationpolicy.apply import PolicyWriter
 from controllers.migrationpolicy.controller import PolicyController
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
+from controllers.shared.resources import NAMESPACES
+from controllers.shared.status_writer import StatusWriter
+from kinds.migrationpolicy import MigrationPolicyStatus
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.informer import Informer
+from runtime.resource import VMIS
 
 
 def build(
-    api: Api, events: EventRecorder, registry: CollectorRegistry, *, look_seconds: float = POLL_SECONDS
+    api: Api, events: EventRecorder, registry: CollectorRegistry, *, poll_seconds: float = POLL_SECONDS
 ) -> Component:
-    policies = Informer(api, observe.POLICIES, state.policy)
-    namespaces = Informer(api, observe.NAMESPACES, state.namespace)
-    instances = Informer(api, observe.INSTANCES, state.instance)
-    upstream = OptionalInformer(api, observe.UPSTREAM, state.enforcer, poll_seconds=look_seconds)
-    kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.kubevirt, poll_seconds=look_seconds)
+    policies = Informer(api, observe.POLICIES, snapshot.parse_policy)
+    namespaces = Informer(api, NAMESPACES, snapshot.parse_namespace)
+    vmis = Informer(api, VMIS, snapshot.parse_vmi)
+    upstream = OptionalInformer(api, observe.UPSTREAM, snapshot.parse_enforcing_policy, poll_seconds=poll_seconds)
+    kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.parse_kubevirt, poll_seconds=poll_seconds)
+    statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, observe.POLICIES, monotonic)
     controller = PolicyController(
-        observe.Stores(policies.store, namespaces.store, instances.store, upstream, kubevirts),
-        Apply(api, events),
+        observe.Stores(policies.store, namespaces.store, vmis.store, upstream, kubevirts),
+        PolicyWriter(api, events),
+        statuses,
         PolicyMetrics(registry),
         clock=monotonic,
         now=api.now,
@@ -35,8 +41,8 @@ def build(
     )
     policies.subscribe(controller.policy_changed)
     namespaces.subscribe(controller.namespace_changed)
-    instances.subscribe(controller.instance_changed)
-    # Somebody's policy may outrank any of ours, and its absence may end that.
-    upstream.subscribe(controller.everything)
-    kubevirts.subscribe(controller.everything)
-    return Component("policy", (policies, namespaces, instances), controller.work)
+    vmis.subscribe(controller.vmi_changed)
+    # A policy of KubeVirt, or its configuration, can affect the condition Enforced of every policy.
+    upstream.subscribe(controller.enqueue_all)
+    kubevirts.subscribe(controller.enqueue_all)
+    return Component("policy", (policies, namespaces, vmis), controller.work)

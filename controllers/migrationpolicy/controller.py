@@ -1,4 +1,4 @@
-"""Joins the parts: what changed, whose business it is, and when it is looked at."""
+"""Maps each change to the policies and VMIs that it affects, and reconciles them."""
 
 from __future__ import annotations
 
@@ -7,204 +7,191 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from apimachinery.unstructured import Json
-from controllers.migrationpolicy.apply import Apply
-from controllers.migrationpolicy.board import Board, Touched
-from controllers.migrationpolicy.contest import Contest
+from controllers.migrationpolicy.apply import PolicyWriter
+from controllers.migrationpolicy.memory import PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import Stores, observe
-from controllers.migrationpolicy.plan import Action, Repair, plan, stamp
-from controllers.migrationpolicy.state import Instance, Namespace, Policy, State
-from controllers.migrationpolicy.status import status, turned
-from controllers.migrationpolicy.unstamped import Unstamped
+from controllers.migrationpolicy.plan import Action, RepairUpstream, plan, plan_label
+from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
+from controllers.migrationpolicy.snapshot import Namespace, Policy, PolicySnapshot, VMILabels
+from controllers.migrationpolicy.status import changed, status
+from controllers.migrationpolicy.winners import Changes, Winners
+from controllers.shared.status_writer import StatusWriter
+from kinds.metav1 import Condition
+from kinds.migrationpolicy import MigrationPolicyStatus
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.metrics import Metrics
 from runtime.resource import Key
 
-GATHER_SECONDS = 0.3
-"""Changes within this time are counted at once: a pool that starts a thousand VMs is one change to its policy."""
-STATUS_SECONDS = 1.0
-"""A policy's counts are written at most so often."""
-KNOWN_SECONDS = 0.5
-"""until KubeVirt's side is looked for again"""
+BATCH_SECONDS = 0.3
+"""Delay before counting, so that the start of a thousand VMs is one update of their policy."""
+RETRY_SECONDS = 0.5
+"""Delay until the controller checks again whether KubeVirt's objects are listed."""
 
 
 class PolicyController:
     def __init__(
         self,
         stores: Stores,
-        apply: Apply,
-        measures: PolicyMetrics,
+        writer: PolicyWriter,
+        statuses: StatusWriter[MigrationPolicyStatus],
+        policy_metrics: PolicyMetrics,
         *,
         clock: Callable[[], float],
         now: Callable[[], datetime],
         metrics: Metrics,
     ) -> None:
-        self.board: Board | None = None
-        """None while nothing is to be decided: another replica leads, or not everything has been seen yet"""
+        self.winners: Winners | None = None
+        """None while another replica leads or the stores are not synced."""
         self.policies: Controller[str] = Controller("policy", self.reconcile, metrics=metrics)
-        self.stamps: Controller[Key] = Controller("policy-stamp", self.reconcile_stamp, workers=8, metrics=metrics)
+        self.labels: Controller[Key] = Controller("policy-label", self.reconcile_label, workers=8, metrics=metrics)
         self._stores = stores
-        self._apply = apply
-        self._measures = measures
+        self._writer = writer
+        self._statuses = statuses
+        self._metrics = policy_metrics
         self._clock = clock
         self._now = now
-        self._written: dict[str, float] = {}
-        self._contest = Contest()
-        self._unstamped = Unstamped()
+        self._memory: dict[str, PolicyMemory] = {}
+        self._unlabelled = UnlabelledVMIs()
 
     async def work(self) -> None:
-        """Works for ever, from the stores as they are now."""
-        self._open()
+        """Runs until it is cancelled."""
+        self.start()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.policies.run(), name="policy")
-                group.create_task(self.stamps.run(), name="policy-stamp")
+                group.create_task(self.labels.run(), name="policy-label")
                 group.create_task(self._stores.upstream.run(), name="policy-upstream")
                 group.create_task(self._stores.kubevirts.run(), name="policy-kubevirt")
         finally:
-            self.board = None
-            self._unstamped.clear()
-            self._measures.clear()
+            self.winners = None
+            self._unlabelled.clear()
+            self._metrics.clear()
 
-    def _open(self) -> None:
-        self.board = Board()
-        self.board.load(
-            (entered for each in self._stores.policies if (entered := each.entered)),
+    def start(self) -> None:
+        self.winners = Winners()
+        self.winners.load(
+            (candidate for each in self._stores.policies if (candidate := each.candidate)),
             {each.name: each.labels for each in self._stores.namespaces},
-            ((each.key, each.labels) for each in self._stores.instances if each.live),
+            ((each.key, each.labels) for each in self._stores.vmis if each.active),
         )
-        for each in self._stores.instances:
-            self._check_stamp(each)
-        self.everything()
-
-    # One policy
+        for each in self._stores.vmis:
+            self._enqueue_label(each)
+        self.enqueue_all()
 
     async def reconcile(self, name: str) -> float | None:
-        if self.board is None:
+        if self.winners is None:
             return None
         if not self._stores.known:
-            return KNOWN_SECONDS
-        state = observe(self._stores, self.board, name)
-        if state is None:
-            self._forget(name)
+            return RETRY_SECONDS
+        snapshot = observe(self._stores, self.winners, name)
+        if snapshot is None:
+            self._memory.pop(name, None)
+            self._metrics.remove(name)
             return None
-        action, pause = plan(state), 0.0
-        if isinstance(action, Repair):
-            pause = self._contest.pause(name, state.policy.generation, self._clock())
-        problem = None if pause else await self._act(state.policy, action)
-        refusal = problem.message if problem else ""
-        said = replace(state, contested=pause > 0, refusal=refusal, unstamped=self._unstamped.of(name))
-        wait = await self._say(said)
-        if problem is not None:
-            raise problem
+        memory = self._memory.setdefault(name, PolicyMemory(name))
+        action, pause = plan(snapshot), 0.0
+        if isinstance(action, RepairUpstream):
+            pause = memory.repair_pause(snapshot.policy.generation, self._clock())
+        error = None if pause else await self._apply(snapshot.policy, action)
+        refusal, unlabelled = error.message if error else "", self._unlabelled.of(name)
+        snapshot = replace(snapshot, repair_postponed=pause > 0, refusal=refusal, unlabelled=unlabelled)
+        wait = await self._write_status(snapshot, memory)
+        if error is not None:
+            raise error
         return min((each for each in (pause, wait) if each), default=None)
 
-    async def _act(self, policy: Policy, action: Action | None) -> ApiError | None:
-        """What was refused for a reason that people have to know; anything else that fails is tried again."""
+    async def _apply(self, policy: Policy, action: Action | None) -> ApiError | None:
+        """Returns refusals that the status reports. Raises other errors, which are retried."""
         if action is None:
             return None
         try:
-            await self._apply(policy, action)
+            await self._writer.apply(policy, action)
         except (Invalid, Forbidden, NotFound) as error:
             return error
-        if isinstance(action, Repair):
-            self._measures.repairs.inc()
+        if isinstance(action, RepairUpstream):
+            self._metrics.repairs.inc()
         return None
 
-    async def _say(self, state: State) -> float | None:
-        policy = state.policy
-        fresh = status(state, self._now())
-        self._measures.policy(policy.name, fresh)
-        if fresh == policy.status or policy.deleting:
+    async def _write_status(self, snapshot: PolicySnapshot, memory: PolicyMemory) -> float | None:
+        policy = snapshot.policy
+        fresh = status(snapshot, self._now())
+        self._metrics.update(policy.name, fresh)
+        if policy.deleting:
             return None
-        left = self._written.get(policy.name, float("-inf")) + STATUS_SECONDS - self._clock()
-        if left > 0:
-            return left
-        await self._apply.write_status(policy, fresh)
-        self._written[policy.name] = self._clock()
-        for condition in turned(policy.status, fresh):
-            self._announce(policy, condition)
-        return None
+        update = await self._statuses.update(policy, fresh, memory.status)
+        for condition in changed(policy.status, fresh) if update.written else ():
+            self._emit(policy, condition)
+        return update.wait_seconds
 
-    def _announce(self, policy: Policy, condition: Json) -> None:
-        if condition["status"] == "False":
-            if condition["reason"] != "NotActive":  # which Active has said better
-                self._apply.say(policy, "Warning", condition["reason"], condition["message"])
-        elif condition["type"] == "Enforced" and policy.status:  # of a new policy it is no news
-            self._apply.say(policy, "Normal", "Enforced", condition["message"])
+    def _emit(self, policy: Policy, condition: Condition) -> None:
+        if condition.status == "False":
+            if condition.reason != EnforcedReason.NOT_ACTIVE:  # the event about Active has the reason
+                self._writer.emit(policy, "Warning", condition.reason, condition.message)
+        elif condition.type == "Enforced" and policy.status.conditions:  # not for a new policy
+            self._writer.emit(policy, "Normal", PolicyEvent.ENFORCED, condition.message)
 
-    def _forget(self, name: str) -> None:
-        self._written.pop(name, None)
-        self._contest.forget(name)
-        self._measures.gone(name)
-
-    # One instance
-
-    async def reconcile_stamp(self, key: Key) -> float | None:
-        if self.board is None:
+    async def reconcile_label(self, key: Key) -> float | None:
+        if self.winners is None:
             return None
-        found = self._stores.instances.get(key)
-        if found is not None and self.board.decided(key) and (action := stamp(found, self.board.winner(key))):
+        vmi = self._stores.vmis.get(key)
+        if vmi is not None and self.winners.decided(key) and (action := plan_label(vmi, self.winners.winner(key))):
             try:
-                await self._apply.stamp(found, action)
+                await self._writer.label(vmi, action)
             except (Forbidden, Invalid) as error:
-                if self._left(found):
+                if self._replaced(vmi):
                     return None
-                self._count(self._unstamped.refused(key, action.policy, error.message))
+                self._enqueue(self._unlabelled.refused(key, action.policy, error.message))
                 raise
-            self._measures.stamps.inc()
-        self._count(self._unstamped.over(key))
+            self._metrics.labels.inc()
+        self._enqueue(self._unlabelled.resolved(key))
         return None
 
-    def _left(self, before: Instance) -> bool:
-        """Whether it has ended, or another one has its name by now, whose UID cannot be changed; that has had an event
-        of its own."""
-        seen = self._stores.instances.get(before.key)
-        return seen is None or seen.uid != before.uid or not seen.live
-
-    def _check_stamp(self, found: Instance) -> None:
-        assert self.board is not None
-        if self.board.decided(found.key) and stamp(found, self.board.winner(found.key)):
-            self.stamps.enqueue(found.key)
-
-    # What changed, and whose business it is
+    def _replaced(self, before: VMILabels) -> bool:
+        """The VMI has finished, or a new VMI has its name. The new VMI has had its own event."""
+        found = self._stores.vmis.get(before.key)
+        return found is None or found.uid != before.uid or not found.active
 
     def policy_changed(self, old: Policy | None, new: Policy | None) -> None:
-        if self.board is None:
+        if self.winners is None:
             return
         for name in {each.name for each in (old, new) if each is not None}:
-            self._touched(self.board.policy(name, new.entered if new is not None else None))
+            self._enqueue_changes(self.winners.policy(name, new.candidate if new is not None else None))
             self.policies.enqueue(name)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        if self.board is None:
+        if self.winners is None:
             return
         for name in {each.name for each in (old, new) if each is not None}:
-            self._touched(self.board.namespace(name, new.labels if new is not None else None))
+            self._enqueue_changes(self.winners.namespace(name, new.labels if new is not None else None))
 
-    def instance_changed(self, old: Instance | None, new: Instance | None) -> None:
-        if self.board is None:
+    def vmi_changed(self, old: VMILabels | None, new: VMILabels | None) -> None:
+        if self.winners is None:
             return
         for key in {each.key for each in (old, new) if each is not None}:
-            self._touched(self.board.instance(key, new.labels if new is not None and new.live else None))
+            self._enqueue_changes(self.winners.vmi(key, new.labels if new is not None and new.active else None))
         if new is not None:
-            self._check_stamp(new)
-        if old is not None and (new is None or not new.live or new.uid != old.uid):
-            self._count(self._unstamped.over(old.key))
+            self._enqueue_label(new)
+        if old is not None and (new is None or not new.active or new.uid != old.uid):
+            self._enqueue(self._unlabelled.resolved(old.key))
 
-    def everything(self) -> None:
-        if self.board is not None:
-            self._count(each.name for each in self._stores.policies)
+    def enqueue_all(self) -> None:
+        if self.winners is not None:
+            self._enqueue(each.name for each in self._stores.policies)
 
-    def _touched(self, touched: Touched) -> None:
-        for key in touched.instances:
-            found = self._stores.instances.get(key)
-            if found is not None:
-                self._check_stamp(found)
-        self._count(touched.policies)
+    def _enqueue_changes(self, changes: Changes) -> None:
+        for key in changes.vmis:
+            vmi = self._stores.vmis.get(key)
+            if vmi is not None:
+                self._enqueue_label(vmi)
+        self._enqueue(changes.policies)
 
-    def _count(self, names: Iterable[str]) -> None:
+    def _enqueue_label(self, vmi: VMILabels) -> None:
+        assert self.winners is not None
+        if self.winners.decided(vmi.key) and plan_label(vmi, self.winners.winner(vmi.key)):
+            self.labels.enqueue(vmi.key)
+
+    def _enqueue(self, names: Iterable[str]) -> None:
         for name in names:
-            self.policies.enqueue(name, GATHER_SECONDS)
+            self.policies.enqueue(name, BATCH_SECONDS)

@@ -1,4 +1,4 @@
-"""What migration policies measure."""
+"""Metrics of migration policies."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from apimachinery.unstructured import Json
+from kinds.migrationpolicy import MigrationPolicyStatus
 from runtime.metrics import PREFIX
 
 
 class PolicyMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._wins = Gauge(
-            f"{PREFIX}migration_policy_wins", "VMIs that obey the policy.", ("policy",), registry=registry
-        )
-        self._losses = Gauge(
-            f"{PREFIX}migration_policy_losses", "VMIs that match it, obeying another.", ("policy",), registry=registry
-        )
-        self._enforced = Gauge(
-            f"{PREFIX}migration_policy_enforced", "1 while KubeVirt obeys it.", ("policy",), registry=registry
-        )
-        self.stamps = Counter(f"{PREFIX}migration_policy_stamps_total", "VMIs stamped anew.", registry=registry)
-        self.repairs = Counter(
-            f"{PREFIX}migration_policy_repairs_total", "Drifts of KubeVirt's policies repaired.", registry=registry
-        )
-        self._of_policies = (self._wins, self._losses, self._enforced)
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(f"{PREFIX}migration_policy_{name}", documentation, ("policy",), registry=registry)
 
-    def policy(self, name: str, status: Json) -> None:
-        self._wins.labels(name).set(status["wins"])
-        self._losses.labels(name).set(status["losses"])
-        holds = any(each["type"] == "Enforced" and each["status"] == "True" for each in status["conditions"])
-        self._enforced.labels(name).set(holds)
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(f"{PREFIX}migration_policy_{name}_total", documentation, registry=registry)
 
-    def gone(self, name: str) -> None:
-        for gauge in self._of_policies:
-            # It has none for a policy that was never counted.
-            with suppress(KeyError):
+        self._wins = gauge("wins", "VMIs that use the policy.")
+        self._losses = gauge("losses", "VMIs that match the policy and use another.")
+        self._enforced = gauge("enforced", "1 while KubeVirt applies the policy.")
+        self.labels = counter("stamps", "Labels of VMIs that were written or removed.")
+        self.repairs = counter("repairs", "Repairs of KubeVirt's policies after a foreign change.")
+        self._gauges = (self._wins, self._losses, self._enforced)
+
+    def update(self, name: str, status: MigrationPolicyStatus) -> None:
+        self._wins.labels(name).set(status.wins)
+        self._losses.labels(name).set(status.losses)
+        enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
+        self._enforced.labels(name).set(enforced)
+
+    def remove(self, name: str) -> None:
+        for gauge in self._gauges:
+            with suppress(KeyError):  # a policy without a status has no series
                 gauge.remove(name)
 
     def clear(self) -> None:
-        """We don't lead any more: another replica measures."""
-        for gauge in self._of_policies:
+        """Another replica leads and reports these series."""
+        for gauge in self._gauges:
             gauge.clear()

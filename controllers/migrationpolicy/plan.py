@@ -1,76 +1,76 @@
-"""What to do about a policy: keep the one of KubeVirt's that enforces it in step. And about an instance: stamp it."""
+"""Decides what to do about KubeVirt's policy that enforces a policy, and about the label of a VMI."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
-from controllers.migrationpolicy.state import Enforcer, Instance, State
+from controllers.migrationpolicy.snapshot import EnforcingPolicy, PolicySnapshot, VMILabels
 from migrationpolicies.upstream import upstream_spec
 
 
 @dataclass(frozen=True)
-class Create:
+class CreateUpstream:
     spec: Json
-    reason: str = "nothing enforces the policy yet"
+    reason: str = "KubeVirt has no policy of this name"
 
 
 @dataclass(frozen=True)
-class Repair:
+class RepairUpstream:
     uid: str
     spec: Json
     reason: str
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeleteUpstream:
     uid: str
-    reason: str
+    reason: str = "the policy is not active"
 
 
 @dataclass(frozen=True)
-class Stamp:
+class LabelVMI:
     uid: str
     policy: str | None
-    """None takes the stamp off"""
+    """None removes the label."""
     reason: str
 
 
-Action = Create | Repair | Delete
+Action = CreateUpstream | RepairUpstream | DeleteUpstream
 
 
-def plan(state: State) -> Action | None:
-    found = state.enforcer
-    if not state.served or state.policy.deleting or (found is not None and found.deleting):
+def plan(snapshot: PolicySnapshot) -> Action | None:
+    found = snapshot.enforcing
+    if not snapshot.served or snapshot.policy.deleting or (found is not None and found.deleting):
         return None
-    if not state.active:
-        return Delete(found.uid, "the policy takes no part in deciding") if found and ours(state, found) else None
-    wanted = upstream_spec(state.policy.name, state.policy.spec)
+    if not snapshot.active:
+        return DeleteUpstream(found.uid) if found and is_ours(snapshot, found) else None
+    wanted = upstream_spec(snapshot.policy.name, snapshot.policy.spec)
     if found is None:
-        return Create(wanted)
-    if not ours(state, found):
-        return Repair(found.uid, wanted, "it had lost its owner") if orphaned(found) else None
-    return Repair(found.uid, wanted, _drift(found.spec, wanted)) if found.spec != wanted else None
+        return CreateUpstream(wanted)
+    if not is_ours(snapshot, found):
+        return RepairUpstream(found.uid, wanted, "its owner reference was missing") if is_orphaned(found) else None
+    return RepairUpstream(found.uid, wanted, _difference(found.spec, wanted)) if found.spec != wanted else None
 
 
-def stamp(instance: Instance, winner: str | None) -> Stamp | None:
-    if instance.stamp == winner or not instance.live:
+def plan_label(vmi: VMILabels, winner: str | None) -> LabelVMI | None:
+    if vmi.winner == winner or not vmi.active:
         return None
     if winner is None:
-        return Stamp(instance.uid, None, "no policy matches it any more")
-    return Stamp(instance.uid, winner, f"it obeys {winner}" + (f", not {instance.stamp}" if instance.stamp else ""))
+        return LabelVMI(vmi.uid, None, "no policy matches it")
+    return LabelVMI(vmi.uid, winner, f"{winner} wins" + (f" instead of {vmi.winner}" if vmi.winner else ""))
 
 
-def ours(state: State, found: Enforcer) -> bool:
-    """By controller reference and UID; a name or a label can be anybody's."""
-    return found.owner == state.policy.uid
+def is_ours(snapshot: PolicySnapshot, found: EnforcingPolicy) -> bool:
+    """By controller reference and UID, because others can use the same name and labels."""
+    return found.owner == snapshot.policy.uid
 
 
-def orphaned(found: Enforcer) -> bool:
-    """Ours once, and left behind when the owner was deleted without what it owned."""
-    return found.marked and not found.owner
+def is_orphaned(found: EnforcingPolicy) -> bool:
+    """Poolhouse created the policy, and its owner was deleted without it."""
+    return found.managed and not found.owner
 
 
-def _drift(found: Json, wanted: Json) -> str:
-    differ = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-    return f"{', '.join(differ)} differed from the policy"
+def _difference(found: Json, wanted: Json) -> str:
+    fields = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    return f"{', '.join(fields)} differed from the policy"

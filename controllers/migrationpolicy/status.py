@@ -1,163 +1,141 @@
-"""What to say of a policy."""
+"""Builds the status of a policy: its counts and its conditions Active and Enforced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from apimachinery.unstructured import Json
-from controllers.migrationpolicy.plan import orphaned, ours
-from controllers.migrationpolicy.state import State
+from apimachinery.reasons import Reason
+from controllers.migrationpolicy.plan import is_orphaned, is_ours
+from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
+from controllers.migrationpolicy.snapshot import PolicySnapshot
+from controllers.shared.conditions import condition, join_names, set_times
+from kinds.metav1 import Condition
+from kinds.migrationpolicy import MigrationPolicyStatus
 from migrationpolicies.effective_settings import unsupported_settings
-
-SHOWN = 5
 
 
 @dataclass(frozen=True)
-class News:
-    """A condition's answer. The reason is the news that it brings."""
-
-    holds: bool
-    reason: str
+class Finding:
+    reason: Reason
     message: str
 
 
-def active(state: State) -> News:
-    policy = state.policy
+def active(snapshot: PolicySnapshot) -> Finding:
+    policy = snapshot.policy
     if policy.problem:
-        return News(False, "Invalid", f"It is not valid, and so never applied: {policy.problem}.")
-    if state.elder is not None:
-        return News(
-            False,
-            "SameSelectors",
-            f"Policy {state.elder} has the same selectors and is older; this one is never applied. Delete one of them.",
+        return Finding(ActiveReason.INVALID_SPEC, f"The policy is invalid and never applies: {policy.problem}.")
+    if snapshot.older is not None:
+        return Finding(
+            ActiveReason.SAME_SELECTORS,
+            f"Policy {snapshot.older} is older and has the same selectors; this policy never applies. Delete one.",
         )
     if not policy.ranked.selectors:
-        return News(False, "NoSelectors", "It has no label in either selector, and so matches no VM.")
-    return News(True, "TakesPart", "It takes part in deciding.")
+        return Finding(ActiveReason.NO_SELECTORS, "The policy has no label in either selector and matches no VMI.")
+    return Finding(ActiveReason.ACCEPTED, "The policy can win VMIs.")
 
 
-def enforced(state: State) -> News:
-    """Whether KubeVirt obeys."""
+def enforced(snapshot: PolicySnapshot) -> Finding:
     for check in CHECKS:
-        if news := check(state):
-            return news
-    return News(True, "InStep", f"KubeVirt's migration policy {state.policy.name} says the same.")
+        if finding := check(snapshot):
+            return finding
+    name = snapshot.policy.name
+    return Finding(EnforcedReason.IN_SYNC, f"KubeVirt's migration policy {name} has the same settings.")
 
 
-def _not_active(state: State) -> News | None:
-    return None if state.active else News(False, "NotActive", "It takes no part in deciding.")
+def _not_active(snapshot: PolicySnapshot) -> Finding | None:
+    return None if snapshot.active else Finding(EnforcedReason.NOT_ACTIVE, "The condition Active is False.")
 
 
-def _kind_missing(state: State) -> News | None:
-    if state.served:
+def _crd_not_installed(snapshot: PolicySnapshot) -> Finding | None:
+    if snapshot.served:
         return None
-    return News(False, "KindMissing", "This cluster does not serve migrations.kubevirt.io, by which KubeVirt is told.")
+    return Finding(EnforcedReason.CRD_NOT_INSTALLED, "This cluster does not serve migrations.kubevirt.io.")
 
 
-def _name_taken(state: State) -> News | None:
-    found = state.enforcer
-    if found is None or ours(state, found) or orphaned(found):
+def _name_conflict(snapshot: PolicySnapshot) -> Finding | None:
+    found = snapshot.enforcing
+    if found is None or is_ours(snapshot, found) or is_orphaned(found):
         return None
-    return News(
-        False,
-        "NameTaken",
-        f"KubeVirt has a migration policy {found.name} that is not ours, and so none that enforces this one.",
+    message = f"KubeVirt has a migration policy {found.name} that Poolhouse does not own, so none enforces this policy."
+    return Finding(EnforcedReason.NAME_CONFLICT, message)
+
+
+def _failed_update(snapshot: PolicySnapshot) -> Finding | None:
+    if not snapshot.refusal:
+        return None
+    message = f"KubeVirt's migration policy could not be written: {snapshot.refusal}."
+    return Finding(EnforcedReason.FAILED_UPDATE, message)
+
+
+def _update_conflict(snapshot: PolicySnapshot) -> Finding | None:
+    if not snapshot.repair_postponed:
+        return None
+    return Finding(
+        EnforcedReason.UPDATE_CONFLICT,
+        f"Another client changes KubeVirt's migration policy {snapshot.policy.name} after each repair. The controller "
+        "repairs it less and less often.",
     )
 
 
-def _refused(state: State) -> News | None:
-    if not state.refusal:
-        return None
-    return News(False, "Refused", f"KubeVirt's migration policy could not be written: {state.refusal}.")
-
-
-def _contested(state: State) -> News | None:
-    if not state.contested:
-        return None
-    return News(
-        False,
-        "Contested",
-        f"Somebody changes KubeVirt's migration policy {state.policy.name} whenever it is repaired, which is therefore "
-        "done ever more rarely.",
-    )
-
-
-def _stamp_refused(state: State) -> News | None:
-    number, why = state.unstamped
+def _failed_label(snapshot: PolicySnapshot) -> Finding | None:
+    number, message = snapshot.unlabelled
     if not number:
         return None
-    return News(
-        False,
-        "StampRefused",
-        f"{number} of its VMs could not be labelled, so KubeVirt does not obey it for them: {why}.",
+    return Finding(
+        EnforcedReason.FAILED_LABEL,
+        f"{number} VMIs could not be labelled, so KubeVirt does not apply the policy to them: {message}.",
     )
 
 
-def _outranked(state: State) -> News | None:
-    if not state.threats:
+def _overridden(snapshot: PolicySnapshot) -> Finding | None:
+    if not snapshot.overriding:
         return None
-    return News(
-        False,
-        "Outranked",
-        f"KubeVirt may prefer {_listed(state.threats)} of its own migration policies (migrations.kubevirt.io), for VMs "
-        "that match both: it counts labels, and ours has the one of the stamp.",
+    return Finding(
+        EnforcedReason.OVERRIDDEN,
+        f"KubeVirt may prefer {join_names(sorted(snapshot.overriding))} (migrations.kubevirt.io) for VMIs that match "
+        "both, because KubeVirt counts labels and the enforcing policy has one.",
     )
 
 
-def _unheeded(state: State) -> News | None:
-    left = unsupported_settings(state.policy.spec, state.configuration)
-    if not left:
+def _unsupported(snapshot: PolicySnapshot) -> Finding | None:
+    settings = unsupported_settings(snapshot.policy.spec, snapshot.configuration)
+    if not settings:
         return None
-    return News(
-        False,
-        "Unsupported",
-        f"{_listed(left)} cannot be set for some VMs: KubeVirt has it for the whole cluster, and differs there. "
-        "Everything else in the policy is enforced.",
+    return Finding(
+        EnforcedReason.UNSUPPORTED,
+        f"KubeVirt has {join_names(sorted(settings))} only for the whole cluster, with another value. The other "
+        "settings of the policy apply.",
     )
 
 
-CHECKS = (_not_active, _kind_missing, _name_taken, _refused, _contested, _stamp_refused, _outranked, _unheeded)
-"""The first that has news decides: from what keeps all of a policy from being obeyed to what concerns a part."""
+CHECKS = (
+    _not_active,
+    _crd_not_installed,
+    _name_conflict,
+    _failed_update,
+    _update_conflict,
+    _failed_label,
+    _overridden,
+    _unsupported,
+)
+"""The first finding decides. Findings that concern the whole policy come before those that concern a part."""
 
 
-def status(state: State, now: datetime) -> Json:
-    policy = state.policy
-    before = {each["type"]: each for each in policy.status.get("conditions") or () if isinstance(each, dict)}
-    return {
-        "observedGeneration": policy.generation,
-        "wins": state.wins,
-        "losses": state.losses,
-        "conditions": [
-            _condition("Active", active(state), before, policy.generation, now),
-            _condition("Enforced", enforced(state), before, policy.generation, now),
-        ],
-    }
+def status(snapshot: PolicySnapshot, now: datetime) -> MigrationPolicyStatus:
+    policy = snapshot.policy
+    findings = {"Active": active(snapshot), "Enforced": enforced(snapshot)}
+    good = (ActiveReason.ACCEPTED, EnforcedReason.IN_SYNC)
+    conditions = (condition(kind, each.reason in good, each.reason, each.message) for kind, each in findings.items())
+    return MigrationPolicyStatus(
+        observed_generation=policy.generation,
+        wins=snapshot.wins,
+        losses=snapshot.losses,
+        conditions=set_times(conditions, policy.status.conditions, generation=policy.generation, now=now),
+    )
 
 
-def turned(before: Json, after: Json) -> tuple[Json, ...]:
-    """Conditions that hold now and did not, or the other way round, or for another reason."""
-    known = {each["type"]: (each["status"], each.get("reason")) for each in before.get("conditions") or ()}
-    return tuple(c for c in after["conditions"] if known.get(c["type"]) != (c["status"], c["reason"]))
-
-
-def _condition(name: str, news: News, before: dict[str, Any], generation: int, now: datetime) -> Json:
-    holds = "True" if news.holds else "False"
-    known = before.get(name, {})
-    since = known.get("lastTransitionTime") if known.get("status") == holds else None
-    return {
-        "type": name,
-        "status": holds,
-        "reason": news.reason,
-        "message": news.message,
-        "observedGeneration": generation,
-        "lastTransitionTime": since or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return ", ".join(found[:SHOWN]) + more
+def changed(before: MigrationPolicyStatus, after: MigrationPolicyStatus) -> tuple[Condition, ...]:
+    """Conditions whose status or reason differs."""
+    known = {each.type: (each.status, each.reason) for each in before.conditions}
+    return tuple(each for each in after.conditions if known.get(each.type) != (each.status, each.reason))

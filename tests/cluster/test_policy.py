@@ -15,7 +15,8 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.build import build
-from controllers.migrationpolicy.observe import INSTANCES, KUBEVIRTS, NAMESPACES, POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import KUBEVIRTS, POLICIES, UPSTREAM
+from controllers.shared.resources import NAMESPACES
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY
@@ -23,7 +24,7 @@ from runtime.api import Api
 from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
-from runtime.resource import Resource
+from runtime.resource import VMIS, Resource
 from tests.cluster.pooling import CRDS, serve
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
@@ -66,7 +67,7 @@ class Cluster:
 
     async def instance(self, name: str, labels: Json) -> None:
         await self.ours.create(
-            INSTANCES,
+            VMIS,
             {
                 "apiVersion": "kubevirt.io/v1",
                 "kind": "VirtualMachineInstance",
@@ -79,10 +80,10 @@ class Cluster:
         return await self.api.create(POLICIES, policy(name, instance, namespace, **settings))
 
     async def label(self, name: str, **labels: str | None) -> None:
-        await self.ours.patch(INSTANCES, self.namespace, name, {"metadata": {"labels": labels}})
+        await self.ours.patch(VMIS, self.namespace, name, {"metadata": {"labels": labels}})
 
     async def stamp(self, name: str) -> str | None:
-        found = await self.api.get(INSTANCES, self.namespace, name)
+        found = await self.api.get(VMIS, self.namespace, name)
         stamped: str | None = found["metadata"].get("labels", {}).get(meta.MIGRATION_POLICY)
         return stamped
 
@@ -176,8 +177,8 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
                 for each in (await api.list(resource))[0]:
                     with suppress(NotFound):
                         await api.delete(resource, None, each["metadata"]["name"])
-            for each in (await api.list(INSTANCES, namespace))[0]:
-                await api.delete(INSTANCES, namespace, each["metadata"]["name"])
+            for each in (await api.list(VMIS, namespace))[0]:
+                await api.delete(VMIS, namespace, each["metadata"]["name"])
             await api.delete(NAMESPACES, None, namespace)
 
 
@@ -215,7 +216,7 @@ async def test_the_manifest_is_taken_as_it_is_written_even_while_no_webhook_is_t
     await cluster.obeys("vm", "my-awesome-policy")
     await cluster.counts("my-awesome-policy", 1, 0)
     await cluster.enforcer("my-awesome-policy", enforcing("my-awesome-policy", **settings, allowPostCopy=False))
-    await cluster.says("my-awesome-policy", "Enforced", "InStep")
+    await cluster.says("my-awesome-policy", "Enforced", "InSync")
 
 
 async def test_the_api_server_alone_refuses_nonsense(cluster: Cluster) -> None:
@@ -286,7 +287,7 @@ async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(
     await cluster.counts(loser["name"], 0, 0)
     await cluster.api.delete(POLICIES, None, elder["name"])
     await cluster.obeys("vm", loser["name"])
-    await cluster.says(loser["name"], "Active", "TakesPart")
+    await cluster.says(loser["name"], "Active", "Accepted")
 
 
 async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
@@ -294,21 +295,21 @@ async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
 ) -> None:
     await cluster.policy("web", {"app": "web"})
     await cluster.policy("db", {"app": "db"})
-    await cluster.says("web", "Enforced", "InStep")
+    await cluster.says("web", "Enforced", "InSync")
     await cluster.api.create(UPSTREAM, upstream("theirs", {"app": "web", "os": "fedora"}))
-    assert "theirs" in await cluster.says("web", "Enforced", "Outranked")
-    await cluster.says("db", "Enforced", "InStep")
+    assert "theirs" in await cluster.says("web", "Enforced", "Overridden")
+    await cluster.says("db", "Enforced", "InSync")
     await cluster.api.delete(UPSTREAM, None, "theirs")
-    await cluster.says("web", "Enforced", "InStep")
+    await cluster.says("web", "Enforced", "InSync")
 
 
 async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, controller: None) -> None:
     theirs = await cluster.api.create(UPSTREAM, upstream("web", {"os": "fedora"}))
     await cluster.policy("web", {"app": "web"})
-    await cluster.says("web", "Enforced", "NameTaken")
+    await cluster.says("web", "Enforced", "NameConflict")
     assert (await cluster.api.get(UPSTREAM, None, "web"))["spec"] == theirs["spec"]
     await cluster.api.delete(UPSTREAM, None, "web")
-    await cluster.says("web", "Enforced", "InStep")
+    await cluster.says("web", "Enforced", "InSync")
     await cluster.enforcer("web", enforcing("web"))
 
 
@@ -322,7 +323,7 @@ async def test_what_kubevirt_cannot_do_is_told_as_its_configuration_stands(clust
         "spec": {"configuration": {"migrations": {"disableTLS": True}}},
     }
     await cluster.api.create(KUBEVIRTS, document)
-    await cluster.says("plain", "Enforced", "InStep")
+    await cluster.says("plain", "Enforced", "InSync")
     await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")
     await cluster.says("plain", "Enforced", "Unsupported")
 
@@ -336,7 +337,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
         await cluster.counts("web", 6, 4)
         await cluster.counts("zero", 4, 0)
         await cluster.says("zero", "Enforced", "Unsupported")
-        await cluster.says("web", "Enforced", "InStep")
+        await cluster.says("web", "Enforced", "InSync")
         for n in range(10):
             await cluster.obeys(f"vm-{n}", "web" if n % 3 else "zero")
     before = await versions(cluster)
@@ -389,20 +390,20 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
     await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
     await without(kubevirt.KUBEVIRT, KUBEVIRTS)
     await cluster.instance("vm", {"app": "web"})
-    async with controlling(cluster.ours, look_seconds=0.2):
+    async with controlling(cluster.ours, poll_seconds=0.2):
         await cluster.policy("web", {"app": "web"})
         await cluster.obeys("vm", "web")
-        await cluster.says("web", "Enforced", "KindMissing")
+        await cluster.says("web", "Enforced", "CRDNotInstalled")
         (note,) = json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"]
         assert note.startswith("not enforced: This cluster does not serve migrations.kubevirt.io")
         await serve(cluster.api, kubevirt.UPSTREAM_POLICY, kubevirt.KUBEVIRT)
-        await cluster.says("web", "Enforced", "InStep")
+        await cluster.says("web", "Enforced", "InSync")
         await cluster.enforcer("web", enforcing("web"))
         assert json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"] == []
         await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
-        await cluster.says("web", "Enforced", "KindMissing")
+        await cluster.says("web", "Enforced", "CRDNotInstalled")
         await serve(cluster.api, kubevirt.UPSTREAM_POLICY)
-        await cluster.says("web", "Enforced", "InStep")
+        await cluster.says("web", "Enforced", "InSync")
         await cluster.enforcer("web", enforcing("web"))
 
 
@@ -435,7 +436,7 @@ async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, 
 async def versions(cluster: Cluster) -> dict[str, str]:
     """Of everything that the controller may write."""
     found = {}
-    for resource, where in ((POLICIES, None), (UPSTREAM, None), (INSTANCES, cluster.namespace)):
+    for resource, where in ((POLICIES, None), (UPSTREAM, None), (VMIS, cluster.namespace)):
         for each in (await cluster.api.list(resource, where))[0]:
             found[f"{resource.group}/{each['metadata']['name']}"] = each["metadata"]["resourceVersion"]
     return found

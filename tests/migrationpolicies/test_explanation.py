@@ -135,21 +135,21 @@ THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kub
             id="only the first of theirs is obeyed",
         ),
         pytest.param(
-            saying(P, status="False", reason="Refused", message="It could not be written."),
+            saying(P, status="False", reason="FailedUpdate", message="It could not be written."),
             [],
             ["not enforced: It could not be written."],
             id="why is known",
         ),
         pytest.param(
-            saying(P, status="False", reason="Outranked", message="by x"),
+            saying(P, status="False", reason="Overridden", message="by x"),
             [enforcer(P), upstream("x", {"c": "1", "d": "2"})],
             [],
             id="what outranks it for other VMs",
         ),
-        pytest.param(saying(P, status="True", reason="InStep", message=""), [], [MISSING], id="it was a moment ago"),
+        pytest.param(saying(P, status="True", reason="InSync", message=""), [], [MISSING], id="it was a moment ago"),
         pytest.param(P, None, [], id="nobody may look"),
         pytest.param(
-            saying(P, status="False", reason="KindMissing", message="There is none."),
+            saying(P, status="False", reason="CRDNotInstalled", message="There is none."),
             None,
             ["not enforced: There is none."],
             id="nobody may look, but the policy itself tells",
@@ -161,7 +161,7 @@ def test_whether_kubevirt_obeys_is_told(ours, upstreams, notes) -> None:
 
 
 def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None:
-    refused = saying(P, status="False", reason="Refused", message="It could not be written.")
+    refused = saying(P, status="False", reason="FailedUpdate", message="It could not be written.")
     there = ClusterState((refused,)).having([policy("p", {"a": "1"})])
     assert explain({"a": "1"}, {}, there)["notes"] == []
     preferred = ClusterState((), {}, (upstream("x", {"a": "1", "b": "2"}),)).having([policy("p", {"a": "1"})])

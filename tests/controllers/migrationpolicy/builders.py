@@ -1,11 +1,16 @@
-"""States in which a test says only what matters to it."""
+"""Builds snapshots; a test names only what matters to it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from controllers.migrationpolicy import state
-from controllers.migrationpolicy.state import Enforcer, Policy, State
+from controllers.migrationpolicy.snapshot import (
+    EnforcingPolicy,
+    Policy,
+    PolicySnapshot,
+    parse_enforcing_policy,
+    parse_policy,
+)
 from migrationpolicies.upstream import upstream_spec
 from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream
@@ -17,19 +22,19 @@ def policy(name: str = "gold", instance: Any = None, *, uid: str = UID, **change
     settings = {key: changed.pop(key) for key in list(changed) if key.startswith(("allow", "band", "disable"))}
     found = document(name, {"app": "web"} if instance is None else instance, **settings)
     found["metadata"] |= {"uid": uid, "generation": 1, **changed.pop("metadata", {})}
-    return state.policy({**found, **changed})
+    return parse_policy({**found, **changed})
 
 
-def enforcer(name: str = "gold", *, owner: str = UID, marked: bool = True, **changed: Any) -> Enforcer:
+def enforcing(name: str = "gold", *, owner: str = UID, managed: bool = True, **changed: Any) -> EnforcingPolicy:
     found = upstream(name)
     found["metadata"] |= {
         "uid": f"uid-of-{name}",
-        "labels": {"app.kubernetes.io/managed-by": "poolhouse"} if marked else {},
+        "labels": {"app.kubernetes.io/managed-by": "poolhouse"} if managed else {},
         "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
         **changed.pop("metadata", {}),
     }
-    return state.enforcer({**found, "spec": changed.pop("spec", None) or upstream_spec(name, {})})
+    return parse_enforcing_policy({**found, "spec": changed.pop("spec", None) or upstream_spec(name, {})})
 
 
-def given(of: Policy | None = None, **known: Any) -> State:
-    return State(of or policy(), **known)
+def given(of: Policy | None = None, **known: Any) -> PolicySnapshot:
+    return PolicySnapshot(of or policy(), **known)

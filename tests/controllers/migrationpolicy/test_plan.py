@@ -1,13 +1,13 @@
-"""What is done about a policy, and about an instance."""
+"""The actions for KubeVirt's policy and for the label of a VMI."""
 
 from __future__ import annotations
 
 import pytest
 
-from controllers.migrationpolicy import state
-from controllers.migrationpolicy.plan import Create, Delete, Repair, Stamp, plan, stamp
+from controllers.migrationpolicy.plan import CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream, plan, plan_label
+from controllers.migrationpolicy.snapshot import parse_vmi
 from migrationpolicies.upstream import upstream_spec
-from tests.controllers.migrationpolicy.builders import enforcer, given, policy
+from tests.controllers.migrationpolicy.builders import enforcing, given, policy
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -15,56 +15,60 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("known", "action"),
     [
-        pytest.param(given(), Create(upstream_spec("gold", {})), id="nothing enforces it yet"),
-        pytest.param(given(enforcer=enforcer()), None, id="in step"),
-        pytest.param(given(served=False), None, id="KubeVirt's kind is not there"),
-        pytest.param(given(policy(metadata=DELETED), enforcer=enforcer()), None, id="being deleted, by its owner"),
-        pytest.param(given(enforcer=enforcer(metadata=DELETED)), None, id="going: it is made again when it is gone"),
+        pytest.param(given(), CreateUpstream(upstream_spec("gold", {})), id="KubeVirt has no policy of this name"),
+        pytest.param(given(enforcing=enforcing()), None, id="in sync"),
+        pytest.param(given(served=False), None, id="the CRD is not installed"),
+        pytest.param(given(policy(metadata=DELETED), enforcing=enforcing()), None, id="the policy is being deleted"),
+        pytest.param(given(enforcing=enforcing(metadata=DELETED)), None, id="KubeVirt's policy is being deleted"),
         pytest.param(
-            given(enforcer=enforcer(spec={"allowPostCopy": True})),
-            Repair("uid-of-gold", upstream_spec("gold", {}), "allowPostCopy, selectors differed from the policy"),
-            id="drift",
+            given(enforcing=enforcing(spec={"allowPostCopy": True})),
+            RepairUpstream(
+                "uid-of-gold", upstream_spec("gold", {}), "allowPostCopy, selectors differed from the policy"
+            ),
+            id="another client changed it",
         ),
         pytest.param(
-            given(policy(allowPostCopy=True, disableTLS=True), enforcer=enforcer()),
-            Repair(
+            given(policy(allowPostCopy=True, disableTLS=True), enforcing=enforcing()),
+            RepairUpstream(
                 "uid-of-gold", upstream_spec("gold", {"allowPostCopy": True}), "allowPostCopy differed from the policy"
             ),
-            id="the policy was changed",
+            id="the author changed the policy",
         ),
-        pytest.param(given(enforcer=enforcer(owner="", marked=False)), None, id="somebody else's of the same name"),
+        pytest.param(given(enforcing=enforcing(owner="", managed=False)), None, id="a foreign policy of the same name"),
         pytest.param(
-            given(enforcer=enforcer(owner="another", marked=True)), None, id="marked as ours is not owned by us"
-        ),
-        pytest.param(
-            given(enforcer=enforcer(owner="")),
-            Repair("uid-of-gold", upstream_spec("gold", {}), "it had lost its owner"),
-            id="ours of an earlier life is taken back",
+            given(enforcing=enforcing(owner="another", managed=True)), None, id="our label without our owner reference"
         ),
         pytest.param(
-            given(elder="old", enforcer=enforcer()),
-            Delete("uid-of-gold", "the policy takes no part in deciding"),
-            id="it lost the race",
-        ),
-        pytest.param(given(elder="old"), None, id="it lost the race and nothing enforces it"),
-        pytest.param(
-            given(elder="old", enforcer=enforcer(owner="", marked=False)), None, id="it lost, and the other is not ours"
+            given(enforcing=enforcing(owner="")),
+            RepairUpstream("uid-of-gold", upstream_spec("gold", {}), "its owner reference was missing"),
+            id="an orphan of a deleted policy is adopted",
         ),
         pytest.param(
-            given(policy(instance={}), enforcer=enforcer()),
-            Delete("uid-of-gold", "the policy takes no part in deciding"),
-            id="for nobody any more",
+            given(older="old", enforcing=enforcing()),
+            DeleteUpstream("uid-of-gold", "the policy is not active"),
+            id="a duplicate of an older policy",
         ),
-        pytest.param(given(policy(instance={"bad key": ""})), None, id="not valid, past the webhook"),
+        pytest.param(given(older="old"), None, id="a duplicate without a policy of KubeVirt"),
+        pytest.param(
+            given(older="old", enforcing=enforcing(owner="", managed=False)),
+            None,
+            id="a duplicate, and KubeVirt's policy is foreign",
+        ),
+        pytest.param(
+            given(policy(instance={}), enforcing=enforcing()),
+            DeleteUpstream("uid-of-gold", "the policy is not active"),
+            id="no selectors any more",
+        ),
+        pytest.param(given(policy(instance={"bad key": ""})), None, id="invalid"),
     ],
 )
-def test_what_enforces_a_policy_is_kept_in_step(known, action) -> None:
+def test_kubevirts_policy_is_kept_in_sync(known, action) -> None:
     assert plan(known) == action
 
 
-def instance(*, stamped: str | None = None, phase: str = "Running", **metadata):
-    labels = {"app": "web", **({"poolhouse.dev/migration-policy": stamped} if stamped else {})}
-    return state.instance(
+def vmi(*, labelled: str | None = None, phase: str = "Running", **metadata):
+    labels = {"app": "web", **({"poolhouse.dev/migration-policy": labelled} if labelled else {})}
+    return parse_vmi(
         {
             "metadata": {"namespace": "shop", "name": "web", "uid": "u", "labels": labels, **metadata},
             "status": {"phase": phase},
@@ -75,18 +79,20 @@ def instance(*, stamped: str | None = None, phase: str = "Running", **metadata):
 @pytest.mark.parametrize(
     ("found", "winner", "action"),
     [
-        pytest.param(instance(), "gold", Stamp("u", "gold", "it obeys gold"), id="stamped"),
-        pytest.param(instance(stamped="gold"), "gold", None, id="stamped already"),
-        pytest.param(instance(stamped="lead"), "gold", Stamp("u", "gold", "it obeys gold, not lead"), id="another"),
-        pytest.param(instance(stamped="gold"), None, Stamp("u", None, "no policy matches it any more"), id="taken off"),
-        pytest.param(instance(), None, None, id="none, and none there"),
-        pytest.param(instance(**DELETED), "gold", None, id="going"),
-        pytest.param(instance(phase="Succeeded"), "gold", None, id="over"),
+        pytest.param(vmi(), "gold", LabelVMI("u", "gold", "gold wins"), id="not labelled"),
+        pytest.param(vmi(labelled="gold"), "gold", None, id="labelled already"),
+        pytest.param(
+            vmi(labelled="lead"), "gold", LabelVMI("u", "gold", "gold wins instead of lead"), id="another winner"
+        ),
+        pytest.param(vmi(labelled="gold"), None, LabelVMI("u", None, "no policy matches it"), id="no winner"),
+        pytest.param(vmi(), None, None, id="no winner and no label"),
+        pytest.param(vmi(**DELETED), "gold", None, id="being deleted"),
+        pytest.param(vmi(phase="Succeeded"), "gold", None, id="finished"),
     ],
 )
-def test_an_instance_carries_the_name_of_its_winner(found, winner, action) -> None:
-    assert stamp(found, winner) == action
+def test_a_vmi_is_labelled_with_its_winner(found, winner, action) -> None:
+    assert plan_label(found, winner) == action
 
 
-def test_the_stamp_is_no_label_that_decides() -> None:
-    assert instance(stamped="gold").labels == {"app": "web"}
+def test_the_label_of_the_winner_does_not_count_for_selectors() -> None:
+    assert vmi(labelled="gold").labels == {"app": "web"}

@@ -1,4 +1,4 @@
-"""What is said of a policy: never enforced when it is not, and nothing new when nothing is."""
+"""The conditions of a policy: Enforced is True only if KubeVirt applies the policy."""
 
 from __future__ import annotations
 
@@ -8,89 +8,98 @@ from pathlib import Path
 import pytest
 
 from controllers.migrationpolicy.plan import plan
-from controllers.migrationpolicy.status import CHECKS, active, enforced, status, turned
-from tests.controllers.migrationpolicy.builders import enforcer, given, policy
+from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
+from controllers.migrationpolicy.status import CHECKS, active, changed, enforced, status
+from tests.controllers.migrationpolicy.builders import enforcing, given, policy
 
 NOW, LATER = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
 ENFORCED = [
-    pytest.param(given(enforcer=enforcer()), "InStep", id="in step"),
-    pytest.param(given(), "InStep", id="created just now"),
-    pytest.param(given(elder="old"), "NotActive", id="takes no part"),
-    pytest.param(given(served=False), "KindMissing", id="no KubeVirt"),
-    pytest.param(given(enforcer=enforcer(owner="", marked=False)), "NameTaken", id="somebody has the name"),
-    pytest.param(given(refusal="quota exceeded"), "Refused", id="KubeVirt's could not be written"),
-    pytest.param(given(enforcer=enforcer(spec={"a": 1}), contested=True), "Contested", id="repaired in vain"),
-    pytest.param(given(enforcer=enforcer(), unstamped=(2, "denied"), threats=("a",)), "StampRefused", id="no stamps"),
-    pytest.param(given(enforcer=enforcer(), threats=("a", "b")), "Outranked", id="somebody may outrank it"),
-    pytest.param(given(policy(disableTLS=True), enforcer=enforcer()), "Unsupported", id="TLS cannot be disabled"),
-    pytest.param(given(policy(disableTLS=False), enforcer=enforcer()), "InStep", id="TLS as it is"),
+    pytest.param(given(enforcing=enforcing()), "InSync", id="in sync"),
+    pytest.param(given(), "InSync", id="created just now"),
+    pytest.param(given(older="old"), "NotActive", id="not active"),
+    pytest.param(given(served=False), "CRDNotInstalled", id="no KubeVirt"),
+    pytest.param(given(enforcing=enforcing(owner="", managed=False)), "NameConflict", id="the name is taken"),
+    pytest.param(given(refusal="quota exceeded"), "FailedUpdate", id="KubeVirt's policy could not be written"),
     pytest.param(
-        given(policy(disableTLS=True), enforcer=enforcer(), configuration={"disableTLS": True}),
-        "InStep",
+        given(enforcing=enforcing(spec={"a": 1}), repair_postponed=True), "UpdateConflict", id="undone repairs"
+    ),
+    pytest.param(
+        given(enforcing=enforcing(), unlabelled=(2, "denied"), overriding=("a",)), "FailedLabel", id="labels refused"
+    ),
+    pytest.param(given(enforcing=enforcing(), overriding=("a", "b")), "Overridden", id="KubeVirt may prefer others"),
+    pytest.param(given(policy(disableTLS=True), enforcing=enforcing()), "Unsupported", id="TLS cannot be disabled"),
+    pytest.param(given(policy(disableTLS=False), enforcing=enforcing()), "InSync", id="TLS by default"),
+    pytest.param(
+        given(policy(disableTLS=True), enforcing=enforcing(), configuration={"disableTLS": True}),
+        "InSync",
         id="TLS disabled for the whole cluster",
     ),
     pytest.param(
-        given(policy(disableTLS=False), enforcer=enforcer(), configuration={"disableTLS": True}),
+        given(policy(disableTLS=False), enforcing=enforcing(), configuration={"disableTLS": True}),
         "Unsupported",
-        id="TLS cannot be enabled for one policy either",
+        id="TLS cannot be enabled for one policy",
     ),
 ]
 
 
 @pytest.mark.parametrize(("known", "reason"), ENFORCED)
-def test_whether_kubevirt_obeys(known, reason) -> None:
-    news = enforced(known)
-    assert news.reason == reason
-    assert news.holds is (reason == "InStep")
-    assert news.message.endswith(".")
+def test_whether_kubevirt_applies_the_policy(known, reason) -> None:
+    finding = enforced(known)
+    assert finding.reason == reason
+    assert finding.message.endswith(".")
 
 
-def test_every_reason_is_seen_above() -> None:
-    assert len(CHECKS) == len({case.values[1] for case in ENFORCED} - {"InStep"})
+def test_every_check_has_a_case() -> None:
+    assert len(CHECKS) == len({case.values[1] for case in ENFORCED} - {"InSync"})
 
 
 ACTIVE = [
-    pytest.param(given(), "TakesPart", id="the usual one"),
-    pytest.param(given(elder="old"), "SameSelectors", id="lost the race"),
-    pytest.param(given(policy(instance={})), "NoSelectors", id="for nobody"),
-    pytest.param(given(policy(instance={"bad key": ""})), "Invalid", id="not valid"),
+    pytest.param(given(), "Accepted", id="valid"),
+    pytest.param(given(older="old"), "SameSelectors", id="a duplicate of an older policy"),
+    pytest.param(given(policy(instance={})), "NoSelectors", id="no selectors"),
+    pytest.param(given(policy(instance={"bad key": ""})), "InvalidSpec", id="invalid"),
 ]
 
 
 @pytest.mark.parametrize(("known", "reason"), ACTIVE)
-def test_whether_it_takes_part(known, reason) -> None:
-    news = active(known)
-    assert news.reason == reason
-    assert news.holds is known.active
+def test_whether_the_policy_can_win(known, reason) -> None:
+    assert active(known).reason == reason
+    assert (reason == "Accepted") is known.active
 
 
-def test_the_loser_of_a_race_names_the_winner() -> None:
-    assert "Policy old " in active(given(elder="old")).message
+@pytest.mark.parametrize(("known", "reason"), [*ENFORCED, *ACTIVE])
+def test_a_condition_is_true_only_for_its_good_reason(known, reason) -> None:
+    holds = {each.reason: each.status for each in status(known, NOW).conditions}
+    assert {name for name, value in holds.items() if value == "True"} <= {"Accepted", "InSync"}
+    assert holds.get("Accepted", "True") == holds.get("InSync", "True") == "True"
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_a_duplicate_names_the_older_policy() -> None:
+    assert "Policy old " in active(given(older="old")).message
+
+
+def test_an_unchanged_status_stays_equal() -> None:
     first = status(given(wins=3, losses=1), NOW)
-    again = given(policy(status=first), wins=3, losses=1)
+    again = given(policy(status=first.json()), wins=3, losses=1)
     assert status(again, LATER) == first
-    assert turned(first, first) == ()
+    assert changed(first, first) == ()
 
 
-def test_a_condition_keeps_its_time_until_it_turns() -> None:
-    first = status(given(enforcer=enforcer()), NOW)
-    later = status(given(policy(status=first), threats=("a",), enforcer=enforcer()), LATER)
-    times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = status(given(enforcing=enforcing()), NOW)
+    later = status(given(policy(status=first.json()), overriding=("a",), enforcing=enforcing()), LATER)
+    times = {each.type: each.last_transition_time for each in later.conditions}
     assert times == {"Active": "2026-01-01T00:00:00Z", "Enforced": "2026-01-02T00:00:00Z"}
-    assert [each["reason"] for each in turned(first, later)] == ["Outranked"]
+    assert [each.reason for each in changed(first, later)] == ["Overridden"]
 
 
-def test_a_policy_that_is_not_enforced_by_name_is_never_written_over() -> None:
-    taken = given(enforcer=enforcer(owner="", marked=False))
-    assert enforced(taken).reason == "NameTaken"
+def test_a_foreign_policy_of_the_same_name_is_not_changed() -> None:
+    taken = given(enforcing=enforcing(owner="", managed=False))
+    assert enforced(taken).reason == "NameConflict"
     assert plan(taken) is None
 
 
-def test_every_reason_is_documented() -> None:
+def test_every_reason_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
-    reasons = {case.values[1] for case in ENFORCED} | {case.values[1] for case in ACTIVE}
-    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
+    assert {reason for kind in (ActiveReason, EnforcedReason) for reason in kind if f"`{reason}`" not in page} == set()

@@ -1,0 +1,137 @@
+"""VMIs whose label the API server refuses: the policy reports them until their label is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.migrationpolicy.controller import PolicyController
+from controllers.migrationpolicy.metrics import PolicyMetrics
+from controllers.migrationpolicy.observe import Stores
+from controllers.migrationpolicy.snapshot import Namespace, VMILabels
+from controllers.shared.status_writer import StatusUpdate
+from runtime.errors import ApiError, Forbidden, Invalid, Unreachable
+from runtime.metrics import Metrics
+from runtime.resource import Key
+from runtime.store import Store
+from tests.controllers.migrationpolicy.builders import enforcing, policy
+
+A, B = ("shop", "a"), ("shop", "b")
+
+
+def vmi(**changed: Any) -> VMILabels:
+    return VMILabels(
+        **(
+            {"namespace": "shop", "name": "a", "uid": "1", "labels": {"app": "web"}, "winner": None, "active": False}
+            | changed
+        )
+    )
+
+
+class FakeWriter:
+    """Answers as a test says, and keeps the reasons of the condition Enforced."""
+
+    def __init__(self) -> None:
+        self.answer: ApiError | None = None
+        self.meanwhile: Any = lambda: None
+        self.said: list[str] = []
+
+    async def label(self, vmi: Any, action: Any) -> None:
+        self.meanwhile()
+        if self.answer is not None:
+            raise self.answer
+
+    async def update(self, policy: Any, status: Any, last: Any) -> StatusUpdate:
+        self.said.append(status.conditions[1].reason)
+        return StatusUpdate(written=True)
+
+    def emit(self, *about: Any) -> None:
+        pass
+
+
+class Cluster:
+    """A leading controller, one policy, and one VMI that it wins."""
+
+    def __init__(self) -> None:
+        self.vmis: Store[VMILabels] = Store()
+        policies, namespaces = Store(), Store()  # type: ignore[var-annotated]
+        policies.put(("", "gold"), policy())
+        namespaces.put(("", "shop"), Namespace("shop", {}))
+        self.vmis.put(A, vmi(active=True))
+        upstream = SimpleNamespace(known=True, served=True, get=lambda name: enforcing(), all=())
+        kubevirts = SimpleNamespace(known=True, all=())
+        self.writer, self.time = FakeWriter(), 0.0
+        self.controller = PolicyController(
+            Stores(policies, namespaces, self.vmis, upstream, kubevirts),  # type: ignore[arg-type]
+            self.writer,  # type: ignore[arg-type]
+            self.writer,  # type: ignore[arg-type]
+            PolicyMetrics(CollectorRegistry()),
+            clock=lambda: self.time,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            metrics=Metrics(),
+        )
+        self.controller.start()
+
+    def sees(self, key: Key, view: VMILabels | None) -> None:
+        old = self.vmis.drop(key) if view is None else self.vmis.put(key, view)
+        self.controller.vmi_changed(old, view)
+
+    async def reason(self) -> str:
+        self.time += 60
+        await self.controller.reconcile("gold")
+        return self.writer.said[-1]
+
+
+@pytest.mark.parametrize("refused", [Forbidden("it is forbidden"), Invalid("a webhook denied it")])
+async def test_a_refused_label_is_reported_until_it_is_written(refused: ApiError) -> None:
+    cluster = Cluster()
+    cluster.writer.answer = refused
+    with pytest.raises(type(refused)):  # so the controller retries
+        await cluster.controller.reconcile_label(A)
+    assert await cluster.reason() == "FailedLabel"
+    cluster.writer.answer = None
+    await cluster.controller.reconcile_label(A)
+    assert await cluster.reason() == "InSync"
+
+
+@pytest.mark.parametrize(
+    "becomes",
+    [
+        pytest.param(None, id="deleted"),
+        pytest.param(vmi(active=False), id="finished"),
+        pytest.param(vmi(active=True, uid="2"), id="replaced by a VMI of the same name"),
+        pytest.param(vmi(active=True, labels={}), id="no policy matches it"),
+        pytest.param(vmi(active=True, winner="gold"), id="labelled by another client"),
+    ],
+)
+async def test_a_vmi_that_needs_no_label_is_not_reported(becomes: VMILabels | None) -> None:
+    cluster = Cluster()
+    cluster.writer.answer = Forbidden("it is forbidden")
+    with pytest.raises(Forbidden):
+        await cluster.controller.reconcile_label(A)
+    assert await cluster.reason() == "FailedLabel"
+    cluster.sees(A, becomes)
+    cluster.writer.answer = None
+    await cluster.controller.reconcile_label(A)
+    assert await cluster.reason() == "InSync"
+
+
+@pytest.mark.parametrize("becomes", [None, vmi(active=False), vmi(active=True, uid="2")])
+async def test_a_refusal_for_a_replaced_vmi_is_not_reported(becomes: VMILabels | None) -> None:
+    cluster = Cluster()
+    cluster.writer.answer = Invalid("metadata.uid: field is immutable")
+    cluster.writer.meanwhile = lambda: cluster.sees(A, becomes)
+    assert await cluster.controller.reconcile_label(A) is None
+    assert await cluster.reason() == "InSync"
+
+
+async def test_an_unreachable_server_is_not_a_refusal() -> None:
+    cluster = Cluster()
+    cluster.writer.answer = Unreachable("no answer")
+    with pytest.raises(Unreachable):
+        await cluster.controller.reconcile_label(A)
+    assert await cluster.reason() == "InSync"

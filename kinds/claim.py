@@ -1,4 +1,4 @@
-"""VirtualMachineClaim: one machine, taken from a warm pool for as long as the claim lives."""
+"""VirtualMachineClaim: takes one VM from a warm pool, for as long as the claim exists."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Overrides(Model):
-    """What is wanted otherwise than the pool's template has it. A waiting machine that is otherwise is never handed
-    over: one is made."""
+    """Differences from the pool's template. If they apply, a VM is created for the claim instead of handing over a
+    waiting one."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -38,20 +38,19 @@ class Overrides(Model):
     instancetype: _Name | None = None
     """Name of the instance type."""
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """What the machine boots from: the container disk, or the address or name of the source, of its boot disk; or
-    an AMI."""
+    """Image of the boot disk: a container disk, the URL or name of the source, or an AMI."""
     placement: PlacementName | None = None
-    """One of the pool's placements, or one of its subnets."""
+    """Name of one of the pool's placements or subnets."""
 
 
 class Personalization(Model):
-    """What of the machine is made the claimant's own."""
+    """Changes to the VM for its user."""
 
     ssh_public_key_secret: _Name | None = None
-    """Secret of the same namespace with the public keys that may log in, and nothing else. A machine that was waiting
-    gets them where its pool's template names the Secret `poolhouse-claim-key` in an access credential."""
+    """Secret of the same namespace that contains only public keys that may log in. A waiting VM gets them if its pool's
+    template names the Secret `poolhouse-claim-key` in an access credential."""
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16, default_factory=dict)]
-    """Labels that the VM and its instances get."""
+    """Labels that are added to the VM and its VMI."""
     hostname: (
         Annotated[
             str,
@@ -64,11 +63,11 @@ class Personalization(Model):
         ]
         | None
     ) = None
-    """Name that the guest gets, where it can: only one that boots for its claim."""
+    """Host name of the guest. Applies only to a VM that boots for the claim."""
 
 
 class ClaimSpec(Model):
-    """What is wanted. All but `ttlSeconds` and `release` stays as it was made."""
+    """Desired VM. Only `ttlSeconds` and `release` can be changed later."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -84,91 +83,89 @@ class ClaimSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = claim.RULES
 
     pool_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """The warm pool, of the same namespace. Left out: the namespace's default pool."""
+    """Name of the warm pool, in the same namespace. Defaults to the namespace's default pool."""
     overrides: Overrides | None = None
-    """What is wanted otherwise than the pool's template has it."""
+    """Differences from the pool's template."""
     on_empty: OnEmpty | None = None
-    """When no machine is ready: make one (ColdStart), wait for the next (Queue), or fail at once (Fail). As the pool
-    says when left out."""
+    """What happens when no VM is ready: a VM is created (ColdStart), the claim waits for the next (Queue), or it fails
+    at once (Fail). Defaults to the pool's `onEmpty`."""
     bind_timeout_seconds: Seconds | None = None
-    """Seconds after which the claim fails if it got no machine. One that is ready may still be given half a minute
-    later. As the pool says when left out."""
+    """Seconds after which a claim without a VM fails. A VM that is ready may still be given 30 seconds later. Defaults
+    to the pool's `bindTimeoutSeconds`."""
     ttl_seconds: Seconds | None = None
-    """Seconds for which the machine is kept, from the moment that it was bound. Then it is destroyed and the claim
-    Expired. May be changed: to longer than before up to the pool's maximum, while there is the pool. As the pool says
-    when left out."""
+    """Seconds after `boundAt` at which the VM is deleted and the claim expires. Can be extended up to the pool's
+    maximum while the pool exists. Defaults to the pool's `defaultTTLSeconds`."""
     personalization: Personalization | None = None
-    """What of the machine is made the claimant's own."""
+    """Changes to the VM for its user."""
     release: bool = False
-    """Whether the machine is given back: it is destroyed and the claim stays as a record. Can't be taken back."""
+    """Set to true to give the VM back. The VM is deleted, the claim stays as a record. Cannot be undone."""
 
 
 class VMRef(Model):
     """A VirtualMachine of the same namespace."""
 
     name: str
-    """Its name."""
+    """Name of the VM."""
     uid: str
-    """Its UID: another VM of the same name is not this claim's."""
+    """UID of the VM. A later VM of the same name does not belong to the claim."""
 
 
 class EC2InstanceRef(Model):
-    """An instance of EC2."""
+    """An EC2 instance."""
 
     id: str
-    """Its ID."""
+    """ID of the instance."""
 
 
 class Timings(Model):
-    """How long each step took, in milliseconds."""
+    """Duration of each step in milliseconds."""
 
     queued_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until a machine was there for it."""
+    """Until a VM was available."""
     bind_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the machine was its own: written down on the machine, and for one that had to be woken on the claim too."""
+    """Until the VM was bound. For a VM that waited paused or stopped, until the claim recorded it too."""
     activate_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the machine was told to wake up."""
+    """Until the VM was told to resume or start."""
     check_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the machine was found well and handed over."""
+    """Until the VM passed its check and was handed over."""
     total_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """From the claim to the machine."""
+    """From the creation of the claim to the handover."""
 
 
 class ClaimStatus(Model):
-    """What has become of the claim."""
+    """Observed state of the claim."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     phase: Phase = "Pending"
-    """Pending: not looked at, or waiting for a pool. Queued: waiting for a machine. Allocating and Bound: it has one,
-    which is not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: it has none any more."""
+    """Pending: not processed yet, or waiting for a pool. Queued: waiting for a VM. Allocating, Bound: has a VM that is
+    not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: has no VM any more."""
     pool_name: str = ""
-    """The pool that serves it."""
+    """Name of the pool that serves the claim."""
     vm_ref: VMRef | None = None
-    """The VM that is its own."""
+    """VM of the claim."""
     instance_ref: EC2InstanceRef | None = None
-    """The instance of EC2 that is its own."""
+    """EC2 instance of the claim."""
     launch_type: LaunchType | None = None
-    """Warm: the machine was running. Resumed: it was paused. Started: it was stopped. Cold: it was made for the
-    claim."""
+    """Warm: the VM was running. Resumed: it was paused. Started: it was stopped. Cold: it was created for the claim."""
     launch_reason: str = ""
-    """Why so."""
+    """Reason of the launch type."""
     addresses: Tuple[str] = ()
-    """Addresses of the machine, the first one first."""
+    """IP addresses of the VM. The first is the primary address."""
     queue_position: Count | None = None
-    """How many claims will have been served when this one is."""
+    """Position in the queue of claims. 1 is served next."""
     timings: Timings | None = None
-    """How long each step took."""
+    """Duration of each step."""
     bound_at: Time | None = None
-    """When it got its machine. `ttlSeconds` counts from here."""
+    """Time at which the claim got its VM. `ttlSeconds` counts from it."""
     ready_at: Time | None = None
-    """When the machine was handed over."""
+    """Time at which the VM was handed over."""
     expires_at: Time | None = None
-    """When the machine will be destroyed."""
+    """Time at which the VM will be deleted."""
     attempts: Count = 0
-    """Machines that were tried."""
+    """Number of VMs that were tried."""
     conditions: Conditions = ()
-    """Bound, Ready and Personalized, those that have something to say."""
+    """Conditions of the claim: Bound, Ready and Personalized."""
 
 
 CLAIM = Kind(
@@ -178,23 +175,23 @@ CLAIM = Kind(
     plural="virtualmachineclaims",
     short_names=("vmclaim", "vmclaims"),
     categories=("poolhouse", "all"),
-    doc="One machine of a warm pool, its own for as long as the claim lives. Deleting the claim destroys the machine.",
-    notes="The annotations `poolhouse.dev/instance-type` and `poolhouse.dev/image-id` are read as `overrides` where"
-    " `spec.overrides` says nothing.",
+    doc="Takes one VM from a warm pool, for as long as the claim exists. Deleting the claim deletes the VM.",
+    notes="The annotations `poolhouse.dev/instance-type` and `poolhouse.dev/image-id` set the fields of"
+    " `spec.overrides` that are left out.",
     spec=ClaimSpec,
     status=ClaimStatus,
     columns=(
-        Column("Phase", ".status.phase", "What has become of the claim"),
-        Column("Reason", ".status.conditions[?(@.status=='False')].reason", "What is not so, and why"),
-        Column("Pool", ".status.poolName", "The pool that serves it"),
-        Column("VM", ".status.vmRef.name", "The VM that is its own"),
-        Column("Launch", ".status.launchType", "Whether the machine was waiting, or made for the claim"),
-        Column("Address", ".status.addresses[0]", "Address of the machine"),
+        Column("Phase", ".status.phase", "Phase of the claim"),
+        Column("Reason", ".status.conditions[?(@.status=='False')].reason", "Reason of a condition that is False"),
+        Column("Pool", ".status.poolName", "Pool that serves the claim"),
+        Column("VM", ".status.vmRef.name", "VM of the claim"),
+        Column("Launch", ".status.launchType", "Whether the VM was waiting or was created for the claim"),
+        Column("Address", ".status.addresses[0]", "Primary address of the VM"),
         AGE,
-        Column("Position", ".status.queuePosition", "Place in the queue", "integer", wide=True),
-        Column("Took(ms)", ".status.timings.totalMs", "From the claim to the machine", "integer", wide=True),
-        Column("Expires", ".status.expiresAt", "When the machine will be destroyed", wide=True),
-        Column("Instance", ".status.instanceRef.id", "The instance of EC2 that is its own", wide=True),
+        Column("Position", ".status.queuePosition", "Position in the queue", "integer", wide=True),
+        Column("Took(ms)", ".status.timings.totalMs", "Milliseconds from creation to handover", "integer", wide=True),
+        Column("Expires", ".status.expiresAt", "Time at which the VM will be deleted", wide=True),
+        Column("Instance", ".status.instanceRef.id", "EC2 instance of the claim", wide=True),
     ),
     rules=(claim.NAME_IS_A_LABEL,),
     checks=claim.CHECKS,

@@ -1,7 +1,7 @@
 """The kinds of KubeVirt and CDI that the embedded engine serves, where no KubeVirt has installed its own.
 
 Names, columns and subresources are KubeVirt's: the VirtualMachineInstance has no status subresource there. The schemas
-are ours: enough for `kubectl explain` and for a mistyped spec to be refused, open for everything else.
+are ours: enough for `kubectl explain` and for the denial of a wrong type, open for all other fields.
 """
 
 from __future__ import annotations
@@ -19,92 +19,92 @@ _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 
 
 class OpenCondition(OpenModel, Condition):
-    """One thing that is so, is not so, or is not known."""
+    """A condition of the object."""
 
 
 class StartFailure(OpenModel):
-    """Failed starts in a row."""
+    """Consecutive failed starts."""
 
     consecutive_fail_count: Int64 | None = None
-    """How many starts have failed since the VM last ran."""
+    """Number of failed starts since the VM last ran."""
     last_failed_vmi_uid: Annotated[str | None, Field(alias="lastFailedVMIUID")] = None
     """UID of the VirtualMachineInstance that failed last."""
     retry_after_timestamp: str | None = None
-    """When the VM is started again."""
+    """Time at which the VM is started again."""
 
 
 class VMStatus(OpenModel):
-    """What the VM is."""
+    """Observed state of the VM."""
 
     printable_status: str | None = None
-    """The VM's state in one word."""
+    """State of the VM, in CamelCase."""
     created: bool | None = None
     """Whether a VirtualMachineInstance of the VM exists."""
     ready: bool | None = None
     """Whether the VM runs and is ready."""
     start_failure: StartFailure | None = None
-    """Failed starts in a row, while there are any."""
+    """Consecutive failed starts."""
     observed_generation: Int64 | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     conditions: list[OpenCondition] | None = None
     """Ready, Paused, Failure, ..."""
 
 
 class VMIInterface(OpenModel):
-    """An interface as it is now."""
+    """A network interface of the running guest."""
 
     name: str | None = None
     """Name of the interface in the spec."""
     ip_address: str | None = None
-    """The address that the guest has."""
+    """IP address of the interface."""
     mac: str | None = None
-    """The MAC address that the guest has."""
+    """MAC address of the interface."""
 
 
 class VMIStatus(OpenModel):
-    """What the VirtualMachineInstance is."""
+    """Observed state of the VirtualMachineInstance."""
 
     phase: str | None = None
     """Pending, Scheduling, Scheduled, Running, Succeeded, Failed or Unknown."""
     node_name: str | None = None
-    """The node it runs on."""
+    """Node on which the VirtualMachineInstance runs."""
     reason: str | None = None
-    """Why it is in this phase."""
+    """Reason of the phase."""
     interfaces: list[VMIInterface] | None = None
-    """The interfaces as they are now."""
+    """Network interfaces of the running guest."""
     conditions: list[OpenCondition] | None = None
     """Ready, LiveMigratable, Paused, AgentConnected, ..."""
 
 
 class MigrationSpec(OpenModel):
-    """What should be migrated."""
+    """VirtualMachineInstance to migrate."""
 
     vmi_name: str | None = None
-    """Name of the VirtualMachineInstance that should move to another node."""
+    """Name of the VirtualMachineInstance to migrate to another node."""
 
 
 class MigrationStatus(OpenModel):
-    """How the migration goes."""
+    """Observed state of the migration."""
 
     phase: str | None = None
     """Pending, Scheduling, Scheduled, PreparingTarget, TargetReady, Running, Succeeded or Failed."""
     conditions: list[OpenCondition] | None = None
-    """What there is to say about the migration."""
+    """Conditions of the migration."""
 
 
 class DataVolumeSpec(OpenModel):
-    """What the disk is made from and how large it is."""
+    """Source and size of the disk."""
 
 
 class DataVolumeStatus(OpenModel):
-    """How the disk's making goes."""
+    """Observed state of the import."""
 
     phase: str | None = None
     """Pending, ImportScheduled, ImportInProgress, Succeeded, Failed, ..."""
     progress: str | None = None
-    """Share that is done, `42.0%`, or N/A."""
+    """Progress in percent, for example `42.0%`, or N/A."""
     restart_count: Int64 | None = None
-    """How often the import was started again."""
+    """Number of restarts of the import."""
     claim_name: str | None = None
     """The PersistentVolumeClaim that holds the disk."""
     conditions: list[OpenCondition] | None = None
@@ -112,36 +112,36 @@ class DataVolumeStatus(OpenModel):
 
 
 class MigrationConfiguration(OpenModel):
-    """How VirtualMachineInstances are migrated that no policy says anything else about."""
+    """Migration settings of VirtualMachineInstances without a policy."""
 
     allow_auto_converge: bool | None = None
-    """Slow the guest down when it writes faster than it can be copied."""
+    """Slow down the guest when it writes memory faster than it can be copied."""
     bandwidth_per_migration: Quantity | None = None
-    """Bytes a second that a migration may use; 0 for no limit."""
+    """Maximum bytes per second of a migration. 0: no limit."""
     completion_timeout_per_gi_b: Annotated[Int64 | None, Field(alias="completionTimeoutPerGiB")] = None
-    """Seconds for each GiB of memory after which a migration is given up."""
+    """Maximum seconds of a migration per GiB of memory."""
     allow_post_copy: bool | None = None
-    """Start the guest on the target before all of its memory is there."""
+    """Run the guest on the target before all of its memory is copied."""
     disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
     """Send the guest's memory unencrypted."""
 
 
 class Configuration(OpenModel):
-    """KubeVirt's configuration; of it, what the engine reads."""
+    """The part of KubeVirt's configuration that the engine reads."""
 
     migrations: MigrationConfiguration | None = None
-    """How VirtualMachineInstances are migrated that no policy says anything else about."""
+    """Migration settings of VirtualMachineInstances without a policy."""
 
 
 class KubeVirtSpec(OpenModel):
-    """How KubeVirt is installed."""
+    """Installation of KubeVirt."""
 
     configuration: Configuration | None = None
-    """KubeVirt's configuration; of it, what the engine reads."""
+    """The part of KubeVirt's configuration that the engine reads."""
 
 
 class Selectors(Model):
-    """Which VirtualMachineInstances the policy is for: all labels must match."""
+    """VirtualMachineInstances that the policy applies to. All labels must match."""
 
     namespace_selector: dict[str, str] | None = None
     """Labels of the namespace."""
@@ -150,24 +150,24 @@ class Selectors(Model):
 
 
 class UpstreamPolicySpec(OpenModel):
-    """How VirtualMachineInstances that the policy selects are migrated."""
+    """Migration settings of the VirtualMachineInstances that the policy selects."""
 
     selectors: Selectors | None = None
-    """Which VirtualMachineInstances the policy is for."""
+    """VirtualMachineInstances that the policy applies to."""
     allow_auto_converge: bool | None = None
-    """Slow the guest down when it writes faster than it can be copied."""
+    """Slow down the guest when it writes memory faster than it can be copied."""
     bandwidth_per_migration: Quantity | None = None
-    """Bytes a second that a migration may use."""
+    """Maximum bytes per second of a migration."""
     completion_timeout_per_gi_b: Annotated[Int64 | None, Field(alias="completionTimeoutPerGiB")] = None
-    """Seconds for each GiB of memory after which a migration is given up."""
+    """Maximum seconds of a migration per GiB of memory."""
     allow_post_copy: bool | None = None
-    """Start the guest on the target before all of its memory is there."""
+    """Run the guest on the target before all of its memory is copied."""
     allow_workload_disruption: bool | None = None
     """Let the migration pause the guest when it does not converge."""
 
 
 class Empty(OpenModel):
-    """Nothing yet."""
+    """No declared fields."""
 
 
 def _kubevirt(kind: str, short: str, doc: str, spec: type[Model], status: type[Model], *columns: Column) -> Kind:
@@ -189,7 +189,7 @@ def _kubevirt(kind: str, short: str, doc: str, spec: type[Model], status: type[M
 VM = _kubevirt(
     "VirtualMachine",
     "vm",
-    "A VM that exists whether it runs or not.",
+    "A VM, running or stopped.",
     VMSpec,
     VMStatus,
     AGE,
@@ -199,7 +199,7 @@ VM = _kubevirt(
 VMI = _kubevirt(
     "VirtualMachineInstance",
     "vmi",
-    "A VM that runs now.",
+    "A running VM.",
     VMISpec,
     VMIStatus,
     AGE,
@@ -213,7 +213,7 @@ VMI = _kubevirt(
 VMI_MIGRATION = _kubevirt(
     "VirtualMachineInstanceMigration",
     "vmim",
-    "The move of a running VM to another node.",
+    "The live migration of a VMI to another node.",
     MigrationSpec,
     MigrationStatus,
     Column("Phase", ".status.phase", "The current phase of VM instance migration"),
@@ -226,7 +226,7 @@ DATA_VOLUME = Kind(
     plural="datavolumes",
     short_names=("dv", "dvs"),
     categories=("all",),
-    doc="A disk and what it is filled with.",
+    doc="A disk and the source of its content.",
     spec=DataVolumeSpec,
     status=DataVolumeStatus,
     columns=(
@@ -243,7 +243,7 @@ UPSTREAM_POLICY = Kind(
     plural="migrationpolicies",
     categories=("all",),
     namespaced=False,
-    doc="KubeVirt's own migration policy, for the VirtualMachineInstances that it selects.",
+    doc="KubeVirt's own migration policy.",
     spec=UpstreamPolicySpec,
     status=Empty,
     columns=(AGE,),
@@ -255,7 +255,7 @@ KUBEVIRT = Kind(
     plural="kubevirts",
     short_names=("kv", "kvs"),
     categories=("all",),
-    doc="KubeVirt itself, as it is installed and configured.",
+    doc="The installation of KubeVirt.",
     spec=KubeVirtSpec,
     status=Empty,
     columns=(AGE,),

@@ -11,20 +11,20 @@ from kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Time, Tuple, lis
 
 
 class Condition(Model):
-    """One thing that is so, is not so, or is not known."""
+    """A condition of the object."""
 
     type: Annotated[str, Field(max_length=316)]
-    """What the condition is about."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Status of the condition."""
     reason: Annotated[str, Field(max_length=1024)] = ""
-    """Why, in one CamelCase word that programs may rely on."""
+    """Reason of the last transition, in CamelCase."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Why, in words for people."""
+    """Explanation for people."""
     last_transition_time: Time | None = None
-    """When `status` last changed."""
+    """Time at which `status` last changed."""
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the object that the condition is about."""
+    """Generation of the object that the condition describes."""
 
 
 def with_transition_times(
@@ -45,22 +45,22 @@ Conditions = Annotated[Tuple[Condition], Field(json_schema_extra=list_map("type"
 
 
 class LabelSelectorRequirement(Model):
-    """One thing a label must be."""
+    """A requirement on one label."""
 
     key: str
-    """The label's key."""
+    """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """In and NotIn compare the label's value with `values`; Exists and DoesNotExist look at the key alone."""
+    """In and NotIn compare the label's value with `values`. Exists and DoesNotExist check only the key."""
     values: Annotated[Tuple[str], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
-    """What In and NotIn compare with; left out for the other two."""
+    """Values for In and NotIn. Must be empty for the other operators."""
 
 
 class LabelSelector(AtomicModel):
-    """Selects by labels: everything in it must hold. An empty selector holds for everything."""
+    """Selects objects by labels. All requirements must be met. An empty selector matches everything."""
 
     match_labels: Annotated[dict[str, str], Field(max_length=256, default_factory=dict)]
-    """Labels that must be there with exactly these values."""
+    """Required labels and their values."""
     match_expressions: Annotated[
         Tuple[LabelSelectorRequirement], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
-    """Further requirements, each of which must hold."""
+    """Further requirements."""

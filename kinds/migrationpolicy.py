@@ -1,4 +1,4 @@
-"""MigrationPolicy: how the VMs that it selects are live-migrated."""
+"""MigrationPolicy: settings of live migrations of the VMIs that it selects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kinds.metav1 import Conditions
 from kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
 from kinds.validation import quoted
 
-# YAML reads `hpc-workloads: true` as a boolean, and the document writes it so. A structural schema has no word for
-# "text or boolean", so it says nothing of the value and our checks do.
+# YAML reads `hpc-workloads: true` as a boolean, and users write it so. A structural schema cannot express "text or
+# boolean", so it allows any value and the kind's checks validate it.
 LabelText = Annotated[
     str,
     BeforeValidator(lambda value: quoted(value) if isinstance(value, bool) else value),
@@ -39,31 +39,31 @@ Bandwidth = Annotated[
 
 
 class RequiredLabels(AtomicModel):
-    """Selects by labels, all of which must be there."""
+    """Selects by labels. All of them must be present."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-map-type": "atomic",
-            "x-hints": {"matchExpressions": "a policy selects by matchLabels only, so that labels can be counted"},
+            "x-hints": {"matchExpressions": "a policy selects by matchLabels only, because its labels are counted"},
         }
     )
 
     match_labels: Annotated[dict[str, LabelText], Field(max_length=64, default_factory=dict)]
-    """Labels that must be there with these values; "" stands for any value."""
+    """Required labels and their values. "" matches any value."""
 
 
 class Selectors(Model):
-    """Which VirtualMachineInstances the policy is for. Both selectors must hold; an empty or absent one constrains
-    nothing. With both empty or absent the policy is for none."""
+    """VirtualMachineInstances that the policy applies to. Both selectors must match. An empty or absent selector
+    matches everything, but if both are empty or absent the policy applies to no VMI."""
 
     namespace_selector: RequiredLabels | None = None
-    """Labels that the VMI's namespace must have."""
+    """Required labels of the VMI's namespace."""
     virtual_machine_instance_selector: RequiredLabels | None = None
-    """Labels that the VMI must have."""
+    """Required labels of the VMI."""
 
 
 class MigrationPolicySpec(Model):
-    """How to migrate, and whom. What is left out is as KubeVirt's own configuration has it."""
+    """Migration settings and the VMIs that they apply to. Settings default to KubeVirt's configuration."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -77,33 +77,34 @@ class MigrationPolicySpec(Model):
     )
 
     allow_auto_converge: bool | None = None
-    """Whether a guest that writes memory faster than it can be copied is slowed down until it can."""
+    """Whether a guest is slowed down when it writes memory faster than it can be copied."""
     bandwidth_per_migration: Bandwidth | None = None
-    """Bytes a second that one migration may use, `64Mi`; 0 for no limit. KubeVirt counts in whole MiB, at least one."""
+    """Maximum bandwidth of one migration in bytes per second, for example `64Mi`. 0: no limit. KubeVirt rounds to whole
+    MiB, at least 1Mi."""
     completion_timeout_per_gib: Annotated[Int64 | None, Field(ge=0, alias="completionTimeoutPerGiB")] = None
-    """Seconds for each GiB of memory that a migration may take. After that it goes on as post-copy where this is
-    allowed, and is aborted where not; 0 for no limit."""
+    """Maximum seconds per GiB of memory. Then the migration continues as post-copy if that is allowed, else it is
+    aborted. 0: no limit."""
     allow_post_copy: bool | None = None
-    """Whether the guest may go on at its target before all of its memory is there. If the connection breaks then, the
+    """Whether the guest may run on the target before all of its memory is copied. If the connection breaks then, the
     guest is lost."""
     disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
-    """Whether the guest's memory travels unencrypted. KubeVirt has this for the whole cluster only: a policy that
-    differs from it says so in its condition Enforced."""
+    """Whether the guest's memory is sent unencrypted. KubeVirt supports this only for the whole cluster: a policy with
+    a different value has the condition Enforced=False."""
     selectors: Selectors | None = None
-    """Which VirtualMachineInstances the policy is for; none when left out."""
+    """VirtualMachineInstances that the policy applies to. Defaults to none."""
 
 
 class MigrationPolicyStatus(Model):
-    """What becomes of the policy."""
+    """Observed state of the policy."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     wins: Count = 0
-    """VirtualMachineInstances that obey this policy."""
+    """VirtualMachineInstances that this policy applies to."""
     losses: Count = 0
-    """VirtualMachineInstances that match this policy and obey another that goes before it."""
+    """VirtualMachineInstances that match this policy but get another one with precedence."""
     conditions: Conditions = ()
-    """Active: the policy takes part in deciding. Enforced: KubeVirt migrates as the policy says."""
+    """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings."""
 
 
 MIGRATION_POLICY = Kind(
@@ -114,22 +115,30 @@ MIGRATION_POLICY = Kind(
     short_names=("migpol",),
     categories=("poolhouse",),
     namespaced=False,
-    doc="How the VMs that the policy selects are live-migrated. Of several policies that match a VM, it obeys the one "
-    "with the most labels in its selectors; of those, the one whose label keys come first in lexicographic order.",
+    doc="Settings of live migrations of the VMIs that the policy selects. If several policies match a VMI, the one with"
+    " the most labels in its selectors wins; among these, the one whose label keys come first in lexicographic order.",
     spec=MigrationPolicySpec,
     status=MigrationPolicyStatus,
     columns=(
-        Column("Wins", ".status.wins", "VMIs that obey this policy", "integer"),
-        Column("Losses", ".status.losses", "VMIs that match it and obey another", "integer"),
-        Column("Active", ".status.conditions[?(@.type=='Active')].status", "Whether it takes part in deciding"),
-        Column("Enforced", ".status.conditions[?(@.type=='Enforced')].status", "Whether KubeVirt migrates by it"),
+        Column("Wins", ".status.wins", "VMIs that this policy applies to", "integer"),
+        Column("Losses", ".status.losses", "VMIs that match but get another policy", "integer"),
+        Column("Active", ".status.conditions[?(@.type=='Active')].status", "Whether the policy can win"),
+        Column(
+            "Enforced",
+            ".status.conditions[?(@.type=='Enforced')].status",
+            "Whether KubeVirt migrates with its settings",
+        ),
         AGE,
-        Column("Reason", ".status.conditions[?(@.type=='Enforced')].reason", "Why it is enforced or not", wide=True),
-        Column("Auto-Converge", ".spec.allowAutoConverge", "Slow guests down", "boolean", wide=True),
-        Column("Bandwidth", ".spec.bandwidthPerMigration", "Bytes a second for one migration", wide=True),
-        Column("Timeout", ".spec.completionTimeoutPerGiB", "Seconds for each GiB", "integer", wide=True),
-        Column("Post-Copy", ".spec.allowPostCopy", "Go on before all memory is there", "boolean", wide=True),
-        Column("Disable-TLS", ".spec.disableTLS", "Unencrypted", "boolean", wide=True),
+        Column(
+            "Reason", ".status.conditions[?(@.type=='Enforced')].reason", "Reason of the condition Enforced", wide=True
+        ),
+        Column("Auto-Converge", ".spec.allowAutoConverge", "Slow down guests", "boolean", wide=True),
+        Column("Bandwidth", ".spec.bandwidthPerMigration", "Maximum bytes per second", wide=True),
+        Column("Timeout", ".spec.completionTimeoutPerGiB", "Maximum seconds per GiB", "integer", wide=True),
+        Column(
+            "Post-Copy", ".spec.allowPostCopy", "Run on the target before all memory is copied", "boolean", wide=True
+        ),
+        Column("Disable-TLS", ".spec.disableTLS", "Send memory unencrypted", "boolean", wide=True),
     ),
     listed_at_admission=True,
     rules=(migrationpolicy.NAME_IS_A_LABEL,),

@@ -1,4 +1,4 @@
-"""VirtualMachinePool: similar VMs with state of their own, kept in number and up to date."""
+"""VirtualMachinePool: a number of similar VMs, each with its own state, kept up to date with a template."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinds.virtualmachine import VMSpec, VMTemplate
 
 
 class NameGeneration(Model):
-    """How names inside a VM are made from those in the template."""
+    """How the names in the template are changed for each VM."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -28,14 +28,15 @@ class NameGeneration(Model):
     )
 
     append_postfix_to_secret_references: bool = False
-    """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own. The
-    `imagePullSecret` of a containerDisk stays as it is: by it the node gets an image that all VMs share."""
+    """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own Secrets. The
+    `imagePullSecret` of a containerDisk keeps its name, because all VMs share the image."""
     append_postfix_to_config_map_references: bool = False
-    """Append the VM's postfix (`-3`) to the names of ConfigMaps in its volumes, so that each VM has its own."""
+    """Append the VM's postfix (`-3`) to the names of ConfigMaps in its volumes, so that each VM has its own ConfigMaps.
+    """
 
 
 class Autohealing(Model):
-    """When a failing VM is replaced. The VM and its disks are deleted and made anew."""
+    """When a failing VM is replaced. The VM and its disks are deleted and created again."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,8 +48,8 @@ class Autohealing(Model):
     )
 
     startup_failure_threshold: Annotated[Count, Field(ge=1)] = 3
-    """Failures in a row to reach the running state, failed liveness probes at startup included, after which the VM is
-    replaced."""
+    """Consecutive failures to reach the running state, including failed liveness probes at startup, after which the VM
+    is replaced."""
 
 
 class PoolVMSpec(VMSpec):
@@ -67,135 +68,135 @@ class PoolTemplate(VMTemplate):
     """Template of the pool's VMs."""
 
     spec: PoolVMSpec
-    """The spec of each VM, as it would be in a VirtualMachine. Names of dataVolumeTemplates, and of the volumes that
-    refer to them, get the VM's postfix."""
+    """The spec of each VM, as it would be in a VirtualMachine. The VM's postfix is appended to the names of
+    dataVolumeTemplates and of the volumes that refer to them."""
 
 
 class PoolSpec(Model):
-    """What the pool should be."""
+    """Desired state of the pool."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-hints": {
                 "replica": "replicas",
                 "virtualMachineTemplate": "template",
-                "selector": "a pool's VMs are those that it owns, leave the selector out",
+                "selector": "a pool owns its VMs by reference, leave the selector out",
             }
         }
     )
 
     replicas: Count
-    """How many VMs the pool should have."""
+    """Desired number of VMs."""
     max_unavailable: IntOrPercent = "25%"
-    """How many VMs may be not ready at a time while the pool updates, heals or scales in: a number, or a percentage of
-    `replicas`, rounded down, at least 1."""
+    """Maximum number of VMs that can be not ready while the pool updates, heals or scales in: a number, or a percentage
+    of `replicas`, rounded down but at least 1."""
     name_generation: NameGeneration = NameGeneration()
-    """How names inside a VM are made from those in the template."""
+    """How the names in the template are changed for each VM."""
     update_strategy: UpdateStrategy = UpdateStrategy()
-    """How VMs get a new template. Proactive, in Random order, when left out."""
+    """How VMs get a new template. Defaults to proactive, in Random order."""
     scale_in_strategy: ScaleInStrategy = ScaleInStrategy()
-    """How VMs leave the pool. Proactive, in Random order and without preserving state, when left out."""
+    """How VMs leave the pool. Defaults to proactive, in Random order, without preserving state."""
     autohealing: Autohealing | None = None
-    """When a failing VM is replaced, its disks included. Left out: never. `{}`: after 3 failed starts in a row."""
+    """When a failing VM and its disks are replaced. Defaults to never. `{}`: after 3 consecutive failed starts."""
     paused: bool = False
-    """While true, nothing is done to the pool's VMs; status goes on being reported."""
+    """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
-    """Seconds without any progress of an update or a scale-out, or of VMs that were lost on their way back, after which
-    the condition Progressing becomes False."""
+    """Seconds without progress after which the condition Progressing becomes False. Progress is that of an update, of a
+    scale-out, or of VMs that return after they were lost."""
     revision_history_limit: Count = 10
-    """How many old revisions of the template are kept to go back to."""
+    """Number of old revisions of the template that are kept for a rollback."""
     template: Annotated[Json, SchemaOf(PoolTemplate)]
-    """What each VM is made from."""
+    """Template of the VMs."""
 
 
 class HealedVM(Model):
-    """A VM that was replaced, remembered so that it is not replaced again too soon."""
+    """A VM that was replaced. It is not replaced again before `notBefore`."""
 
     name: str
     """Name of the VM."""
     attempts: Count = 0
-    """How often it was replaced without having run since."""
+    """Number of replacements since the VM last ran."""
     healed_at: Time | None = None
-    """When it was replaced last."""
+    """Time of the last replacement."""
     not_before: Time | None = None
-    """Before this time it is not replaced again."""
+    """Earliest time of the next replacement."""
 
 
 class Breaker(Model):
-    """Stops healing when so many VMs fail that replacing them would destroy more than it repairs."""
+    """Circuit breaker that stops healing when many VMs fail at once, because then their replacements would fail too."""
 
     open: bool = False
     """Whether healing is stopped."""
     since: Time | None = None
-    """When it was stopped."""
+    """Time at which healing was stopped."""
     until: Time | None = None
-    """When one VM is tried again."""
+    """Time at which one VM is tried again."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason, in CamelCase."""
     message: str = ""
-    """Why, in words."""
+    """Explanation for people."""
 
 
 MAX_HEALED_VMS = 1000
 
 
 class Healing(Model):
-    """What healing has to remember."""
+    """State of healing."""
 
     failing: Count = 0
-    """VMs that fail to start now."""
+    """VMs that currently fail to start."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
-    """VMs that were replaced in all."""
+    """Total number of VMs that were replaced."""
     machines: Annotated[Tuple[HealedVM], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
-    """VMs that were replaced and have not run for long enough since."""
+    """VMs that were replaced and have not run long enough since then."""
     breaker: Breaker | None = None
-    """Whether healing is stopped because too many VMs fail at once."""
+    """Circuit breaker of healing."""
 
 
 class RetainedDiskStatus(Model):
-    """A disk that scale-in has kept."""
+    """A disk that was kept when its VM was scaled in."""
 
     name: str
     """Name of the DataVolume and of the PersistentVolumeClaim."""
     vm: str
-    """Name of the VM that it comes back to."""
+    """Name of the VM that gets the disk back."""
 
 
 class PoolStatus(Model):
-    """What the pool is."""
+    """Observed state of the pool."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     replicas: Count = 0
-    """VMs of the pool, those that are being deleted left out."""
+    """VMs of the pool, without those that are being deleted."""
     ready_replicas: Count = 0
     """VMs whose condition Ready is True."""
     updated_replicas: Count = 0
     """VMs that have the current template."""
     available_replicas: Count = 0
-    """VMs that are ready, and VMs that are meant to be halted and are."""
+    """VMs that are ready, and VMs that are halted as specified."""
     unavailable_replicas: Count = 0
     """VMs that are missing or not available."""
     terminating_replicas: Count = 0
     """VMs that are being deleted."""
     kept_disks: Count = 0
-    """Disks that scale-in has kept for VMs that come back."""
+    """Retained disks: disks that were kept when their VMs were scaled in."""
     kept: Annotated[Tuple[RetainedDiskStatus], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
-    """The first hundred of them by name. `kubectl poolhouse disks` lists all."""
+    """The first 100 retained disks by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
-    """Revision of the template that all VMs had last."""
+    """Revision of the last template that all VMs had."""
     update_revision: str = ""
-    """Revision of the template that VMs get now."""
+    """Revision of the current template."""
     last_progress_time: Time | None = None
-    """When the pool last came nearer to what its spec says, or fell short of it after having been so.
-    `progressDeadlineSeconds` counts from here."""
+    """Time at which the pool last came closer to its spec, or began to deviate from it. `progressDeadlineSeconds`
+    counts from it."""
     label_selector: str = ""
-    """Selector of the pool's VMs, in the form that autoscalers read."""
+    """Selector of the pool's VMs, as text for autoscalers."""
     healing: Healing | None = None
-    """What healing has to remember."""
+    """State of healing."""
     conditions: Conditions = ()
-    """Available, Progressing, Healing, ScaleInBlocked, DisksShared, ReplicaFailure and Paused, those that have
-    something to say."""
+    """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, ReplicaFailure and Paused.
+    """
 
 
 POOL = Kind(
@@ -205,22 +206,24 @@ POOL = Kind(
     plural="virtualmachinepools",
     short_names=("vmpool", "vmpools"),
     categories=("poolhouse", "all"),
-    doc="A pool of similar VMs, each with its own state, kept in number and up to date.",
+    doc="A pool of similar VMs, each with its own state. The controller keeps their number and their template.",
     notes="KubeVirt has a kind of the same name in group `pool.kubevirt.io`, with the same short name. Where both are"
-    " installed they live side by side; write `virtualmachinepools.kubevirt.io` to be sure which one is meant.",
+    " installed, name this one `virtualmachinepools.kubevirt.io` in kubectl commands.",
     spec=PoolSpec,
     status=PoolStatus,
     scale=Scale(),
     columns=(
-        Column("Desired", ".spec.replicas", "VMs that the pool should have", "integer"),
-        Column("Current", ".status.replicas", "VMs that the pool has", "integer"),
+        Column("Desired", ".spec.replicas", "Desired number of VMs", "integer"),
+        Column("Current", ".status.replicas", "VMs of the pool", "integer"),
         Column("Ready", ".status.readyReplicas", "VMs that are ready", "integer"),
         Column("Updated", ".status.updatedReplicas", "VMs that have the current template", "integer"),
         AGE,
-        Column("Available", ".status.availableReplicas", "VMs that are as they are meant to be", "integer", wide=True),
+        Column(
+            "Available", ".status.availableReplicas", "VMs that are ready, or halted as specified", "integer", wide=True
+        ),
         Column("Terminating", ".status.terminatingReplicas", "VMs that are being deleted", "integer", wide=True),
-        Column("Kept-Disks", ".status.keptDisks", "Disks kept for VMs that come back", "integer", wide=True),
-        Column("Paused", ".spec.paused", "Whether the pool leaves its VMs alone", "boolean", wide=True),
+        Column("Kept-Disks", ".status.keptDisks", "Retained disks", "integer", wide=True),
+        Column("Paused", ".spec.paused", "Whether the pool is paused", "boolean", wide=True),
         Column("Revision", ".status.updateRevision", "Revision of the template", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the pool's VMs", wide=True),
     ),

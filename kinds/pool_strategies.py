@@ -1,4 +1,4 @@
-"""How VMs are chosen: which are updated, which leave, and in what order."""
+"""Update strategies and scale-in strategies of a pool: which VMs are updated or deleted, and in what order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ONLINE = Rule(
 
 
 class EmptyObject(Model):
-    """An empty object: choosing it is all there is to say."""
+    """An empty object. The strategy has no parameters."""
 
 
 class OrderedPolicy(Model):
-    """Selects the VMs that come before all others that no earlier policy selects."""
+    """Selects VMs that come before those of later policies."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -45,7 +45,7 @@ class OrderedPolicy(Model):
 
 
 class SelectionPolicy(Model):
-    """Which VMs come first."""
+    """Order of the VMs."""
 
     model_config = ConfigDict(
         json_schema_extra={"x-hints": {"sortPolicy": "basePolicy", "selectors": "orderedPolicies"}}
@@ -54,48 +54,48 @@ class SelectionPolicy(Model):
     ordered_policies: Annotated[
         Tuple[OrderedPolicy], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """Selectors in the order of their priority: VMs that the first one selects come first. VMs that none selects come
-    last, so the list never keeps a VM from being chosen."""
+    """Selectors by priority: the VMs of the first selector come first. VMs that no selector matches come last, so that
+    every VM can be chosen."""
     base_policy: BasePolicy = "Random"
-    """The order among VMs that the ordered policies leave equal: Oldest first, Newest first, or Random, which takes
-    those VMs first whose loss disrupts least."""
+    """Order of VMs with the same priority: Oldest first, Newest first, or Random. Random prefers VMs whose loss
+    disrupts least."""
 
 
 class ScaleInOpportunistic(Model):
-    """Scale-in of halted VMs only. Running VMs are never stopped for it."""
+    """Scale-in of halted VMs only. Running VMs are not stopped."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_ONLINE,)
 
     state_preservation: StatePreservation = "Disabled"
-    """What happens to the disks of a VM that leaves. Disabled deletes them; Offline keeps them and gives them back
-    to the VM of the same name when the pool grows again; Online is not possible yet and refused."""
+    """What happens to the disks of a deleted VM. Disabled: they are deleted. Offline: they are kept, and the VM of the
+    same name gets them back when the pool scales out. Online: not supported."""
 
 
 class ScaleInProactive(Model):
-    """Scale-in that shuts running VMs down."""
+    """Scale-in that shuts down running VMs."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_ONLINE,)
 
     selection_policy: SelectionPolicy = SelectionPolicy()
-    """Which VMs leave first."""
+    """Order in which VMs are deleted."""
     state_preservation: StatePreservation = "Disabled"
-    """What happens to the disks of a VM that leaves. Disabled deletes them; Offline keeps them and gives them back
-    to the VM of the same name when the pool grows again; Online is not possible yet and refused."""
+    """What happens to the disks of a deleted VM. Disabled: they are deleted. Offline: they are kept, and the VM of the
+    same name gets them back when the pool scales out. Online: not supported."""
 
 
 class ScaleInStrategy(Model):
-    """How VMs leave the pool when it has more than `replicas`. Exactly one of the three."""
+    """How the pool deletes VMs when it has more than `replicas`. At most one strategy can be given."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         at_most_one_of("unmanaged", "opportunistic", "proactive", noun="scale-in strategy"),
     )
 
     unmanaged: EmptyObject | None = None
-    """The pool never deletes a VM; people delete VMs, and decide about their disks, themselves."""
+    """The pool deletes no VM. Users delete VMs and decide about their disks."""
     opportunistic: ScaleInOpportunistic | None = None
-    """Only halted VMs leave."""
+    """Only halted VMs are deleted."""
     proactive: ScaleInProactive | None = None
-    """VMs are shut down and leave. The default."""
+    """Running VMs are shut down and deleted. The default."""
 
     @property
     def chosen(self) -> EmptyObject | ScaleInOpportunistic | ScaleInProactive:
@@ -106,18 +106,18 @@ class UpdateProactive(Model):
     """Update that restarts running VMs."""
 
     selection_policy: SelectionPolicy = SelectionPolicy()
-    """Which VMs are updated first."""
+    """Order in which VMs are updated."""
 
 
 class UpdateStrategy(Model):
-    """How VMs get a new template. Exactly one of the three."""
+    """How VMs get a new template. At most one strategy can be given."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         at_most_one_of("unmanaged", "opportunistic", "proactive", noun="update strategy"),
     )
 
     unmanaged: EmptyObject | None = None
-    """A VM is never touched after its creation; people update VMs themselves."""
+    """The pool updates no VM. Users update VMs."""
     opportunistic: EmptyObject | None = None
     """Only halted VMs are updated."""
     proactive: UpdateProactive | None = None

@@ -1,4 +1,4 @@
-"""VirtualMachineInstanceReplicaSet: similar VMs without state of their own, kept in number."""
+"""VirtualMachineInstanceReplicaSet: a number of similar VMIs without their own state."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from kinds.virtualmachine import VMITemplate
 
 
 class ReplicaSetSpec(Model):
-    """What the set should be."""
+    """Desired state of the replica set."""
 
     replicas: Count = 1
-    """How many VirtualMachineInstances the set should have."""
+    """Desired number of VirtualMachineInstances."""
     selector: LabelSelector
-    """Selects the VirtualMachineInstances of the set. Must match the template's labels, and nothing of another set."""
+    """Selects the VirtualMachineInstances of the replica set. Must match the template's labels, and no VMIs of another
+    replica set."""
     paused: bool = False
-    """While true, nothing is created or deleted; status goes on being reported."""
+    """While true, the controller creates and deletes no VMIs. It still reports their status."""
     template: Annotated[
         Json,
         SchemaOf(VMITemplate),
         Field(json_schema_extra=expected("an object with the metadata and the spec of a VirtualMachineInstance")),
     ]
-    """What each VirtualMachineInstance is made from."""
+    """Template of the VirtualMachineInstances."""
 
 
 class ReplicaSetStatus(Model):
-    """What the set is."""
+    """Observed state of the replica set."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     replicas: Count = 0
-    """VirtualMachineInstances of the set that are neither final nor being deleted."""
+    """VirtualMachineInstances that have not ended and are not being deleted."""
     ready_replicas: Count = 0
-    """VirtualMachineInstances among them that are ready."""
+    """VirtualMachineInstances that are ready."""
     terminating_replicas: Count = 0
-    """VirtualMachineInstances of the set that are being deleted and not gone yet."""
+    """VirtualMachineInstances that are being deleted."""
     label_selector: str = ""
-    """The selector, in the form that autoscalers read."""
+    """The selector, as text for autoscalers."""
     conditions: Conditions = ()
-    """ReplicaFailure, while VirtualMachineInstances cannot be created or deleted, and ReplicaPaused."""
+    """Conditions of the replica set: ReplicaFailure, while VirtualMachineInstances cannot be created or deleted, and
+    ReplicaPaused."""
 
 
 def selection(document: Json) -> Iterator[Problem]:
-    """The selector selects something, and what it selects is what the template makes."""
+    """The selector must select something, and must match the labels of the template."""
     wanted, path = at(document, "spec", "selector"), "spec.selector"
     if not isinstance(wanted, dict):
         return
@@ -87,7 +89,7 @@ def _holds(expression: Json, given: Json, key: str) -> bool:
         case "DoesNotExist":
             return key not in given
         case _:
-            return True  # the schema has something to say about it
+            return True  # the schema reports it
 
 
 def _unmatched(path: str, wanted: str, given: object) -> Problem:
@@ -125,19 +127,19 @@ REPLICA_SET = Kind(
     plural="virtualmachineinstancereplicasets",
     short_names=("vmirs", "vmirss"),
     categories=("poolhouse", "all"),
-    doc="A number of similar VMs that have no state of their own.",
-    notes="KubeVirt has this very resource. Where KubeVirt has installed it, ours is neither installed nor run.",
+    doc="A number of similar VirtualMachineInstances without their own state.",
+    notes="KubeVirt has the same resource. Where KubeVirt has installed it, Poolhouse does not install or control it.",
     yields_to_kubevirt=True,
     spec=ReplicaSetSpec,
     status=ReplicaSetStatus,
     scale=Scale(),
     columns=(
-        Column("Desired", ".spec.replicas", "VirtualMachineInstances that the set should have", "integer"),
-        Column("Current", ".status.replicas", "VirtualMachineInstances that the set has", "integer"),
+        Column("Desired", ".spec.replicas", "Desired number of VirtualMachineInstances", "integer"),
+        Column("Current", ".status.replicas", "VirtualMachineInstances of the replica set", "integer"),
         Column("Ready", ".status.readyReplicas", "VirtualMachineInstances that are ready", "integer"),
         AGE,
-        Column("Paused", ".spec.paused", "Whether the set leaves its instances alone", "boolean", wide=True),
-        Column("Selector", ".status.labelSelector", "Selector of the set's instances", wide=True),
+        Column("Paused", ".spec.paused", "Whether the replica set is paused", "boolean", wide=True),
+        Column("Selector", ".status.labelSelector", "Selector of the VirtualMachineInstances", wide=True),
     ),
     templates=(Template(("spec", "template"), VMIS),),
     plan_path="/apis/replicasets/plan",

@@ -1,7 +1,7 @@
-"""KubeVirt's VirtualMachine as far as we look into it.
+"""The fields of KubeVirt's VirtualMachine that Poolhouse validates.
 
-Types and names are KubeVirt's and never narrower than its own, every object keeps what is not declared: a spec of a
-newer KubeVirt passes untouched. Used for schemas only; the values stay plain dicts, because they are copied on.
+Types and names are KubeVirt's. Every object keeps undeclared fields, so a spec for a newer KubeVirt is valid.
+The models serve only schemas and validation: templates stay dicts, because controllers copy them into VMs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RunStrategy = Literal["Always", "Halted", "Manual", "RerunOnFailure", "Once", "W
 
 
 class ObjectMeta(OpenModel):
-    """Metadata of an object that is made from a template."""
+    """Metadata of an object that is created from a template."""
 
     labels: dict[str, str] | None = None
     """Labels that the object gets."""
@@ -26,12 +26,12 @@ class ObjectMeta(OpenModel):
 
 
 class DiskTarget(OpenModel):
-    """How the guest sees a disk."""
+    """Device that the guest sees."""
 
     bus: str | None = None
-    """Bus that the disk is attached to: virtio, sata, scsi or usb. Decided at creation when left out."""
+    """Bus that the disk is attached to: virtio, sata, scsi or usb. Set at creation when left out."""
     pci_address: str | None = None
-    """PCI address of a virtio disk, `0000:81:01.0`. Decided at creation when left out."""
+    """PCI address of a virtio disk, `0000:81:01.0`. Set at creation when left out."""
 
 
 class Disk(OpenModel):
@@ -46,7 +46,7 @@ class Disk(OpenModel):
     lun: DiskTarget | None = None
     """Attach the volume as a LUN."""
     boot_order: Int64 | None = None
-    """Position among the devices to boot from, from 1."""
+    """Position in the boot order, starting with 1."""
     serial: str | None = None
     """Serial number that the guest reads."""
 
@@ -57,11 +57,11 @@ class Interface(OpenModel):
     name: str
     """Name of the network that the interface is connected to."""
     model: str | None = None
-    """Model of the interface: virtio, e1000e, ... Decided at creation when left out."""
+    """Model of the interface: virtio, e1000e, ... Set at creation when left out."""
     mac_address: str | None = None
-    """MAC address that the guest sees. Decided at creation when left out."""
+    """MAC address that the guest sees. Set at creation when left out."""
     pci_address: str | None = None
-    """PCI address of the interface. Decided at creation when left out."""
+    """PCI address of the interface. Set at creation when left out."""
 
 
 class Devices(OpenModel):
@@ -77,16 +77,16 @@ class Machine(OpenModel):
     """The guest's board."""
 
     type: str | None = None
-    """Machine type, `pc-q35-7.2`. Decided at creation when left out, an alias such as `q35` made exact."""
+    """Machine type, `pc-q35-7.2`. Set at creation when left out; an alias such as `q35` becomes an exact version."""
 
 
 class Firmware(OpenModel):
     """The guest's firmware."""
 
     uuid: str | None = None
-    """UUID that the guest's firmware reports. Decided at creation when left out."""
+    """UUID that the guest's firmware reports. Set at creation when left out."""
     serial: str | None = None
-    """Serial number that the guest's firmware reports. Decided at creation when left out."""
+    """Serial number that the guest's firmware reports. Set at creation when left out."""
 
 
 class Cpu(OpenModel):
@@ -117,13 +117,13 @@ class Domain(OpenModel):
     machine: Machine | None = None
     """The board."""
     firmware: Firmware | None = None
-    """What the guest's firmware reports and how it boots."""
+    """Firmware of the guest."""
     cpu: Cpu | None = None
     """Processors."""
     memory: Memory | None = None
     """Memory."""
     resources: FreeForm | None = None
-    """What the VM requests of its node and may use there at most."""
+    """Resource requests and limits of the VM."""
 
 
 class DataVolumeSource(OpenModel):
@@ -146,7 +146,7 @@ class Volume(OpenModel):
     name: str
     """Name that disks refer to."""
     data_volume: DataVolumeSource | None = None
-    """A DataVolume, made by a dataVolumeTemplate or existing."""
+    """A DataVolume that a dataVolumeTemplate creates or that exists."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """An existing PersistentVolumeClaim."""
 
@@ -163,7 +163,7 @@ class Network(OpenModel):
 
 
 class VMISpec(OpenModel):
-    """What a running VM consists of."""
+    """Spec of a VirtualMachineInstance."""
 
     domain: Domain
     """The guest's hardware."""
@@ -172,7 +172,7 @@ class VMISpec(OpenModel):
     networks: list[Network] | None = None
     """Networks that interfaces connect to."""
     termination_grace_period_seconds: Annotated[Int64, Field(ge=0)] | None = None
-    """Seconds between asking the guest to shut down and switching it off."""
+    """Seconds between the shutdown request to the guest and its forced stop."""
     eviction_strategy: str | None = None
     """What happens when the node is drained: None, LiveMigrate, LiveMigrateIfPossible or External."""
     node_selector: dict[str, str] | None = None
@@ -193,7 +193,7 @@ class VMITemplate(OpenModel):
 
 
 class NamedMeta(OpenModel):
-    """Metadata of an object that is made for one VM."""
+    """Metadata of an object that is created for one VM."""
 
     name: str
     """Name of the object."""
@@ -204,7 +204,7 @@ class NamedMeta(OpenModel):
 
 
 class DataVolumeTemplate(OpenModel):
-    """Template of a DataVolume that is made with the VM and belongs to it."""
+    """Template of a DataVolume that is created with the VM and belongs to it."""
 
     metadata: NamedMeta
     """Name, labels and annotations of the DataVolume."""
@@ -218,7 +218,7 @@ class InstancetypeMatcher(OpenModel):
     name: str | None = None
     """Name of the instance type or preference."""
     kind: str | None = None
-    """Its kind; the cluster-wide one when left out."""
+    """Kind of the object. Defaults to the cluster-wide kind."""
 
 
 class VMSpec(OpenModel):
@@ -229,11 +229,11 @@ class VMSpec(OpenModel):
     run_strategy: RunStrategy | None = None
     """When the VM should run. Either this or `running`."""
     data_volume_templates: list[DataVolumeTemplate] | None = None
-    """DataVolumes that are made with the VM and deleted with it."""
+    """DataVolumes that are created and deleted with the VM."""
     instancetype: InstancetypeMatcher | None = None
-    """Instance type that gives the VM its size."""
+    """Instance type, which sets CPU and memory."""
     preference: InstancetypeMatcher | None = None
-    """Preference that decides what the spec leaves out."""
+    """Preference, which sets fields that the spec leaves out."""
     template: VMITemplate
     """Template of the VirtualMachineInstance that runs the VM."""
 

@@ -1,4 +1,4 @@
-"""VirtualMachineWarmPool: machines that are ready before anybody asks for them."""
+"""VirtualMachineWarmPool: VMs that are started and checked before a claim asks for one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WarmVMSpec(VMSpec):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.running) && !has(self.runStrategy)",
-            message="leave running and runStrategy out: whether a VM runs is the pool's to say, see spec.standby",
+            message="leave running and runStrategy out: the pool decides whether a VM runs, see spec.standby",
             holds=lambda value: not has(value, "running") and not has(value, "runStrategy"),
         ),
     )
@@ -69,12 +69,12 @@ class WarmVMTemplate(VMTemplate):
     """Template of the pool's VMs."""
 
     spec: WarmVMSpec
-    """The spec of each VM, as it would be in a VirtualMachine, without `running` and `runStrategy`: those are the
-    pool's. Names of dataVolumeTemplates, and of the volumes that refer to them, get the VM's postfix."""
+    """The spec of each VM, as it would be in a VirtualMachine, without `running` and `runStrategy`, which the pool
+    sets. The VM's postfix is appended to the names of dataVolumeTemplates and of the volumes that refer to them."""
 
 
 class EC2(Model):
-    """Instances of AWS EC2 instead of VMs. Needs controllers that were given a region."""
+    """EC2 instances instead of VMs. The controllers need the setting of an AWS region."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -93,180 +93,182 @@ class EC2(Model):
     )
 
     image_id: Annotated[str, Field(alias="imageID", min_length=1, max_length=255)]
-    """The AMI that instances are made from."""
+    """AMI of the instances."""
     instance_type: Annotated[str, Field(min_length=1, max_length=64)] = "mac1.metal"
     """Type of the instances."""
     key_pair: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Key pair whose owner may log in."""
+    """Key pair that grants login."""
     subnets: Annotated[Tuple[PlacementName], Field(max_length=256, json_schema_extra=ATOMIC_LIST)] = ()
-    """Subnets of the VPC. One is drawn at random for each instance. The controllers' own subnet when left out."""
+    """Subnets of the VPC. Each instance gets a random one. Defaults to the subnet in the controllers' settings."""
     iam_instance_profile: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
-    """Instance profile, by its name or ARN."""
+    """Name or ARN of the instance profile."""
     security_groups: Annotated[
         Tuple[Annotated[str, Field(min_length=1, max_length=255)]],
         Field(max_length=16, json_schema_extra=ATOMIC_LIST),
     ] = ()
-    """Security groups, by their IDs. They must let the controllers reach `port`. The VPC's default one when left
-    out."""
+    """IDs of the security groups. They must let the controllers reach `port`. Defaults to the VPC's default group."""
     port: Port | None = None
-    """Port on which the agent in the instance answers. Left out, an instance is healthy as soon as EC2 says that it
-    runs, and a claim is handed the instance and nothing more."""
+    """Port of the agent in the instance. Without a port, an instance is healthy as soon as EC2 reports it as running,
+    and no application is launched in it."""
     protocol: Literal["TCP", "GRPC"] = "TCP"
-    """How the agent is asked. TCP: healthy when it accepts a connection. GRPC: healthy when the standard health service
-    says SERVING; and a claim's application is launched and terminated through it."""
+    """Protocol of the agent. TCP: the instance is healthy when the agent accepts a connection. GRPC: it is healthy when
+    the standard health service answers SERVING, and the agent launches and terminates a claim's application."""
     secure: bool = False
-    """Whether the agent speaks TLS, verified with the machine's certificate authorities. GRPC only."""
+    """Whether the agent serves TLS, verified with the system's certificate authorities. GRPC only."""
 
 
 class Placement(Model):
-    """Somewhere that VMs can be: nodes, networks, storage."""
+    """Nodes, networks and storage for a part of the VMs."""
 
     name: PlacementName
-    """What the placement is called in labels, in status and in claims."""
+    """Name of the placement in labels, status and claims."""
     weight: Annotated[Count, Field(le=1_000_000)] = 1
-    """How likely it is drawn, compared with the weights of the others. 0: never, and the VMs that are there stay."""
+    """Probability of this placement relative to the weights of the others. 0: it gets no new VMs and keeps those that
+    it has."""
     node_selector: Annotated[dict[str, str], Field(max_length=64)] | None = None
-    """Labels that a node must have, added to those of the template."""
+    """Node labels that are required in addition to those of the template."""
     networks: Annotated[
         Tuple[Annotated[Json, SchemaOf(Network)]], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
-    """Networks, each in the place of the template's network of the same name."""
+    """Networks, each of which replaces the template's network of the same name."""
     storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """Storage class of the disks that are made with the VM."""
+    """Storage class of the disks that are created with the VM."""
 
 
 class StandbySpec(Model):
-    """How VMs wait."""
+    """State in which VMs wait for a claim."""
 
     mode: Standby = "Running"
-    """Running: handed over at once. Paused: uses no CPU and all of its memory, takes a moment to resume. Stopped: uses
-    only its disks, and boots for the claim."""
+    """Running: the VM is handed over at once. Paused: it uses no CPU but all of its memory, and resumes within seconds.
+    Stopped: it uses only its disks, and boots for the claim."""
     hot_replicas: Count = 0
-    """How many wait Running though the mode is another. They are handed over first."""
+    """Number of VMs that wait Running in the modes Paused and Stopped. They are handed over first."""
     warmup_seconds: Count = 0
-    """Seconds that a healthy VM goes on running before it is paused or stopped, for what its guest does after boot."""
+    """Seconds that a healthy VM keeps running before it is paused or stopped, so that its guest can finish booting."""
 
 
 class TcpProbe(Model):
-    """Asks whether a connection is accepted."""
+    """Succeeds when the port accepts a connection."""
 
     port: Port
     """Port of the guest."""
 
 
 class HttpProbe(Model):
-    """Asks whether a page is there: any answer below 400 will do."""
+    """Succeeds when the response has a status code below 400."""
 
     port: Port
     """Port of the guest."""
     path: Annotated[
         str, Field(max_length=1024, pattern="^/", json_schema_extra=expected("a path beginning with /"))
     ] = "/"
-    """Path of the page."""
+    """Path of the request."""
 
 
 class Readiness(Model):
-    """When a VM can be handed over. Its condition Ready must be True; everything here must hold as well."""
+    """When a VM can be handed over: its condition Ready is True and all of these requirements are met."""
 
     guest_agent: bool = False
-    """Whether the guest's agent must be connected."""
+    """Whether the guest agent must be connected."""
     conditions: Annotated[
         Tuple[Annotated[str, Field(min_length=1, max_length=316)]],
         Field(max_length=32, json_schema_extra=ATOMIC_LIST),
     ] = ()
-    """Conditions of the VirtualMachineInstance that must be True besides Ready."""
+    """Conditions of the VirtualMachineInstance that must be True in addition to Ready."""
     tcp: TcpProbe | None = None
     """A port of the guest that must accept connections."""
     http: HttpProbe | None = None
-    """A page that the guest must serve."""
+    """An HTTP request that the guest must answer."""
     min_ready_seconds: Count = 0
-    """Seconds for which all that must hold before the VM can be handed over."""
+    """Seconds for which all requirements must be met before the VM can be handed over."""
     timeout_seconds: Seconds = 900
-    """Seconds after which a VM that never became ready is replaced."""
+    """Seconds after which a VM that has not become ready is replaced."""
 
 
 class Health(Model):
-    """How waiting VMs are watched."""
+    """Health checks of waiting VMs."""
 
     period_seconds: Seconds = 10
-    """Seconds from one check to the next."""
+    """Seconds between two checks."""
     timeout_seconds: Seconds = 5
-    """Seconds after which a check that gets no answer has failed."""
+    """Seconds after which a check without an answer fails."""
     failure_threshold: Annotated[Count, Field(ge=1)] = 3
-    """Failed checks in a row after which a VM is Unhealthy: it is not handed over, and another is made."""
+    """Consecutive failures after which a VM is Unhealthy. It is not handed over, and the pool creates another."""
     terminate_threshold: Annotated[Count, Field(ge=1)] = 6
-    """Further failed checks in a row after which an Unhealthy VM is deleted. Checks that could not be carried out count
-    for nothing."""
+    """Further consecutive failures after which an Unhealthy VM is deleted. A check that could not be performed does not
+    count."""
 
 
 class Refill(Model):
-    """How briskly VMs are made."""
+    """How fast the pool creates VMs."""
 
     max_concurrent: Annotated[Count, Field(ge=1)] = 100
-    """VMs that may be on their way to Ready at a time."""
+    """Maximum number of VMs that are created and not yet Ready."""
     rate_per_second: Annotated[Count, Field(ge=1)] = 50
-    """VMs that may be made in a second."""
+    """Maximum number of VMs created per second."""
     backoff_seconds: Seconds = 10
-    """Seconds of pause after a first failure. Each further one in a row doubles it."""
+    """Seconds to wait after the first failure. Each further consecutive failure doubles them."""
     max_backoff_seconds: Seconds = 300
-    """The longest pause."""
+    """Maximum seconds to wait after failures."""
     breaker_threshold: Count = 5
-    """Failures in a row after which one VM at a time is tried, until one succeeds. 0: never."""
+    """Consecutive failures after which the pool creates one VM at a time, until one succeeds. 0: never."""
 
 
 class RollingUpdate(Model):
-    """How far a rollout may go below and above `replicas`."""
+    """How far a rollout may deviate from `replicas`."""
 
     max_unavailable: IntOrPercentFromZero = "25%"
-    """How many VMs may be missing while old ones are replaced: a number, or a percentage of `replicas`, rounded
-    down."""
+    """Maximum number of VMs that can be unavailable during the rollout: a number, or a percentage of `replicas`,
+    rounded down."""
     max_surge: IntOrPercentFromZero = 0
-    """How many VMs may be there besides, for that time: a number, or a percentage of `replicas`, rounded up."""
-
-
-class WarmUpdateStrategy(Model):
-    """How waiting VMs get a new template. Claimed ones keep theirs."""
-
-    type: Literal["RollingUpdate", "Recreate", "OnReplenish"] = "RollingUpdate"
-    """RollingUpdate: old ones are replaced by and by, and go on serving claims until then. Recreate: old ones serve
-    nobody any more and are all replaced. OnReplenish: old ones are handed over, and new ones made in their place."""
-    rolling_update: RollingUpdate = RollingUpdate()
-    """How far a rollout may go below and above `replicas`."""
-    progress_deadline_seconds: Count = 600
-    """Seconds without any progress after which a rollout stops and the old VMs go on serving. 0: never."""
-
-
-class Expiry(Model):
-    """How old a waiting VM may get."""
-
-    max_age_seconds: Annotated[Count, Field(ge=60)] | None = None
-    """Seconds after which a waiting VM is replaced, up to a tenth earlier so that not all go at once. Left out: never.
+    """Maximum number of VMs above `replicas` during the rollout: a number, or a percentage of `replicas`, rounded up.
     """
 
 
+class WarmUpdateStrategy(Model):
+    """How waiting VMs get a new template. Claimed VMs keep theirs."""
+
+    type: Literal["RollingUpdate", "Recreate", "OnReplenish"] = "RollingUpdate"
+    """RollingUpdate: old VMs are replaced gradually and serve claims until then. Recreate: old VMs serve no claims and
+    are all replaced at once. OnReplenish: old VMs are handed over, and their replacements get the new template."""
+    rolling_update: RollingUpdate = RollingUpdate()
+    """How far a rollout may deviate from `replicas`."""
+    progress_deadline_seconds: Count = 600
+    """Seconds without progress after which a rollout stops. The old VMs keep serving claims. 0: never."""
+
+
+class Expiry(Model):
+    """Maximum age of a waiting VM."""
+
+    max_age_seconds: Annotated[Count, Field(ge=60)] | None = None
+    """Seconds after which a waiting VM is replaced, up to a tenth earlier so that VMs expire one by one. Defaults to
+    never."""
+
+
 class ClaimPolicy(Model):
-    """What claims may ask for and what they get when they don't."""
+    """Limits and defaults for claims."""
 
     on_empty: OnEmpty = "ColdStart"
-    """When no VM is ready. ColdStart: one is made for the claim. Queue: the claim waits for the next, and the pool
-    makes one more. Fail: the claim fails at once."""
+    """What happens when no VM is ready. ColdStart: a VM is created for the claim. Queue: the claim waits for the next
+    VM, and the pool creates one more. Fail: the claim fails at once."""
     bind_timeout_seconds: Seconds = 300
-    """Seconds after which a claim that got no VM fails."""
+    """Seconds after which a claim without a VM fails."""
     default_ttl_seconds: Seconds | None = Field(default=None, alias="defaultTTLSeconds")
-    """Seconds for which a claim that says nothing keeps its VM. Left out: for ever. A change is for those to come."""
+    """Seconds for which a claim without `ttlSeconds` keeps its VM. Defaults to no limit. A change applies to new
+    claims."""
     max_ttl_seconds: Seconds | None = Field(default=None, alias="maxTTLSeconds")
-    """The longest that any claim may keep its VM. Left out: for ever. A lower one takes no time from claims that have
-    their VM, but they can't have more."""
+    """Maximum seconds for which a claim may keep its VM. Defaults to no limit. A lower value does not shorten claims
+    that have a VM, but they cannot be extended."""
     max_per_namespace: Count | None = None
-    """VMs of the pool that claims may have at a time, all together."""
+    """Maximum number of VMs that all claims of the namespace may hold together."""
     max_per_user: Count | None = None
-    """VMs of the pool that one user's claims may have at a time."""
+    """Maximum number of VMs that the claims of one user may hold together."""
     allowed_overrides: Annotated[Tuple[Override], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None = None
-    """What claims may want otherwise than the template has it. Left out: everything. `[]`: nothing."""
+    """Overrides that claims may use. Defaults to all of them. `[]`: none."""
 
 
 class WarmPoolSpec(Model):
-    """What the pool should be."""
+    """Desired state of the pool."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -277,130 +279,130 @@ class WarmPoolSpec(Model):
                 "Default": "default",
                 "virtualMachineTemplate": "template",
                 "subnets": "write them in spec.ec2.subnets, or as spec.placements for VMs",
-                "selector": "a pool's VMs are those that it owns, leave the selector out",
+                "selector": "leave it out, a pool's VMs are those that it owns",
             }
         }
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.template) != has(self.ec2)",
-            message="give exactly one of template, for VMs, and ec2, for instances of EC2",
+            message="give exactly one of template, for VMs, and ec2, for EC2 instances",
             holds=lambda value: has(value, "template") != has(value, "ec2"),
         ),
         Rule(
             cel="!has(self.ec2) || !has(self.placements) || size(self.placements) == 0",
-            message="are for VMs; for instances of EC2 give spec.ec2.subnets",
+            message="are for VMs; for EC2 instances give spec.ec2.subnets",
             holds=lambda value: not has(value, "ec2") or not value.get("placements"),
             field=".placements",
         ),
     )
 
     replicas: Count = 1
-    """How many machines should be waiting. Claimed ones don't count."""
+    """Desired number of waiting VMs. Claimed VMs do not count."""
     default: bool = False
-    """Whether claims that name no pool are served from here. One pool of a namespace can be the default."""
+    """Whether this pool serves claims without `poolName`. One pool of a namespace can be the default."""
     template: Annotated[Json, SchemaOf(WarmVMTemplate)] | None = None
-    """What each VM is made from. Either this or `ec2`."""
+    """Template of the VMs. Exactly one of `template` and `ec2` is required."""
     ec2: EC2 | None = None
-    """What each instance of EC2 is made from. Either this or `template`."""
+    """Description of the EC2 instances. Exactly one of `template` and `ec2` is required."""
     placements: Annotated[Tuple[Placement], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
-    """Where VMs can be. One is drawn at random for each VM. Left out: as the template says."""
+    """Placements of the VMs. Each VM gets a random one. Defaults to what the template says."""
     standby: StandbySpec = StandbySpec()
-    """How VMs wait."""
+    """State in which VMs wait for a claim."""
     readiness: Readiness = Readiness()
     """When a VM can be handed over."""
     health: Health = Health()
-    """How waiting VMs are watched."""
+    """Health checks of waiting VMs."""
     refill: Refill = Refill()
-    """How briskly VMs are made."""
+    """How fast the pool creates VMs."""
     update_strategy: WarmUpdateStrategy = WarmUpdateStrategy()
     """How waiting VMs get a new template."""
     incompatible_policy: Literal["Delete", "Orphan"] = "Delete"
-    """What becomes of waiting machines that the template no longer fits. Orphan: they are left running, labelled, and
-    nobody's."""
+    """What happens to waiting VMs that do not fit a new template. Delete: they are deleted. Orphan: they keep running
+    with the label `poolhouse.dev/orphaned`, without an owner."""
     expiry: Expiry | None = None
-    """How old a waiting VM may get. Left out: as old as it likes."""
+    """Maximum age of a waiting VM. Defaults to no limit."""
     claim_policy: ClaimPolicy = ClaimPolicy()
-    """What claims may ask for."""
+    """Limits and defaults for claims."""
     max_total: Count | None = None
-    """How many machines the pool may have in all, claimed, failed and terminating ones included, orphans
-    not. Left out: any number."""
+    """Maximum number of VMs of the pool, including claimed, failed and terminating ones but not orphaned ones. Defaults
+    to no limit."""
     deletion_policy: Literal["Delete", "Orphan"] = "Delete"
-    """What becomes of the waiting machines when the pool is deleted. Claimed ones stay with their claims."""
+    """What happens to the waiting VMs when the pool is deleted. Claimed VMs stay with their claims."""
     paused: bool = False
-    """While true, no machine is made, replaced or removed. Claims are served from what is there."""
+    """While true, the pool creates, replaces and deletes no VM. Waiting VMs still serve claims."""
 
     @property
     def places(self) -> tuple[Placement, ...]:
-        """What one is drawn from for each machine: the placements, for instances of EC2 the subnets."""
+        """The placements to choose from; for EC2 instances one for each subnet."""
         return tuple(Placement(name=subnet) for subnet in self.ec2.subnets) if self.ec2 else self.placements
 
 
 class PlacementStatus(Model):
-    """What is in one placement."""
+    """VMs of one placement."""
 
     name: str
-    """The placement."""
+    """Name of the placement."""
     replicas: Count = 0
-    """Waiting machines, and those on their way."""
+    """Waiting VMs, including those that are not ready yet."""
     ready: Count = 0
-    """Machines that can be claimed."""
+    """VMs that can be claimed."""
 
 
 class PoolFailures(Model):
-    """Why there are fewer machines than there should be."""
+    """Why the pool has fewer VMs than desired."""
 
     consecutive: Count = 0
-    """Failures in a row to get a machine."""
+    """Consecutive failures to create a VM."""
     last_reason: str = ""
-    """Why the last one failed, in one word."""
+    """Reason of the last failure, in CamelCase."""
     last_message: str = ""
-    """Why, in words."""
+    """Message of the last failure."""
     next_retry_at: Time | None = None
-    """When the next one is tried."""
+    """Time of the next attempt."""
 
 
 class WarmPoolStatus(Model):
-    """What the pool is."""
+    """Observed state of the pool."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """The generation of the spec that this status answers."""
+    """Generation of the spec that this status describes."""
     available_replicas: Count = 0
-    """Machines that can be claimed this moment."""
+    """VMs that can be claimed now."""
     ready_replicas: Count = 0
-    """Machines in state Ready."""
+    """VMs in state Ready."""
     replicas: Count = 0
-    """Waiting machines, and those on their way."""
+    """Waiting VMs, including those that are not ready yet."""
     provisioning: Count = 0
-    """Machines that were made and are not ready yet."""
+    """VMs that were created and are not ready yet."""
     allocating: Count = 0
-    """Machines that were given to a claim and are not handed over yet."""
+    """VMs that are reserved for a claim and not handed over yet."""
     claimed: Count = 0
-    """Machines in use."""
+    """VMs in use."""
     unhealthy: Count = 0
-    """Machines whose check failed."""
+    """VMs whose health check failed."""
     unknown: Count = 0
-    """Machines whose check could not be carried out."""
+    """VMs whose health check could not be performed."""
     terminating: Count = 0
-    """Machines that are being deleted."""
+    """VMs that are being deleted."""
     orphaned: Count = 0
-    """Machines of the pool that nobody takes care of any more."""
+    """Orphaned VMs of the pool."""
     queued_claims: Count = 0
-    """Claims that wait for a machine."""
+    """Claims that wait for a VM."""
     updated_replicas: Count = 0
-    """Waiting machines that have the current template."""
+    """Waiting VMs that have the current template."""
     template_hash: str = ""
-    """The current template, in short."""
+    """Hash of the current template."""
     label_selector: str = ""
-    """Selector of the pool's VMs, in the form that autoscalers read."""
+    """Selector of the pool's VMs, as text for autoscalers."""
     last_progress_time: Time | None = None
-    """When a rollout last came nearer to its end. `progressDeadlineSeconds` counts from here."""
+    """Time of the last progress of a rollout. `progressDeadlineSeconds` counts from it."""
     placements: Annotated[Tuple[PlacementStatus], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
-    """What is where."""
+    """VMs by placement."""
     failures: PoolFailures | None = None
-    """Why there are fewer machines than there should be."""
+    """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
-    """Valid, Available, Progressing, Degraded, RolloutComplete and Default, those that have something to say."""
+    """Conditions of the pool: Valid, Available, Progressing, Degraded, RolloutComplete and Default."""
 
 
 EC2_INSTANCES = ResourceType("poolhouse.dev", ("v1alpha1",), "ec2instances", "EC2Instance")
@@ -413,22 +415,24 @@ WARM_POOL = Kind(
     plural="virtualmachinewarmpools",
     short_names=("vmwp",),
     categories=("poolhouse", "all"),
-    doc="Machines that are ready before they are asked for. A VirtualMachineClaim takes one, and another is made.",
+    doc="VMs that are started and checked in advance. A VirtualMachineClaim takes one, and the pool creates another.",
     spec=WarmPoolSpec,
     status=WarmPoolStatus,
     scale=Scale(status=".status.availableReplicas"),
     columns=(
-        Column("Desired", ".spec.replicas", "Machines that should be waiting", "integer"),
-        Column("Available", ".status.availableReplicas", "Machines that can be claimed", "integer"),
-        Column("Claimed", ".status.claimed", "Machines in use", "integer"),
-        Column("Queued", ".status.queuedClaims", "Claims that wait for a machine", "integer"),
-        Column("Default", ".spec.default", "Whether claims that name no pool are served from here", "boolean"),
+        Column("Desired", ".spec.replicas", "Desired number of waiting VMs", "integer"),
+        Column("Available", ".status.availableReplicas", "VMs that can be claimed", "integer"),
+        Column("Claimed", ".status.claimed", "VMs in use", "integer"),
+        Column("Queued", ".status.queuedClaims", "Claims that wait for a VM", "integer"),
+        Column("Default", ".spec.default", "Whether this pool serves claims without poolName", "boolean"),
         AGE,
-        Column("Provisioning", ".status.provisioning", "Machines on their way", "integer", wide=True),
-        Column("Unhealthy", ".status.unhealthy", "Machines whose check failed", "integer", wide=True),
-        Column("Updated", ".status.updatedReplicas", "Machines that have the current template", "integer", wide=True),
-        Column("Paused", ".spec.paused", "Whether the pool leaves its machines alone", "boolean", wide=True),
-        Column("Template", ".status.templateHash", "The current template, in short", wide=True),
+        Column("Provisioning", ".status.provisioning", "VMs that are not ready yet", "integer", wide=True),
+        Column("Unhealthy", ".status.unhealthy", "VMs whose health check failed", "integer", wide=True),
+        Column(
+            "Updated", ".status.updatedReplicas", "Waiting VMs that have the current template", "integer", wide=True
+        ),
+        Column("Paused", ".spec.paused", "Whether the pool is paused", "boolean", wide=True),
+        Column("Template", ".status.templateHash", "Hash of the current template", wide=True),
     ),
     templates=(
         Template(("spec", "template"), VMS, {"runStrategy": "Always"}),

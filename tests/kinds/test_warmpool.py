@@ -48,7 +48,7 @@ WRONG = [
     pytest.param(warm_pool(ec2={"imageID": "ami-1"}), {"spec": "exactly one of"}, id="VMs and instances"),
     pytest.param(
         warm_pool(template={"spec": {**warm_machine(), "running": True}}),
-        {"spec.template.spec": "whether a VM runs is the pool's to say"},
+        {"spec.template.spec": "the pool decides whether a VM runs"},
         id="running",
     ),
     pytest.param(

@@ -1,5 +1,5 @@
-"""Values of the Kubernetes API that all rooms read and write: quantities, times, selectors, owner references, reasons.
+"""Values of the Kubernetes API that all rooms use, named after Kubernetes' own `k8s.io/apimachinery`.
 
-The name is that of Kubernetes' own `k8s.io/apimachinery`. Begin with `unstructured`, which looks into documents of any
-shape. Nothing here talks to a server, knows a kind or imports anything else of Poolhouse.
+Quantities, times, label selectors, owner references, reasons, and `unstructured`, which reads documents of any shape.
+This room imports no other room and no client, and knows no kind.
 """

@@ -1,4 +1,4 @@
-"""Label selectors, as Kubernetes means them."""
+"""Label selectors of Kubernetes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-COMMA = re.compile(r",(?![^()]*\))")
-EQUAL = re.compile(r"([\w./-]+)=([\w.-]*)")
-AMONG = re.compile(r"([\w./-]+) (in|notin) \(([^()]*)\)")
-THERE = re.compile(r"(!?)([\w./-]+)")
+_COMMA = re.compile(r",(?![^()]*\))")
+_EQUALITY = re.compile(r"([\w./-]+)=([\w.-]*)")
+_SET = re.compile(r"([\w./-]+) (in|notin) \(([^()]*)\)")
+_EXISTENCE = re.compile(r"(!?)([\w./-]+)")
+_TEXTS = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}", "DoesNotExist": "!{key}"}
 
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
@@ -23,58 +24,49 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None
 
 
 def to_string(selector: Mapping[str, Any] | None) -> str:
-    """The form of a query or of `status.labelSelector`; the empty string matches everything.
-
-    An absent selector matches nothing, which the form cannot say; asking for it is a mistake."""
+    """The text for a query or `status.labelSelector`. An empty text matches everything, so an absent selector has
+    none."""
     if selector is None:
-        raise ValueError("an absent selector has no text: it matches nothing, and no text means everything")
-    equal = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
-    return ",".join([*equal, *(_text(requirement) for requirement in selector.get("matchExpressions") or [])])
+        raise ValueError("an absent selector matches nothing, which no text can express")
+    equalities = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    requirements = [
+        _TEXTS[_operator(each)].format(key=each["key"], values=",".join(each.get("values") or []))
+        for each in selector.get("matchExpressions") or []
+    ]
+    return ",".join([*equalities, *requirements])
 
 
 def from_string(text: str) -> dict[str, Any]:
-    """The selector of which `to_string` makes such a text; ValueError for a text that it never makes."""
-    equal: dict[str, str] = {}
+    """The inverse of `to_string`; ValueError for any other text."""
+    labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
-    for part in COMMA.split(text) if text else ():
-        if found := EQUAL.fullmatch(part):
-            equal[found[1]] = found[2]
-        elif found := AMONG.fullmatch(part):
+    for part in _COMMA.split(text) if text else ():
+        if found := _EQUALITY.fullmatch(part):
+            labels[found[1]] = found[2]
+        elif found := _SET.fullmatch(part):
             operator = "In" if found[2] == "in" else "NotIn"
             expressions.append({"key": found[1], "operator": operator, "values": found[3].split(",")})
-        elif found := THERE.fullmatch(part):
+        elif found := _EXISTENCE.fullmatch(part):
             expressions.append({"key": found[2], "operator": "DoesNotExist" if found[1] else "Exists"})
         else:
             raise ValueError(f"{part!r} is none of: key, !key, key=value, key in (a,b), key notin (a,b)")
-    selector = {"matchLabels": equal, "matchExpressions": expressions}
-    return {name: wanted for name, wanted in selector.items() if wanted}
+    selector = {"matchLabels": labels, "matchExpressions": expressions}
+    return {name: part for name, part in selector.items() if part}
 
 
 def _meets(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     key, values = requirement["key"], requirement.get("values") or []
-    match requirement["operator"]:
+    match _operator(requirement):
         case "In":
             return labels.get(key) in values
         case "NotIn":  # an absent label is not in any set
             return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case other:
-            raise ValueError(f"no such operator: {other!r}; there are In, NotIn, Exists, DoesNotExist")
+        case operator:
+            return (key in labels) == (operator == "Exists")
 
 
-def _text(requirement: Mapping[str, Any]) -> str:
-    key, values = requirement["key"], ",".join(requirement.get("values") or [])
-    match requirement["operator"]:
-        case "In":
-            return f"{key} in ({values})"
-        case "NotIn":
-            return f"{key} notin ({values})"
-        case "Exists":
-            return str(key)
-        case "DoesNotExist":
-            return f"!{key}"
-        case other:
-            raise ValueError(f"no such operator: {other!r}; there are In, NotIn, Exists, DoesNotExist")
+def _operator(requirement: Mapping[str, Any]) -> str:
+    operator = str(requirement["operator"])
+    if operator not in _TEXTS:
+        raise ValueError(f"operator {operator!r} is not allowed: must be {', '.join(_TEXTS)}")
+    return operator

@@ -1,4 +1,4 @@
-"""Owner references: which object the garbage collector deletes another with, and which one controls it."""
+"""Owner references: the controller of an object, and when the garbage collector deletes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thing that is wrong with a document, told to the person who wrote it."""
+"""A problem of a document, for its author."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """`path` is where (`spec.template.spec.running`, `spec.rules[0]`); `message` is what was found and what to do."""
+    """`path` is a field (`spec.template.spec.running`, `spec.rules[0]`); `message` says what to change."""
 
     path: str
     message: str

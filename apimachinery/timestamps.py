@@ -1,4 +1,4 @@
-"""Times as the Kubernetes API writes them: RFC 3339 in UTC, with whole seconds or (Leases, Events) with six digits."""
+"""Times of the Kubernetes API: RFC 3339 in UTC, with whole seconds or, in Leases and Events, with microseconds."""
 
 from __future__ import annotations
 

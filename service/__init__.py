@@ -1,5 +1,5 @@
-"""What each service has besides its work: settings, logs, an HTTP server with health endpoints, and a graceful stop.
+"""What every service has: settings, logs, an HTTP server with health endpoints and certificates, and a graceful stop.
 
-Webhook, defaulter, controllers and the embedded stack's engine start from here. It knows no kind and needs no
+The webhook, the defaulter, the controllers and the engine of the local cluster use it. It knows no kind and needs no
 Kubernetes client.
 """

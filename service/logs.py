@@ -30,11 +30,13 @@ def configure(service: str, format: Format = "text", level: str | int = "INFO") 
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class JsonFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
     def __init__(self, service: str) -> None:
         super().__init__()
         self._service = service
 
+
+class JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": _time(record),
@@ -43,24 +45,20 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in _fields(record).items() if name not in line}
+        line = {**line, **_fields(record), **line}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
 
 
-class TextFormatter(logging.Formatter):
-    def __init__(self, service: str) -> None:
-        super().__init__()
-        self._service = service
-
+class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        head = f"{_time(record)} {record.levelname:<7} {self._service} {record.name}: "
-        line = head + printable(record.getMessage() + fields)
+        line = f"{_time(record)} {record.levelname:<7} {self._service} {record.name}: "
+        line += printable(record.getMessage() + fields)
         if record.exc_info and record.exc_info[0] is not None:
-            text = self.formatException(record.exc_info).splitlines()
-            line += "".join("\n    " + printable(each) for each in text)
+            for text in self.formatException(record.exc_info).splitlines():
+                line += "\n    " + printable(text)
         return line
 
 

@@ -96,11 +96,8 @@ class QuotaTracker:
         """Why the claim may have no VM of the pool now."""
         if claim.uid in self._charged:
             return None
-        policy, own, total = (
-            pool.spec.claim_policy,
-            self._by_requester[pool.key, claim.requester],
-            self._by_pool[pool.key],
-        )
+        policy, total = pool.spec.claim_policy, self._by_pool[pool.key]
+        own = self._by_requester[pool.key, claim.requester]
         if policy.max_per_user is not None and own >= policy.max_per_user:
             requester = claim.requester or "the claim's user"
             message = f"{requester} has {own} VMs of the pool, maxPerUser is {policy.max_per_user}"
@@ -173,9 +170,8 @@ class Allocator:
         elif claim.status.phase == "Queued":
             found = self.stores.pools.get((claim.namespace, pool))
             if isinstance(found, WarmPool):
-                observed_at = (
-                    f"{claim.status.queue_position or 0:09}"  # before every claim that is observed from now on
-                )
+                # Sorts before every time at which a claim is observed from now on.
+                observed_at = f"{claim.status.queue_position or 0:09}"
                 queue = self._waiting.setdefault(found.uid, WaitQueue())
                 queue.join(claim.requester, claim.created_at, claim.uid, observed_at=observed_at)
 
@@ -185,11 +181,9 @@ class Allocator:
         return self._waiting.get(pool_uid) or WaitQueue()
 
     def join_queue(self, claim: Claim, pool: WarmPool, record: ClaimRecord) -> None:
-        observed = record.timeline.observed
+        observed_at = format_micro_time(record.timeline.observed) if record.timeline.observed else ""
         queue = self._waiting.setdefault(pool.uid, WaitQueue())
-        queue.join(
-            claim.requester, claim.created_at, claim.uid, observed_at=format_micro_time(observed) if observed else ""
-        )
+        queue.join(claim.requester, claim.created_at, claim.uid, observed_at=observed_at)
         self.demand.set_queued(pool.uid, len(queue))
 
     def leave_queues(self, claim_uid: str) -> None:

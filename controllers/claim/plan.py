@@ -90,9 +90,8 @@ def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return steps.FindVMs()
     if s.vms:  # being deleted
         return steps.Requeue(RECHECK_SECONDS)
-    return steps.UpdateStatus(
-        status.released(s, now), steps.ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted")
-    )
+    event = steps.ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted")
+    return steps.UpdateStatus(status.released(s, now), event)
 
 
 def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
@@ -272,9 +271,8 @@ def _plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if vm.state is WarmState.IN_USE:  # its owner references were changed
         return steps.HandOverVM(vm)
     if vm.state is not WarmState.ALLOCATING:
-        return steps.DeleteVM(
-            vm, f"its claim is bound to it, and it is {vm.state.value if vm.state else 'in no state'}"
-        )
+        state = vm.state.value if vm.state else "in no state"
+        return steps.DeleteVM(vm, f"its claim is bound to it, and it is {state}")
     if s.claim.status.ready_at:
         return steps.HandOverVM(vm)  # the claimant may use it already, healthy or not
     return _activate(s, vm, now)
@@ -313,9 +311,8 @@ def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
     why = s.deletion or Failure(ClaimReason.ACTIVATION_FAILED, "the VM was deleted before it was handed over")
     if s.claim.status.attempts >= MAX_ATTEMPTS:
         return _fail(s, why, now)
-    return steps.UpdateStatus(
-        status.retrying(s, why, now), steps.ClaimEvent(why.reason, f"{why.message}; trying once more", "Warning")
-    )
+    event = steps.ClaimEvent(why.reason, f"{why.message}; trying once more", "Warning")
+    return steps.UpdateStatus(status.retrying(s, why, now), event)
 
 
 def _needs_personalization(s: ClaimSnapshot) -> bool:
@@ -323,10 +320,8 @@ def _needs_personalization(s: ClaimSnapshot) -> bool:
 
 
 def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
-    if not s.claim.status.ready_at and _needs_personalization(
-        s
-    ):  # an earlier process was killed before it wrote the result
-        return steps.PersonalizeVM(vm)
+    if not s.claim.status.ready_at and _needs_personalization(s):
+        return steps.PersonalizeVM(vm)  # an earlier process was killed before it wrote the result
     fresh = status.ready(s, vm, now)
     if fresh != s.claim.status:
         return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))

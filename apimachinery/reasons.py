@@ -22,3 +22,8 @@ class Reason(StrEnum):
         member._value_ = text
         member.doc = doc
         return member
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The member with this text; KeyError for another text."""
+        return {str(each): each for each in cls}[text]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.pool.actions import Action, PruneRevision, Restart, SaveRevision, Update
@@ -54,42 +54,28 @@ def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         yield PruneRevision(each.name, f"revisionHistoryLimit is {limit}")
 
 
-@dataclass(frozen=True)
-class _Rollout:
-    """What the rules decide from. The budget shrinks with each VM that is taken."""
-
-    snapshot: PoolSnapshot
-    proactive: bool
-    stopped: str
-    """why the update has stopped, or "" """
-    budget: DisruptionBudget
-
-
 def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """One decision for every VM that is not as the template requires, in the order of the selection policy."""
     strategy = snapshot.pool.spec.update_strategy
-    vms = _in_order(snapshot)
+    behind = [vm for vm in snapshot.active if snapshot.outdated(vm) or snapshot.needs_restart(vm)]
     if strategy.unmanaged is not None:
-        yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in vms)
+        yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in behind)
         return
-    if not vms:
-        return
-    proactive = isinstance(strategy.chosen, UpdateProactive)
-    rollout = _Rollout(snapshot, proactive, deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot))
-    for vm in vms:
-        found = next((decision for rule in RULES if (decision := rule(rollout, vm))), None)
+    stopped, budget = deadline_exceeded(snapshot, now) if behind else "", DisruptionBudget.of(snapshot)
+    for vm in _in_order(snapshot, behind):
+        begun = update_has_begun(snapshot, vm)
+        found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm)
+        if found is None and (refusal := stopped or budget.refusal(vm, begun=begun)):
+            found = Waiting(vm.name, refusal)
         if found is None:
-            rollout = replace(rollout, budget=rollout.budget.without(vm, begun=update_has_begun(snapshot, vm)))
+            budget = budget.without(vm, begun=begun)
             found = _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
         yield found
 
 
-def _in_order(snapshot: PoolSnapshot) -> list[VM]:
+def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
     """VMs whose update has begun come first: they count as in progress already. Refused ones come last of their kind,
     because they must not block the others."""
-    behind = [vm for vm in snapshot.active if snapshot.outdated(vm) or snapshot.needs_restart(vm)]
-    if snapshot.pool.spec.update_strategy.unmanaged is not None:
-        return behind
     chosen = snapshot.pool.spec.update_strategy.chosen
     policy = chosen.selection_policy if isinstance(chosen, UpdateProactive) else SelectionPolicy()
     outdated = sort_victims([vm for vm in behind if snapshot.outdated(vm)], policy)
@@ -99,71 +85,30 @@ def _in_order(snapshot: PoolSnapshot) -> list[VM]:
     return [*begun, *outdated, *(vm for vm in updated if not update_has_begun(snapshot, vm))]
 
 
-# Rules: the first decision holds. A VM without a decision is updated or restarted within the budget.
-
-Rule = Callable[[_Rollout, VM], Decision | None]
-
-
-def _foreign_name(rollout: _Rollout, vm: VM) -> Decision | None:
-    pool = rollout.snapshot.pool.name
-    if vm.ordinal is not None and vm.base_name == pool:
-        return None
-    return Waiting(vm.name, f"its name does not match the pool's pattern {pool}-NUMBER, so it has no template")
-
-
-def _foreign_disk(rollout: _Rollout, vm: VM) -> Decision | None:
-    """The template would give the VM a disk that another VM uses."""
-    snapshot = rollout.snapshot
-    wanted = {name_of(disk, vm.ordinal) for disk in disk_names(snapshot.pool.spec.template)} if vm.ordinal else set()
-    new = wanted.difference(vm.disks)
+def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
+    """The VM has another name than the pool's VMs, or the template would give it a disk that another VM uses."""
+    pool = snapshot.pool
+    if vm.ordinal is None or vm.base_name != pool.name:
+        return Waiting(vm.name, f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template")
+    new = {name_of(disk, vm.ordinal) for disk in disk_names(pool.spec.template)}.difference(vm.disks)
     if others := sorted(new & snapshot.foreign_disks.keys()):
         owner = snapshot.foreign_disks[others[0]]
         return Waiting(vm.name, f"the template gives it disk {others[0]}, {owner}: give the disk another name")
     return Waiting(vm.name, snapshot.disk_conflict.message) if new and snapshot.disk_conflict else None
 
 
-def _halted(rollout: _Rollout, vm: VM) -> Decision | None:
-    snapshot = rollout.snapshot
-    return _update(snapshot, vm, "it is halted") if vm.halted and snapshot.outdated(vm) else None
-
-
-def _opportunistic(rollout: _Rollout, vm: VM) -> Decision | None:
-    reason = "the update strategy is opportunistic, and it is not halted"
-    return None if rollout.proactive else Waiting(vm.name, reason)
-
-
-def _without_restart(rollout: _Rollout, vm: VM) -> Decision | None:
-    if rollout.snapshot.needs_restart(vm):
-        return None
-    return _update(rollout.snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
-
-
-def _at_next_start(rollout: _Rollout, vm: VM) -> Decision | None:
-    if may_be_restarted(vm):
-        return None
-    reason = f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"
-    return _update(rollout.snapshot, vm, reason) if rollout.snapshot.outdated(vm) else Waiting(vm.name, reason)
-
-
-def _stopped(rollout: _Rollout, vm: VM) -> Decision | None:
-    return Waiting(vm.name, rollout.stopped) if rollout.stopped else None
-
-
-def _over_budget(rollout: _Rollout, vm: VM) -> Decision | None:
-    refusal = rollout.budget.refusal(vm, begun=update_has_begun(rollout.snapshot, vm))
-    return Waiting(vm.name, refusal) if refusal else None
-
-
-RULES: tuple[Rule, ...] = (
-    _foreign_name,
-    _foreign_disk,
-    _halted,
-    _opportunistic,
-    _without_restart,
-    _at_next_start,
-    _stopped,
-    _over_budget,
-)
+def _without_disruption(snapshot: PoolSnapshot, vm: VM) -> Decision | None:
+    """The decision for a VM that is not to be stopped; None for others."""
+    if vm.halted and snapshot.outdated(vm):
+        return _update(snapshot, vm, "it is halted")
+    if not isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive):
+        return Waiting(vm.name, "the update strategy is opportunistic, and it is not halted")
+    if not snapshot.needs_restart(vm):
+        return _update(snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
+    if not may_be_restarted(vm):
+        reason = f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"
+        return _update(snapshot, vm, reason) if snapshot.outdated(vm) else Waiting(vm.name, reason)
+    return None
 
 
 def _restart(vm: VM) -> Restart:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import singledispatch
 from typing import Any
 
 from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions import (
+    Action,
     Create,
     Delete,
     Heal,
@@ -101,76 +101,38 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
 
 
-# How a successful action leaves the snapshot
+def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
+    """How a successful action leaves the snapshot."""
+    match action:
+        case SaveRevision():
+            return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
+        case PruneRevision(name):
+            return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != name))
+        case Create():
+            return _created(action, snapshot)
+        case Update():
+            return _changed(action.uid, snapshot, revision=action.revision)
+        case RemoveFinalizer():
+            return _changed(action.uid, snapshot, retains_disks=False)
+        case Restart():
+            vms = (_started(vm) if vm.vmi and vm.vmi.uid == action.vmi_uid else vm for vm in snapshot.vms)
+            return replace(snapshot, vms=tuple(vms))
+        case Delete():
+            gone = (vm for vm in snapshot.vms if vm.uid == action.uid and action.retain_disks)
+            retained = (RetainedDisk(vm.namespace, d, snapshot.pool.uid, vm.name) for vm in gone for d in vm.disks)
+            return replace(_without(action, snapshot), retained_disks=(*snapshot.retained_disks, *retained))
+        case Heal() | ReleaseDisks():
+            return _without(action, snapshot)
+        case ReturnDisk():
+            left = tuple(disk for disk in snapshot.retained_disks if disk.name != action.disk)
+            return replace(snapshot, retained_disks=left)
 
 
-@singledispatch
-def after(action: object, snapshot: PoolSnapshot) -> PoolSnapshot:
-    raise NotImplementedError(type(action).__name__)
-
-
-@after.register
-def _(action: SaveRevision, snapshot: PoolSnapshot) -> PoolSnapshot:
-    return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
-
-
-@after.register
-def _(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
     document = template.build_vm(snapshot.pool, action.ordinal, snapshot.revision)
     document["metadata"]["uid"] = f"{action.name} (simulated)"
-    created = _started(parse_vm(document))
-    return replace(snapshot, vms=(*snapshot.vms, created), taken_ordinals=snapshot.taken_ordinals | {action.ordinal})
-
-
-@after.register
-def _(action: Delete, snapshot: PoolSnapshot) -> PoolSnapshot:
-    gone = next((vm for vm in snapshot.vms if vm.uid == action.uid), None)
-    if gone is None:
-        return snapshot
-    disks = gone.disks if action.retain_disks else ()
-    retained = (RetainedDisk(gone.namespace, disk, snapshot.pool.uid, gone.name) for disk in disks)
-    return replace(_without(gone, snapshot), retained_disks=(*snapshot.retained_disks, *retained))
-
-
-@after.register
-def _(action: ReleaseDisks, snapshot: PoolSnapshot) -> PoolSnapshot:
-    gone = next((vm for vm in snapshot.awaiting_release if vm.uid == action.uid), None)
-    return snapshot if gone is None else _without(gone, snapshot)
-
-
-@after.register
-def _(action: ReturnDisk, snapshot: PoolSnapshot) -> PoolSnapshot:
-    return replace(snapshot, retained_disks=tuple(d for d in snapshot.retained_disks if d.name != action.disk))
-
-
-@after.register
-def _(action: RemoveFinalizer, snapshot: PoolSnapshot) -> PoolSnapshot:
-    return _changed(action.uid, snapshot, retains_disks=False)
-
-
-@after.register
-def _(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
-    return _changed(action.uid, snapshot, revision=action.revision)
-
-
-@after.register
-def _(action: Restart, snapshot: PoolSnapshot) -> PoolSnapshot:
-    restarted = next((vm for vm in snapshot.vms if vm.vmi is not None and vm.vmi.uid == action.vmi_uid), None)
-    if restarted is None:
-        return snapshot
-    others = tuple(vm for vm in snapshot.vms if vm is not restarted)
-    return replace(snapshot, vms=(*others, _started(restarted)))
-
-
-@after.register
-def _(action: Heal, snapshot: PoolSnapshot) -> PoolSnapshot:
-    gone = next((vm for vm in snapshot.vms if vm.uid == action.uid), None)
-    return snapshot if gone is None else _without(gone, snapshot)
-
-
-@after.register
-def _(action: PruneRevision, snapshot: PoolSnapshot) -> PoolSnapshot:
-    return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != action.name))
+    vms = (*snapshot.vms, _started(parse_vm(document)))
+    return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {action.ordinal})
 
 
 def _started(vm: VM) -> VM:
@@ -186,10 +148,10 @@ def _changed(uid: str, snapshot: PoolSnapshot, **facts: Any) -> PoolSnapshot:
     return replace(snapshot, vms=tuple(replace(vm, **facts) if vm.uid == uid else vm for vm in snapshot.vms))
 
 
-def _without(gone: VM, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _without(action: Delete | Heal | ReleaseDisks, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(
         snapshot,
-        vms=tuple(vm for vm in snapshot.vms if vm.uid != gone.uid),
-        awaiting_release=tuple(vm for vm in snapshot.awaiting_release if vm.uid != gone.uid),
-        taken_ordinals=snapshot.taken_ordinals - {ordinal_of(snapshot.pool.name, gone.name) or 0},
+        vms=tuple(vm for vm in snapshot.vms if vm.uid != action.uid),
+        awaiting_release=tuple(vm for vm in snapshot.awaiting_release if vm.uid != action.uid),
+        taken_ordinals=snapshot.taken_ordinals - {ordinal_of(snapshot.pool.name, action.name) or 0},
     )

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from controllers.pool.naming import name_of
 from controllers.pool.revisions import Revision, content
 from controllers.pool.snapshot import Pool
-from controllers.shared.disks import disk_names
+from controllers.shared.disks import DISKS, disk_names, references
 from kinds import meta
 from kinds.pool import NameGeneration
+
+# Paths in a volume to the name of another object. The guest sees these Secrets; the node uses
+# containerDisk.imagePullSecret, which is the same for all VMs.
+SECRETS = (
+    ("secret", "secretName"),
+    ("sysprep", "secret", "name"),
+    *(
+        (source, reference, "name")
+        for source in ("cloudInitNoCloud", "cloudInitConfigDrive")
+        for reference in ("secretRef", "networkDataSecretRef", "metaDataSecretRef")
+    ),
+)
+CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 
 
 def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
@@ -67,48 +78,12 @@ def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
     for each in spec.get("dataVolumeTemplates") or ():
         each["metadata"]["name"] += postfix
     for volume in (spec["template"].get("spec") or {}).get("volumes") or ():
-        for holder, key in _claims(volume):
+        for holder, key in references(volume, DISKS):
             if holder[key] in disks:
                 holder[key] += postfix
-        if names.append_postfix_to_secret_references:
-            _append(_secrets(volume), postfix)
-        if names.append_postfix_to_config_map_references:
-            _append(_config_maps(volume), postfix)
-
-
-def _append(references: Iterator[tuple[Json, str]], postfix: str) -> None:
-    for holder, key in references:
-        holder[key] += postfix
-
-
-# References to other objects in a volume: the object that holds the name, and its key. One line for each.
-
-
-def _claims(volume: Json) -> Iterator[tuple[Json, str]]:
-    yield from _named(volume, "dataVolume", key="name")
-    yield from _named(volume, "persistentVolumeClaim", key="claimName")
-    yield from _named(volume, "ephemeral", "persistentVolumeClaim", key="claimName")
-
-
-def _secrets(volume: Json) -> Iterator[tuple[Json, str]]:
-    # Secrets that the guest sees. The node uses containerDisk.imagePullSecret, which is the same for all VMs.
-    yield from _named(volume, "secret", key="secretName")
-    yield from _named(volume, "sysprep", "secret", key="name")
-    for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):
-        for reference in ("secretRef", "networkDataSecretRef", "metaDataSecretRef"):
-            yield from _named(volume, source, reference, key="name")
-
-
-def _config_maps(volume: Json) -> Iterator[tuple[Json, str]]:
-    yield from _named(volume, "configMap", key="name")
-    yield from _named(volume, "sysprep", "configMap", key="name")
-
-
-def _named(volume: Json, *path: str, key: str) -> Iterator[tuple[Json, str]]:
-    holder: Any = volume
-    for step in path:
-        holder = holder.get(step)
-        if not isinstance(holder, dict):
-            return
-    if isinstance(holder.get(key), str):
-        yield holder, key
+        appended = (
+            *(SECRETS if names.append_postfix_to_secret_references else ()),
+            *(CONFIG_MAPS if names.append_postfix_to_config_map_references else ()),
+        )
+        for holder, key in references(volume, appended):
+            holder[key] += postfix

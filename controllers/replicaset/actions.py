@@ -1,8 +1,4 @@
-"""Actions of a replica set's plan.
-
-`verb` identifies an action in plans and logs, `past` describes it in events. `succeeded` and `failed` are the reasons
-of its events, `failure` is the reason of the condition ReplicaFailure.
-"""
+"""Actions of a replica set's plan."""
 
 from __future__ import annotations
 
@@ -13,55 +9,50 @@ from controllers.replicaset.reasons import ReplicaSetReason
 
 
 @dataclass(frozen=True)
-class Create:
+class _Action:
     name: str
-    reason: str
-    attempt: int = 0
-    """predecessors in a row that ended early"""
-    verb: ClassVar[str] = "Create"
-    past: ClassVar[str] = "created"
-    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_CREATE
-    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_CREATE
-    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_CREATE
+    past: ClassVar[str]
+    """describes the action in events"""
+    verb: ClassVar[str]
+    """identifies the action in plans and logs"""
+    succeeded: ClassVar[ReplicaSetReason]
+    """reasons of its events"""
+    failed: ClassVar[ReplicaSetReason]
+    failure: ClassVar[ReplicaSetReason]
+    """reason of the condition ReplicaFailure"""
+
+    def __init_subclass__(cls, past: str = "") -> None:
+        if past:
+            cls.past, cls.verb = past, cls.__name__
+            cls.succeeded, cls.failed, cls.failure = (
+                ReplicaSetReason.of(f"{how}{cls.verb}") for how in ("Successful", "Failed", "Failure")
+            )
 
 
 @dataclass(frozen=True)
-class _OnVMI:
-    name: str
+class Create(_Action, past="created"):
+    reason: str
+    attempt: int = 0
+    """predecessors in a row that ended early"""
+
+
+@dataclass(frozen=True)
+class _OnVMI(_Action):
     uid: str
     resource_version: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Delete(_OnVMI):
-    verb: ClassVar[str] = "Delete"
-    past: ClassVar[str] = "deleted"
-    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_DELETE
-    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_DELETE
-    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_DELETE
+class Delete(_OnVMI, past="deleted"):
+    pass
 
 
-@dataclass(frozen=True)
-class Adopt(_OnVMI):
+class Adopt(_OnVMI, past="adopted"):
     """Adds the set's owner reference."""
 
-    verb: ClassVar[str] = "Adopt"
-    past: ClassVar[str] = "adopted"
-    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_ADOPT
-    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_ADOPT
-    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_ADOPT
 
-
-@dataclass(frozen=True)
-class Release(_OnVMI):
+class Release(_OnVMI, past="released"):
     """Removes the set's owner reference. The VMI runs on."""
-
-    verb: ClassVar[str] = "Release"
-    past: ClassVar[str] = "released"
-    succeeded: ClassVar[ReplicaSetReason] = ReplicaSetReason.SUCCESSFUL_RELEASE
-    failed: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILED_RELEASE
-    failure: ClassVar[ReplicaSetReason] = ReplicaSetReason.FAILURE_RELEASE
 
 
 Action = Create | Delete | Adopt | Release

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast, get_args
 
 import pytest
@@ -68,7 +68,9 @@ def test_it_says_what_stays_undone() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Action), ids=lambda kind: str(kind.__name__))
 def test_every_action_leads_somewhere(kind: type) -> None:
-    assert after.dispatch(kind) is not after.dispatch(object)
+    given = {"name": "web-1", "uid": "u-web-1", "vmi_uid": "run-web-1", "ordinal": 1}
+    action = kind(**{each.name: given.get(each.name, "") for each in fields(kind)})
+    assert isinstance(after(action, snapshot(1, vm(1))), PoolSnapshot)
 
 
 # The endpoint

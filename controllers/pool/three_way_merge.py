@@ -1,9 +1,9 @@
-"""A new template in a VM that lives: only what the template's author changed is changed.
+"""Applies a new template to an existing VM by a three-way merge: only the template's changes reach the VM.
 
-Three documents are compared: the VM as its old template would make it (`base`), as its new one would (`new`), and as it
-is (`live`). What is the same in base and new is left as it is, so the VM's identity, what the defaulter decided, labels
-of users and a VM that somebody started stay without a list of them. Where the old template is not known any more, the
-new one's values are set and nothing is taken away.
+The merge compares the VM that the old template makes (`base`), the VM that the new template makes (`new`), and the
+existing VM (`live`). Fields that are equal in base and new stay as they are. So the merge keeps the VM's identity, the
+defaulter's decisions, labels of users and a VM that a user has started, without a list of such fields. If the old
+template is unknown, the new template's values are set and nothing is removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TARGETS = ("disk", "cdrom", "lun")
 
 
 def merge_template(live: Json, base: Json | None, new: Json) -> Json:
-    """The VM with its new template."""
+    """The VM with the new template."""
     found = copy.deepcopy(live)
     for part in ("labels", "annotations"):
         before = (base or {}).get("metadata", {}).get(part) or {}
@@ -59,14 +59,14 @@ def _object(live: Json, base: Json, new: Json) -> Json:
 
 
 def _without(live: Any, base: Any) -> Any:
-    """What remains when the template no longer says `base`: what others added inside it, or None."""
+    """The fields that others added inside a removed value, or None without any."""
     if isinstance(live, dict) and isinstance(base, dict):
         return _object(live, base, {}) or None
     return None
 
 
 def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any], Hashable]) -> list[Any]:
-    """In the new template's order; what neither template knows comes last."""
+    """In the order of the new template. Items that neither template knows come last."""
     present, before = {key(each): each for each in live}, {key(each): each for each in base}
     found = []
     for each in new:
@@ -80,7 +80,7 @@ def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any],
 
 
 def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
-    """What tells the items apart, if all of them have it."""
+    """The key that identifies the items, if all of them have one."""
     items = [each for found in lists if isinstance(found, list) for each in found]
     for key in (_name, _metadata_name):
         try:
@@ -101,13 +101,13 @@ def _metadata_name(item: Any) -> Hashable:
 
 
 def _one_of_two(spec: Json, new: Json) -> None:
-    """Of `running` and `runStrategy` a VM has one. Starting a VM may have changed the one to the other."""
+    """A VM may have only one of `running` and `runStrategy`. Starting a VM may exchange them."""
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         del spec["running" if new.get("running") is None else "runStrategy"]
 
 
 def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
-    """A device that sits on another bus, or is another device, has no use for its old address."""
+    """A device that moves to another bus, or changes its type, loses its address."""
     before, wanted, old = (_devices(each) for each in (live, new, base or {}))
     for disk in _devices(found).get("disks") or ():
         was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))

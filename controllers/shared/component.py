@@ -1,4 +1,4 @@
-"""What every package hands to `main`: what it reads, what it answers, and the work that only a leader does."""
+"""What a package of controllers gives to `main`: its informers, its work and its HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from service.json_api import Endpoint
 class Component:
     name: str
     informers: tuple[Informer[Any], ...]
-    """run by every replica, so that a new leader begins with full stores"""
+    """Every replica runs them, so that a new leader starts with full stores."""
     work: Callable[[], Coroutine[Any, Any, None]]
-    """run by the leader, once the stores are full; runs until it is cancelled"""
+    """The leader runs it once the stores are full, until it is cancelled."""
     answers: Mapping[str, Endpoint] = field(default_factory=dict)
-    """questions that every replica answers over HTTP, by path"""
+    """Endpoints that every replica serves, by path."""

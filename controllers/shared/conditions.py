@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
 
 from apimachinery.reasons import Reason
 from apimachinery.timestamps import format_time
-from kinds.metav1 import Condition
+from kinds.metav1 import Condition, with_transition_times
 
 MAX_NAMES = 5
-
-
-class HasConditions(Protocol):
-    @property
-    def conditions(self) -> tuple[Condition, ...]: ...
 
 
 def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
@@ -34,7 +28,9 @@ def set_times(
 
     A condition whose status did not change keeps its time, so that an unchanged status stays equal and is not written
     again. Conditions of `optional` types are left out while they have never been True."""
-    return tuple(_set_times(conditions, before, generation, format_time(now), optional))
+    return tuple(
+        with_transition_times(conditions, before, generation=generation, now=format_time(now), announced=optional)
+    )
 
 
 def merge(
@@ -51,15 +47,3 @@ def join_names(names: Iterable[str]) -> str:
     found = list(names)
     more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return ", ".join(found[:MAX_NAMES]) + more
-
-
-def _set_times(
-    conditions: Iterable[Condition], before: Sequence[Condition], generation: int, now: str, optional: Container[str]
-) -> Iterator[Condition]:
-    known = {each.type: each for each in before}
-    for each in conditions:
-        old = known.get(each.type)
-        if old is None and each.status == "False" and each.type in optional:
-            continue
-        since = (old.last_transition_time if old is not None and old.status == each.status else None) or now
-        yield each.model_copy(update={"last_transition_time": since, "observed_generation": generation})

@@ -1,9 +1,9 @@
-"""VMs and instances that we create are complete even while the webhook is away.
+"""Creates VMs and VMIs that are defaulted even while the webhook is away.
 
-On a cluster KubeVirt may start a VM the moment it exists, so completing it afterwards comes too late. Whether the
-webhook is there is found out by a dry run of one, at most twice a minute and only when some are to be created; while
-it is away, the defaulter is asked from here. A webhook that goes away in the middle of a batch is seen by what the API
-server answers: the rest is completed first, and the few VMs that were under way are completed at once.
+KubeVirt may start a VM the moment it exists, so defaulting it afterwards comes too late. A dry run of one object, at
+most twice a minute, shows whether the webhook works. While it does not, this client asks the defaulter itself. If the
+webhook goes away in the middle of a batch, the answers of the API server show it: the rest is defaulted first, and VMs
+that were created undefaulted are defaulted at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MENDING_TRIES = 3
 
 
 class DefaultingCreator:
-    """For one resource: VirtualMachines, or VirtualMachineInstances, which nobody may change once they exist."""
+    """Creates objects of one resource: VMs, or VMIs, which cannot be changed once they exist."""
 
     def __init__(
         self, api: Api, resource: Resource, defaulter: Defaulter | None, seed: str, clock: Callable[[], float]
@@ -43,8 +43,8 @@ class DefaultingCreator:
         self._opted_out_until: dict[str, float] = {}
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
-        """The same documents, completed here if the API server would not have it done. Raises InvalidDocument where the
-        defaulter finds the template wrong, and ApiError where the API server refuses the first of them."""
+        """The documents, defaulted if the webhook would not do it. Raises InvalidDocument if the defaulter rejects the
+        template, and ApiError if the API server refuses the dry run of the first document."""
         if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
             return list(documents)
         return list(await asyncio.gather(*map(self._completed, documents)))
@@ -60,7 +60,7 @@ class DefaultingCreator:
         return created
 
     def _saw(self, created: Json) -> None:
-        """What was created tells for nothing what the next dry run would."""
+        """Each created object shows whether the webhook works, so that a dry run is saved."""
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
 
@@ -70,8 +70,8 @@ class DefaultingCreator:
         return not await self._opted_out(document["metadata"]["namespace"])
 
     async def _mend(self, document: Json) -> Json:
-        """Completes what was stored undefaulted, as long as nothing runs that a change would have to restart. What
-        doesn't succeed here is left to the completion controller."""
+        """Defaults a stored VM while it has no VMI, which would need a restart. The defaulting controller tries again
+        later if this fails."""
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         for _ in range(MENDING_TRIES):
             try:

@@ -34,14 +34,14 @@ from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
-from controllers.pool.stores import POOLS, VMS, Stores
+from controllers.pool.stores import POOLS, Stores
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import VMI
 from kinds import kubevirt, meta
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import Resource
+from runtime.resource import VMS, Resource
 
 Json = dict[str, Any]
 

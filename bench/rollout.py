@@ -16,9 +16,9 @@ from typing import Any
 
 from bench.pool import NAMESPACE, all_of, cluster, controllers, manifest, prepare
 from controllers.main import CONNECTIONS
-from controllers.pool.stores import POOLS, VMIS, VMS
+from controllers.pool.stores import POOLS
 from runtime.api import Api
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.pooling import engine
 
 Json = dict[str, Any]

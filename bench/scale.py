@@ -23,9 +23,10 @@ import aiohttp
 
 from bench.pool import NAMESPACE, all_of, bare, cluster, controllers, manifest, prepare, resident
 from controllers.main import CONNECTIONS
-from controllers.pool.stores import POOLS, VMIS, VMS
+from controllers.pool.stores import POOLS
 from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.resource import VMIS, VMS
 
 EVENTS = 300
 SETTLE_SECONDS = 8.0

@@ -44,7 +44,8 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
-    from controllers.pool.stores import POOLS, PVCS
+    from controllers.pool.stores import POOLS
+    from controllers.shared.resources import PVCS
     from kinds import meta
 
     claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)

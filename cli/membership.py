@@ -112,7 +112,7 @@ async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
 
 
 async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
-    from controllers.pool.stores import VMS
+    from runtime.resource import VMS
 
     metadata = document["metadata"]
     # With the version that was looked at: a reference that came meanwhile must not be lost.

@@ -31,14 +31,14 @@ async def pool_named(api: Api, cluster: Cluster, name: str) -> Json:
 
 
 async def machine_named(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.stores import VMS
+    from runtime.resource import VMS
 
     return await api.get(VMS, cluster.namespace, name)
 
 
 async def machines_of(api: Api, pool: Json) -> list[Json]:
     """All VMs that the pool owns."""
-    from controllers.pool.stores import VMS
+    from runtime.resource import VMS
 
     metadata = pool["metadata"]
     found: list[Json] = []

@@ -54,11 +54,11 @@ def why(cluster: Cluster, name: str, output: str) -> None:
 
 
 async def _found(api: Api, namespace: str, vm: str) -> Json:
-    from controllers.pool import stores
     from runtime.errors import NotFound
+    from runtime.resource import VMS
 
     try:
-        document: Json | None = await api.get(stores.VMS, namespace, vm)
+        document: Json | None = await api.get(VMS, namespace, vm)
     except NotFound:
         document = None
     instance = await replica.instance(api, namespace, vm) if document is None else None

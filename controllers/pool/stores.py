@@ -10,7 +10,7 @@ from controllers.pool.revisions import Revision, parse_revision
 from controllers.pool.snapshot import InvalidPool, Pool, parse_pool
 from controllers.shared.disks import RetainedDisk, disk_names, parse_retained_disk
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.resources import PVCS
 from controllers.shared.sources import Source
 from controllers.shared.vm import VM, join_vmi, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
@@ -18,8 +18,6 @@ from kinds import meta
 from runtime.api import Api
 from runtime.resource import VMIS, VMS, Key, Resource
 from runtime.store import Store
-
-__all__ = ["DATA_VOLUMES", "POOLS", "PVCS", "REVISIONS", "VMIS", "VMS", "Stores", "list_stores"]
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")

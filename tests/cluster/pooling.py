@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controllers.pool.build import build
-from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMIS, VMS
+from controllers.pool.stores import POOLS
+from controllers.shared.resources import DATA_VOLUMES, PVCS
 from kinds import POOL, kubevirt
 from kinds.kind import Kind
 from manifests.crd import crd
@@ -23,7 +24,7 @@ from runtime.api import Api
 from runtime.errors import NotFound, Throttled
 from runtime.events import EventRecorder
 from runtime.metrics import PREFIX, Metrics
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]

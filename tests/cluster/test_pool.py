@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.stores import DATA_VOLUMES, POOLS, PVCS, VMS
+from controllers.pool.stores import POOLS
+from controllers.shared.resources import DATA_VOLUMES, PVCS
 from kinds import POOL, meta
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
-from runtime.resource import Resource
+from runtime.resource import VMS, Resource
 from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter

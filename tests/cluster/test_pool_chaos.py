@@ -18,7 +18,8 @@ from typing import Any
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.stores import DATA_VOLUMES, PVCS, list_stores
+from controllers.pool.stores import list_stores
+from controllers.shared.resources import DATA_VOLUMES, PVCS
 from runtime.errors import NotFound
 from runtime.resource import Resource
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized

@@ -14,8 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from controllers.pool.stores import VMS
-from runtime.resource import Resource
+from runtime.resource import VMS, Resource
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]

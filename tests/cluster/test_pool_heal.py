@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controllers.pool.stores import VMIS
+from runtime.resource import VMIS
 from tests.cluster.pooling import Place, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, running

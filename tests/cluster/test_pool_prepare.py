@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.stores import VMS
 from controllers.shared import creation
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds import meta
+from runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import NAMESPACES, condition, said, web
 from tests.webhook.fake_defaulter import FakeDefaulter

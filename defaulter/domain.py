@@ -60,13 +60,13 @@ def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index:
 
 
 def _operating_system(root: Element, spec: Json) -> None:
-    kind = xml.find_or_create(root, xml.path("os/type").steps)
+    kind = xml.find_or_create(root, "os/type")
     kind.text = "hvm"
     arch = architecture(spec)
     kind.set("arch", ARCHITECTURES[arch])
     if kind.get("machine") is None:
         kind.set("machine", ALIASES[arch])
-    memory = xml.find_or_create(root, xml.path("memory").steps)
+    memory = xml.find_or_create(root, "memory")
     if not memory.text:
         memory.set("unit", "b")
         memory.text = str(DEFAULT_MEMORY_BYTES)
@@ -75,12 +75,12 @@ def _operating_system(root: Element, spec: Json) -> None:
     if has_efi(spec):
         _efi(operating_system, arch)
     if arch != "s390x":
-        sysinfo = xml.find_or_create(root, xml.path("sysinfo").steps)
+        sysinfo = xml.find_or_create(root, "sysinfo")
         sysinfo.set("type", "smbios")
         xml.add(operating_system, "smbios", mode="sysinfo")
     elif (sysinfo_there := root.find("sysinfo")) is not None:
         root.remove(sysinfo_there)
-    features = xml.find_or_create(root, xml.path("features").steps)
+    features = xml.find_or_create(root, "features")
     if at(spec, "domain", "features", "acpi") is None and arch != "s390x":
         xml.add(features, "acpi")
     if arch == "amd64":
@@ -91,14 +91,14 @@ def _operating_system(root: Element, spec: Json) -> None:
 
 
 def _efi(operating_system: Element, arch: str) -> None:
-    loader = xml.find_or_create(operating_system, xml.path("loader").steps)
+    loader = xml.find_or_create(operating_system, "loader")
     loader.attrib.update({"readonly": "yes", "type": "pflash"})
     loader.text = f"/firmware/{arch}/code.fd"
     xml.add(operating_system, "nvram", "/firmware/vars.fd", template=f"/firmware/{arch}/vars.fd")
 
 
 def _processors(root: Element, spec: Json) -> None:
-    topology = xml.find_or_create(root, xml.path("cpu/topology").steps)
+    topology = xml.find_or_create(root, "cpu/topology")
     cpu = topology.getparent()
     assert cpu is not None
     most = at(spec, "domain", "cpu", "maxSockets")
@@ -128,12 +128,12 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
     volumes = {volume.get("name") for _, volume in entries(spec.get("volumes"))}
     if kind != "cdrom" or device.get("name") in volumes:
         xml.add(element, "source", **{"dev" if kind == "lun" else "file": "/source"})
-    target = xml.find_or_create(element, xml.path("target").steps)
+    target = xml.find_or_create(element, "target")
     if target.get("bus") is None:
         target.set("bus", "sata" if architecture(spec) == "amd64" else "virtio")
     if target.get("bus") == "virtio" and kind == "disk":
         element.set("model", virtio_model(spec))
-    driver = xml.find_or_create(element, xml.path("driver").steps)
+    driver = xml.find_or_create(element, "driver")
     driver.attrib.update({"name": "qemu", "type": "raw"})
 
 
@@ -161,7 +161,7 @@ def _letters(index: int) -> str:
 
 def _interface(element: Element, device: Json, spec: Json) -> None:
     element.set("type", "ethernet")
-    model = xml.find_or_create(element, xml.path("model").steps)
+    model = xml.find_or_create(element, "model")
     if model.get("type") == "virtio":
         model.set("type", virtio_model(spec))
     if architecture(spec) != "s390x" and not device.get("bootOrder"):

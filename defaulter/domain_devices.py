@@ -116,7 +116,7 @@ def _share_memory(root: Element, spec: Json) -> None:
     backing = xml.add(root, "memoryBacking")
     xml.add(backing, "source", type="memfd")
     xml.add(backing, "access", mode="shared")
-    cpu = xml.find_or_create(root, xml.path("cpu").steps)
+    cpu = xml.find_or_create(root, "cpu")
     if cpu.find("numa") is None:
         last = int(root.findtext("vcpu") or "1") - 1
         cell = {"id": "0", "cpus": f"0-{last}", "memory": str(memory_bytes(spec) // 1024), "unit": "KiB"}

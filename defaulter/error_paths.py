@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from apimachinery.unstructured import Json, at
-from defaulter.codecs import PCI, normalize_address
-from defaulter.fields import DEVICES, DISKS, INTERFACES
+from defaulter.codecs import normalize_address
+from defaulter.fields import DEVICES, DISKS, INTERFACES, DeviceList
 from defaulter.json_paths import Path, parse_path
-from defaulter.vmi_spec import alias
+from defaulter.vmi_spec import DISK_KINDS, alias
 from defaulter.walker import list_devices
 
 FindPath = Callable[[Json, re.Match[str]], Path | None]
@@ -29,20 +29,19 @@ def _at(path: str) -> FindPath:
     return lambda spec, match: parse_path(path)
 
 
-def _address(spec: Json, match: re.Match[str]) -> Path | None:
-    wanted = match.group(1).lower()
-    return next((path for path, value in _addresses(spec) if value.lower() == wanted), None)
+def _pci_address(spec: Json, match: re.Match[str]) -> Path | None:
+    return _find(spec, INTERFACES, ("pciAddress",), match) or _find(spec, DISKS, ("disk", "pciAddress"), match)
 
 
-def _addresses(spec: Json) -> Iterator[tuple[Path, str]]:
-    for devices, inner in ((INTERFACES, ("pciAddress",)), (DISKS, ("disk", "pciAddress"))):
-        for path, device in list_devices(devices, spec):
-            value = at(device, *inner)
-            if isinstance(value, str) and PCI.accepts(value):
-                yield (*path, *inner), value
+def _find(spec: Json, devices: DeviceList, field: Path, match: re.Match[str]) -> Path | None:
+    """The field of the device that has the address in the message."""
+    for path, device in list_devices(devices, spec):
+        if normalize_address(at(device, *field)) == match.group(1).lower():
+            return (*path, *field)
+    return None
 
 
-def _device(spec: Json, match: re.Match[str]) -> Path | None:
+def _alias(spec: Json, match: re.Match[str]) -> Path | None:
     for devices in DEVICES:
         for path, device in list_devices(devices, spec):
             if isinstance(device.get("name"), str) and alias(device["name"]) == match.group(1):
@@ -50,18 +49,13 @@ def _device(spec: Json, match: re.Match[str]) -> Path | None:
     return None
 
 
-def _mac(spec: Json, match: re.Match[str]) -> Path | None:
-    owners = (
-        (*path, "macAddress")
-        for path, nic in list_devices(INTERFACES, spec)
-        if normalize_address(nic.get("macAddress")) == match.group(1).lower()
-    )
-    return next(owners, None)
+def _mac_address(spec: Json, match: re.Match[str]) -> Path | None:
+    return _find(spec, INTERFACES, ("macAddress",), match)
 
 
 def _serial(spec: Json, match: re.Match[str]) -> Path | None:
-    owners = ((*path, "serial") for path, disk in list_devices(DISKS, spec) if disk.get("serial") == match.group(1))
-    return next(owners, None)
+    disks = list_devices(DISKS, spec)
+    return next(((*path, "serial") for path, disk in disks if disk.get("serial") == match.group(1)), None)
 
 
 def _target(spec: Json, match: re.Match[str]) -> Path | None:
@@ -70,20 +64,19 @@ def _target(spec: Json, match: re.Match[str]) -> Path | None:
     index = 0
     for letter in letters:
         index = index * 26 + ord(letter) - ord("a") + 1
-    found = [path for path, disk in list_devices(DISKS, spec) if _prefix(disk) == prefix]
+    found = [path for path, disk in list_devices(DISKS, spec) if _target_prefix(disk) == prefix]
     return found[index - 1] if 0 < index <= len(found) else None
 
 
-def _prefix(disk: Json) -> str:
-    buses = [at(disk, kind, "bus") for kind in ("disk", "cdrom", "lun")]
-    return "vd" if "virtio" in buses else "sd"
+def _target_prefix(disk: Json) -> str:
+    return "vd" if "virtio" in [at(disk, kind, "bus") for kind in DISK_KINDS] else "sd"
 
 
 _RULES: tuple[tuple[str, FindPath], ...] = (
-    (r"PCI Address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
-    (r"PCI address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _address),
-    (r"alias[: ]+'?(ua-[\w-]+)", _device),
-    (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _mac),
+    (r"PCI Address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _pci_address),
+    (r"PCI address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _pci_address),
+    (r"alias[: ]+'?(ua-[\w-]+)", _alias),
+    (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _mac_address),
     (r"\b([sv]d[a-z]{1,3})\b", _target),
     (r"serial '(.*)' contains", _serial),
     (r"Maximum CPUs|vcpu", _at("domain.cpu")),

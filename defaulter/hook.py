@@ -226,21 +226,8 @@ def _model(device: Any) -> str:
 
 def _place(address: Any) -> tuple[str | None, ...]:
     """The part of an address that two devices cannot share."""
-    names = (
-        "type",
-        "domain",
-        "controller",
-        "bus",
-        "slot",
-        "function",
-        "target",
-        "unit",
-        "port",
-        "cssid",
-        "ssid",
-        "devno",
-    )
-    return tuple(address.get(name) for name in names)
+    names = "type domain controller bus slot function target unit port cssid ssid devno"
+    return tuple(address.get(name) for name in names.split())
 
 
 def _addressed(devices: Any) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, cast
 
 from apimachinery.unstructured import Json, at
@@ -9,6 +10,7 @@ from apimachinery.unstructured import Json, at
 Path = tuple[str | int, ...]
 
 
+@cache
 def parse_path(dotted: str) -> Path:
     """`disk.bus` as a path of keys; there is no form for an index."""
     return tuple(dotted.split(".")) if dotted else ()

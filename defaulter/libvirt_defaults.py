@@ -178,8 +178,7 @@ class LibvirtDefaults:
 
     def _read(self, final: Element) -> Iterator[tuple[Path, Any]]:
         """The values of a domain, by their paths in the spec. Devices are matched by alias, never by order."""
-        for _, path, value in walker.read(DOMAIN, final, self._spec):
-            yield path, value
+        yield from walker.read(DOMAIN, final, self._spec)
         for devices in DEVICES:
             elements = final.findall(devices.element)
             by_alias = {each.get("name"): element for element in elements for each in element.iterfind("alias")}
@@ -189,7 +188,7 @@ class LibvirtDefaults:
                 else:
                     element = elements[index] if index < len(elements) else None
                 if element is not None and (devices is not INTERFACES or is_emulated(device)):
-                    for _, inner, value in walker.read(devices.fields, element, device):
+                    for inner, value in walker.read(devices.fields, element, device):
                         yield (*path, *inner), value
 
     def _build_record(self, final: Element) -> str:

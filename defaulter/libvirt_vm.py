@@ -45,8 +45,8 @@ class ElementSchema:
         return self.text is not None and not self.attributes and not self.below
 
 
-def _plain(element: str, **kind: Any) -> ElementSchema:
-    return ElementSchema(element, text="value", **kind)
+def _plain(element: str, **options: Any) -> ElementSchema:
+    return ElementSchema(element, text="value", **options)
 
 
 ADDRESS = ElementSchema(
@@ -55,83 +55,59 @@ ADDRESS = ElementSchema(
 )
 ALIAS = ElementSchema("alias", ("name",))
 BOOT = ElementSchema("boot", ("order",))
-DEVICE = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
 SIZE = ("unit",)
 HOST_SOURCE = ElementSchema(
     "source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), of_host=True
 )
 
+
+def _device(element: str, *attributes: str, many: bool = True, **below: ElementSchema) -> ElementSchema:
+    device = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
+    return ElementSchema(element, attributes, below={**device, **below}, many=many)
+
+
 _DEVICES: dict[str, ElementSchema] = {
     "emulator": _plain("emulator", of_host=True),
-    "disks": ElementSchema(
+    "disks": _device(
         "disk",
-        ("type", "device", "model"),
-        many=True,
-        below={
-            **DEVICE,
-            "driver": ElementSchema("driver", ("name", "type", "cache", "io"), of_host=True),
-            "source": HOST_SOURCE,
-            "target": ElementSchema("target", ("dev", "bus", "tray")),
-            "serial": _plain("serial"),
-            "readonly": ElementSchema("readonly"),
-            "shareable": ElementSchema("shareable"),
-        },
+        *("type", "device", "model"),
+        driver=ElementSchema("driver", ("name", "type", "cache", "io"), of_host=True),
+        source=HOST_SOURCE,
+        target=ElementSchema("target", ("dev", "bus", "tray")),
+        serial=_plain("serial"),
+        readonly=ElementSchema("readonly"),
+        shareable=ElementSchema("shareable"),
     ),
-    "controllers": ElementSchema(
+    "controllers": _device(
         "controller",
-        ("type", "index", "model"),
-        many=True,
-        below={
-            **DEVICE,
-            "model": ElementSchema("model", ("name",)),
-            "target": ElementSchema("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
-        },
+        *("type", "index", "model"),
+        model=ElementSchema("model", ("name",)),
+        target=ElementSchema("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
     ),
-    "interfaces": ElementSchema(
+    "interfaces": _device(
         "interface",
-        ("type",),
-        many=True,
-        below={
-            **DEVICE,
-            "mac": ElementSchema("mac", ("address",)),
-            "source": HOST_SOURCE,
-            "model": ElementSchema("model", ("type",)),
-            "link": ElementSchema("link", ("state",)),
-        },
+        "type",
+        mac=ElementSchema("mac", ("address",)),
+        source=HOST_SOURCE,
+        model=ElementSchema("model", ("type",)),
+        link=ElementSchema("link", ("state",)),
     ),
-    "serials": ElementSchema(
-        "serial",
-        ("type",),
-        many=True,
-        below={**DEVICE, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "port"))},
-    ),
+    "serials": _device("serial", "type", source=HOST_SOURCE, target=ElementSchema("target", ("type", "port"))),
     "consoles": ElementSchema(
         "console",
         ("type",),
         many=True,
         below={"alias": ALIAS, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "port"))},
     ),
-    "channels": ElementSchema(
-        "channel",
-        ("type",),
-        many=True,
-        below={**DEVICE, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "name"))},
-    ),
-    "inputs": ElementSchema("input", ("type", "bus", "model"), many=True, below=DEVICE),
+    "channels": _device("channel", "type", source=HOST_SOURCE, target=ElementSchema("target", ("type", "name"))),
+    "inputs": _device("input", "type", "bus", "model"),
     "graphics": ElementSchema("graphics", ("type", "autoport", "port", "listen"), many=True, of_host=True),
-    "sounds": ElementSchema("sound", ("model",), many=True, below=DEVICE),
-    "videos": ElementSchema(
-        "video", many=True, below={**DEVICE, "model": ElementSchema("model", ("type", "vram", "heads", "primary"))}
-    ),
-    "watchdogs": ElementSchema("watchdog", ("model", "action"), many=True, below=DEVICE),
-    "rngs": ElementSchema(
-        "rng",
-        ("model",),
-        many=True,
-        below={**DEVICE, "backend": ElementSchema("backend", ("model",), text="source", of_host=True)},
-    ),
-    "panics": ElementSchema("panic", ("model",), many=True, below=DEVICE),
-    "memballoon": ElementSchema("memballoon", ("model",), below=DEVICE),
+    "sounds": _device("sound", "model"),
+    "videos": _device("video", model=ElementSchema("model", ("type", "vram", "heads", "primary"))),
+    "watchdogs": _device("watchdog", "model", "action"),
+    "rngs": _device("rng", "model", backend=ElementSchema("backend", ("model",), text="source", of_host=True)),
+    "panics": _device("panic", "model"),
+    "memballoon": _device("memballoon", "model", many=False),
 }
 
 DOMAIN = ElementSchema(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, field_validator
@@ -94,16 +95,7 @@ class Settings(ServerSettings):
 
     @property
     def cluster(self) -> ClusterConfig:
-        return ClusterConfig(
-            architecture=self.architecture,
-            binding=self.binding,
-            cpu_model=self.cpu_model,
-            machines=self.machines,
-            unavailable_machines=self.unavailable_machines,
-            macs=self.macs,
-            video=self.video,
-            record=self.record,
-        )
+        return ClusterConfig(**{each.name: getattr(self, each.name) for each in fields(ClusterConfig)})
 
     @property
     def limits(self) -> WorkerLimits:

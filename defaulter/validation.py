@@ -30,36 +30,37 @@ _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.f
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
 
 
+def _object_paths() -> set[Path]:
+    single = [devices for devices in DEVICES if devices.is_single]
+    fields = [parse_path(field.spec) for field in (*DOMAIN, *(each for devices in single for each in devices.fields))]
+    above = {path[:depth] for path in fields if path[0] == "domain" for depth in range(1, len(path))}
+    return above | {parse_path(path) for path in (*_OBJECTS, *(devices.spec for devices in single))}
+
+
+_OBJECT_PATHS = sorted(_object_paths(), key=lambda path: (len(path), path))
+_LIST_PATHS = sorted(parse_path(path) for path in (*_LISTS, *(each.spec for each in DEVICES if not each.is_single)))
+
+
 def validate_types(spec: Any) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [FieldError((), f"must be an object, not {_type_name(spec)}")]
-    found: list[FieldError] = []
-    fields = (row for fields in (DOMAIN, *(d.fields for d in DEVICES if d.is_single)) for row in fields)
-    above = {parse_path(row.spec)[:depth] for row in fields for depth in range(1, len(parse_path(row.spec)))}
-    is_single = {parse_path(devices.spec) for devices in DEVICES if devices.is_single}
-    containers = {parse_path(p) for p in _OBJECTS} | is_single | {p for p in above if p[0] in ("domain",)}
-    found += _wrong_types(spec, sorted(containers, key=len), dict, "an object")
-    lists = {parse_path(p) for p in _LISTS} | {parse_path(d.spec) for d in DEVICES if not d.is_single}
-    found += _wrong_types(spec, sorted(lists), list, "a list")
-    for path in sorted(lists):
-        items = at(spec, *path)
-        if not isinstance(items, list):
-            continue
-        if len(items) > MAX_DEVICES:
-            found.append(FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are possible"))
-            continue
-        found += [
-            FieldError((*path, i), f"must be an object, not {_type_name(item)}")
-            for i, item in enumerate(items)
-            if not isinstance(item, dict)
-        ]
-        # `validate_values` has better messages for the names of devices.
-        found += [
-            FieldError((*path, i, "name"), f"must be a string, not {_type_name(item['name'])}")
-            for i, item in entries(items)
-            if not isinstance(item.get("name"), str | None)
-        ]
-    return found
+    objects = _wrong_types(spec, _OBJECT_PATHS, dict, "an object")
+    lists = _wrong_types(spec, _LIST_PATHS, list, "a list")
+    items = (error for path in _LIST_PATHS for error in _invalid_items(path, at(spec, *path)))
+    return [*objects, *lists, *items]
+
+
+def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
+    if not isinstance(items, list):
+        return
+    if len(items) > MAX_DEVICES:
+        yield FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are possible")
+        return
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            yield FieldError((*path, index), f"must be an object, not {_type_name(item)}")
+        elif not isinstance(item.get("name"), str | None):
+            yield FieldError((*path, index, "name"), f"must be a string, not {_type_name(item['name'])}")
 
 
 def _wrong_types(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:

@@ -5,39 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, entries
 from defaulter import xml
 from defaulter.fields import DeviceList, Field, Side
 from defaulter.json_paths import Path, is_unset, parse_path
 from defaulter.xml import Element
 
 
+def _applicable(fields: Iterable[Field], source: Json) -> Iterator[Field]:
+    for row in fields:
+        if not row.requires or isinstance(at(source, *parse_path(row.requires)), dict):
+            yield row
+
+
 def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """The values that a spec sets."""
-    for row in fields:
-        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
-            continue
-        value = at(source, *parse_path(row.spec))
+    for row in _applicable(fields, source):
+        path = parse_path(row.spec)
+        value = at(source, *path)
         if not is_unset(value):
-            yield row, parse_path(row.spec), value
+            yield row, path, value
 
 
 def write(fields: Iterable[Field], source: Json, element: Element) -> None:
     """Writes the values of a spec, or the defaults of unset fields, below an element."""
-    for row in fields:
-        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
-            continue
+    for row in _applicable(fields, source):
         value = at(source, *parse_path(row.spec))
         value = row.default if is_unset(value) else value
-        if value is None:
-            continue
-        encoded = row.codec.encode(value)
+        encoded = row.codec.encode(value) if value is not None else None
         if encoded is None:
             continue
-        where = xml.path(row.xml)
-        target = xml.find_or_create(element, where.steps)
-        if where.attribute is not None and isinstance(encoded, str):
-            target.set(where.attribute, encoded)
+        path, attribute = xml.split_path(row.xml)
+        target = xml.find_or_create(element, path)
+        if attribute is not None and isinstance(encoded, str):
+            target.set(attribute, encoded)
         elif isinstance(encoded, str):
             target.text = encoded
         else:
@@ -45,26 +46,23 @@ def write(fields: Iterable[Field], source: Json, element: Element) -> None:
             target.text = encoded.get("")
 
 
-def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Field, Path, Any]]:
+def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Path, Any]]:
     """The values of the XML that may be written into this spec."""
-    for row in fields:
-        if not row.from_libvirt or row.side is Side.HOST:
-            continue
-        if row.requires and not isinstance(at(source, *parse_path(row.requires)), dict):
-            continue
-        value = decoded(row, element)
-        if value is not None:
-            yield row, parse_path(row.spec), value
+    for row in _applicable(fields, source):
+        if row.from_libvirt and row.side is not Side.HOST:
+            value = decode(row, element)
+            if value is not None:
+                yield parse_path(row.spec), value
 
 
-def decoded(row: Field, element: Element) -> Any:
+def decode(row: Field, element: Element) -> Any:
     """The value of one field; None where the XML has none, or one that a spec cannot hold."""
-    where = xml.path(row.xml)
-    target = xml.find(element, where.steps)
+    path, attribute = xml.split_path(row.xml)
+    target = element.find(path) if path else element
     if target is None:
         return None
-    if where.attribute is not None:
-        text = target.get(where.attribute)
+    if attribute is not None:
+        text = target.get(attribute)
         return None if text is None else row.codec.decode(text)
     if row.codec.is_element:
         return row.codec.decode({**{str(k): str(v) for k, v in target.attrib.items()}, "": target.text or ""})
@@ -74,9 +72,7 @@ def decoded(row: Field, element: Element) -> Any:
 def list_devices(devices: DeviceList, spec: Json) -> list[tuple[Path, Json]]:
     """The devices of a spec with their paths."""
     path = parse_path(devices.spec)
-    value = at(spec, *path)
     if devices.is_single:
-        return [(path, value)] if isinstance(value, dict) else []
-    return [
-        ((*path, i), item) for i, item in enumerate(value if isinstance(value, list) else ()) if isinstance(item, dict)
-    ]
+        device = at(spec, *path)
+        return [(path, device)] if isinstance(device, dict) else []
+    return [((*path, index), device) for index, device in entries(spec, *path)]

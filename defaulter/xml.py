@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from lxml import etree
@@ -32,52 +31,24 @@ def write(element: Element, *, pretty: bool = False) -> str:
     return etree.tostring(element, encoding="unicode")
 
 
-@dataclass(frozen=True)
-class Step:
-    tag: str
-    attribute: str | None = None
-    value: str | None = None
-
-    def matches(self, element: Element) -> bool:
-        return element.tag == self.tag and (self.attribute is None or element.get(self.attribute) == self.value)
-
-
-@dataclass(frozen=True)
-class XmlPath:
-    """The path of a value below an element: elements, then an attribute or the text of the last element."""
-
-    steps: tuple[Step, ...]
-    attribute: str | None
-
-
 _STEP = re.compile(r"([\w-]+)(?:\[@([\w-]+)='([^']*)'\])?")
 
 
 @cache
-def path(text: str) -> XmlPath:
-    *steps, last = text.split("/")
-    attribute = last[1:] if last.startswith("@") else None
-    if attribute is None:
-        steps.append(last)
-    matches = [_STEP.fullmatch(step) for step in steps]
-    return XmlPath(tuple(Step(*match.groups()) for match in matches if match is not None), attribute)
+def split_path(path: str) -> tuple[str, str | None]:
+    """The path of an element, and the attribute of it that holds the value; None where its text holds the value."""
+    above, _, last = path.rpartition("/")
+    return (above, last[1:]) if last.startswith("@") else (path, None)
 
 
-def find(parent: Element, steps: tuple[Step, ...]) -> Element | None:
-    current: Element | None = parent
-    for step in steps:
-        current = next((child for child in current if step.matches(child)), None) if current is not None else None
-    return current
-
-
-def find_or_create(parent: Element, steps: tuple[Step, ...]) -> Element:
+def find_or_create(parent: Element, path: str) -> Element:
     """The element at a path; creates it, and the elements above it, where it does not exist."""
-    for step in steps:
-        child = next((child for child in parent if step.matches(child)), None)
+    for step in path.split("/") if path else ():
+        child = parent.find(step)
         if child is None:
-            child = etree.SubElement(parent, step.tag)
-            if step.attribute is not None:
-                child.set(step.attribute, step.value or "")
+            match = _STEP.fullmatch(step)
+            assert match is not None, path
+            child = etree.SubElement(parent, match[1], {match[2]: match[3]} if match[2] else {})
         parent = child
     return parent
 

@@ -11,7 +11,7 @@ from defaulter.contract import forbidden_changes, undefaulted_fields
 from defaulter.fields import DEVICES, DOMAIN, DeviceList, Field, Side
 from defaulter.json_paths import format_path
 from defaulter.vmi_spec import alias, is_emulated
-from defaulter.walker import decoded, iter_values, list_devices
+from defaulter.walker import decode, iter_values, list_devices
 from defaulter.xml import Element
 from tests.defaulter.builders import inner
 from tests.defaulter.conftest import Libvirt
@@ -45,13 +45,13 @@ def test_what_comes_out(libvirt: Libvirt, name: str) -> None:
 def said(spec: dict[str, Any], domain: Element) -> Iterator[tuple[Field, str, Any, Any]]:
     """Each row that a spec answers, with the value there and the value in the XML."""
     for row, path, value in iter_values(DOMAIN, spec):
-        yield row, format_path(path), value, decoded(row, domain)
+        yield row, format_path(path), value, decode(row, domain)
     for devices in DEVICES:
         for index, (path, device) in enumerate(list_devices(devices, spec)):
             element = _element(devices, device, index, domain)
             if element is not None:
                 for row, inside, value in iter_values(devices.fields, device):
-                    yield row, format_path((*path, *inside)), value, decoded(row, element)
+                    yield row, format_path((*path, *inside)), value, decode(row, element)
 
 
 def _element(devices: DeviceList, device: dict[str, Any], index: int, domain: Element) -> Element | None:

@@ -14,8 +14,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim
-from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_pool, a_vm, ago
-from tests.controllers.warmpool.test_cache import queues
+from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_cache, a_pool, a_vm, ago
 
 KEY = ("ns", "web")
 POOL = a_pool()
@@ -95,7 +94,7 @@ def test_a_claim_without_pool_name_learns_which_pools_exist(pools: list[WarmPool
 
 def candidate(*vms: WarmVM, pool: WarmPool = POOL, waiting: int = 0, **wants: Any) -> str | None:
     """The VM that a new claim gets, after `waiting` others."""
-    allocator = Allocator(Stores(Store(), Store(), queues(*vms)))
+    allocator = Allocator(Stores(Store(), Store(), a_cache(*vms)))
     allocator.ready.reset(vms)
     for number in range(waiting):
         allocator.join_queue(a_claim(uid=f"other-{number}"), pool, ClaimRecord())

@@ -24,8 +24,7 @@ from runtime.api import Api
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.claim.test_apply import FakeBackend, Setup
-from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_pool, a_vm
-from tests.controllers.warmpool.test_cache import queues
+from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_pool, a_vm
 
 SILENT = a_claim(name="silent", uid="silent", status=bound_status("m"))
 OTHER = a_claim(name="other", uid="other")
@@ -45,7 +44,7 @@ def an_allocator(*claims: Claim, vms: Any = None) -> Allocator:
     store: Store[Claim] = Store({"uid": by_uid})
     for claim in claims:
         store.put(claim.key, claim)
-    return Allocator(Stores(store, Store(), vms or queues()))
+    return Allocator(Stores(store, Store(), vms or a_cache()))
 
 
 class RecordingWriter:
@@ -142,7 +141,7 @@ def test_a_change_of_the_pool_enqueues_the_claims_of_its_queue(new: WarmPool | N
 def test_a_vm_that_can_be_given_away_again_wakes_the_next_claim() -> None:
     """Its labels say Ready all the time: only its VMI, or its node, changes."""
     pool, enqueued = a_pool(), list[str]()
-    vms = queues(a_vm("m"), nodes=(CORDONED,))
+    vms = a_cache(a_vm("m"), nodes=(CORDONED,))
     allocator = an_allocator(OTHER, vms=vms)
     allocator.join_queue(OTHER, pool, ClaimRecord())
     found = controller(allocator, enqueue=lambda key, seconds: enqueued.append(key[1]))

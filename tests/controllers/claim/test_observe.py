@@ -13,8 +13,7 @@ from controllers.warmpool.warm_pool import SOURCE
 from kinds.warm_states import WarmState
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim
-from tests.controllers.warmpool.builders import a_pool, a_vm
-from tests.controllers.warmpool.test_cache import queues
+from tests.controllers.warmpool.builders import a_cache, a_pool, a_vm
 
 
 @pytest.mark.parametrize(
@@ -28,6 +27,6 @@ from tests.controllers.warmpool.test_cache import queues
 def test_full_pool(facts: dict[str, Any], full: bool) -> None:
     pools = SOURCE.store()
     pools.put(("ns", "web"), a_pool(2, maxTotal=2))
-    stores = Stores(Store(), pools, queues(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
+    stores = Stores(Store(), pools, a_cache(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(Allocator(stores), lambda: 0.0)
     assert observe(a_claim(), ClaimRecord()).pool_full is full

@@ -1,4 +1,4 @@
-"""What tests of warm pools are made of: whatever a row does not name does not matter."""
+"""Builders for tests of warm pools. Arguments that a test does not give have no influence on it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from controllers.warmpool.actions import (
     SetState,
 )
 from controllers.warmpool.backends import HEALTHY, Health
+from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.health import standby_health, vmi_health
 from controllers.warmpool.plan import plan
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
@@ -38,7 +39,7 @@ def ago(seconds: float) -> str:
 
 
 def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> WarmPool:
-    """`given` is in the API's own words: metadata fields and the rest of the spec."""
+    """`given` has fields of the metadata and of the spec, named as in the API."""
     metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "resourceVersion": "1"}
     metadata["creationTimestamp"] = ago(3600)
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "finalizers"):
@@ -62,7 +63,7 @@ NOT_READY_NODE = Node("node-1", ready=False)
 
 
 def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool | None = None, **facts: Any) -> WarmVM:
-    """A healthy one of today's template, with what its state and standby imply."""
+    """A healthy VM of the current template, as its state and standby mode imply."""
     home = of or a_pool()
     standby: StandbyMode = facts.pop("standby", "Running")
     placement = facts.pop("placement", next(iter(home.placements)))
@@ -92,25 +93,36 @@ def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool |
     return replace(found, **facts)
 
 
+def a_cache(*vms: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> WarmVMCache:
+    found = WarmVMCache()
+    for m in vms:
+        found.vms.put(m.key, replace(m, vmi=None, node=None))
+        if m.vmi is not None:
+            found.vmis.put(m.key, m.vmi)
+    for each in nodes:
+        found.nodes.put(each.key, each)
+    return found
+
+
 FAILED = Health("Failed", "NoAnswer", "no answer")
 UNABLE = Health("Unable", "NodeNotReady", "node node-1 is not ready")
 
 
 def vm_health(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
-    """As it follows from the machine, but for what is given."""
+    """The health that follows from the VM, with the given facts."""
     awake = vmi_health(m, pool.spec.readiness)
     found = VMHealth(awake, awake if m.standby == "Running" else standby_health(m), healthy_seconds=1000.0)
     return VMHealth(**{**found.__dict__, **facts})
 
 
 def a_snapshot(
-    of: WarmPool | int, *machines: WarmVM, health: dict[str, VMHealth] | None = None, **facts: Any
+    of: WarmPool | int, *vms: WarmVM, health: dict[str, VMHealth] | None = None, **facts: Any
 ) -> WarmPoolSnapshot:
     pool = a_pool(of) if isinstance(of, int) else of
-    found = {m.uid: vm_health(m, pool) for m in machines} | (health or {})
+    found = {m.uid: vm_health(m, pool) for m in vms} | (health or {})
     return WarmPoolSnapshot(
         pool=pool,
-        vms=machines,
+        vms=vms,
         health=found,
         seed="s",
         default_pool=facts.pop("default_pool", pool),
@@ -133,17 +145,17 @@ def summary(action: Action) -> tuple[Any, ...]:
         case CreateVM():
             return "create", action.standby
         case DeleteVM():
-            return "terminate", action.vm.uid, action.cause
+            return "delete", action.vm.uid, action.cause
         case OrphanVM():
             return "orphan", action.vm.uid, action.cause
         case SetState():
-            return ("move", action.vm.uid, action.state.value, *([action.standby] if action.standby else []))
+            return ("state", action.vm.uid, action.state.value, *([action.standby] if action.standby else []))
         case SetStandby():
-            return "rest", action.vm.uid, action.mode
+            return "standby", action.vm.uid, action.mode
         case CountFailedCheck():
             return "count", action.vm.uid, action.failures
         case SetFinalizer():
-            return "hold", action.wanted
+            return "finalizer", action.wanted
 
 
 def planned(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:

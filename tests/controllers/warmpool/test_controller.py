@@ -1,4 +1,4 @@
-"""One look at a pool after another: what is remembered in between."""
+"""Successive reconciles of a pool, and what the controller remembers between them."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ from runtime.errors import Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
-from tests.controllers.warmpool.test_apply import Said, Shelf
+from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
 
 KEY = ("ns", "web")
 
 
-class Refusing(Shelf):
-    """A shelf that takes nothing while it is `full`."""
+class RefusingBackend(FakeBackend):
+    """Refuses to create VMs while it is `full`."""
 
     full = False
     busy: Exception | None = None
-    asked = 0
+    attempts = 0
     meanwhile: Callable[[], None] = staticmethod(lambda: None)
 
-    async def create(self, order: CreateRequest) -> WarmVM:
-        self.asked += 1
+    async def create(self, request: CreateRequest) -> WarmVM:
+        self.attempts += 1
         self.meanwhile()
         if self.busy is not None:
             raise self.busy
         if self.full:
             raise Invalid("no such disk")
-        return await super().create(order)
+        return await super().create(request)
 
 
-class Written:
-    """An API that is told of statuses."""
+class FakeApi:
+    """An API that records statuses."""
 
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
 
 
-class Sight:
+class Source:
     problem: str | None = None
 
 
@@ -84,17 +84,17 @@ class World:
         self.pools = SOURCE.store()
         self.pools.put(KEY, pool)
         self.cache = WarmVMCache()
-        self.shelf, self.api, self.sight, self.seconds = Refusing(), Written(), Sight(), 1000.0
+        self.backend, self.api, self.source, self.seconds = RefusingBackend(), FakeApi(), Source(), 1000.0
         self.registry = CollectorRegistry()
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
-        fleet = BackendView(self.shelf, self.cache, (self.sight,))
-        self.said = Said()
-        apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.said), expectations, metrics, self.clock)
+        view = BackendView(self.backend, self.cache, (self.source,))
+        self.events = FakeEvents()
+        apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.events), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
             stores=WarmPoolStores(self.pools, Demand()),
             cache=self.cache,
-            backend_of=lambda pool: fleet,
-            vm_backend=fleet,
+            backend_of=lambda pool: view,
+            vm_backend=view,
             apply=apply,
             status_writer=StatusWriter(cast(Api, self.api), WARM_POOLS, self.clock),
             health=HealthTracker(self.clock),
@@ -108,95 +108,95 @@ class World:
     def clock(self) -> float:
         return self.seconds
 
-    def holds(self, *machines: WarmVM) -> None:
-        for m in machines:
+    def add(self, *vms: WarmVM) -> None:
+        for m in vms:
             self.cache.vms.put(m.key, replace(m, vmi=None, node=None))
             if m.vmi is not None:
                 self.cache.vmis.put(m.key, m.vmi)
 
-    def forget(self, name: str, heard: Callable[[WarmVM | None, WarmVM | None], None]) -> None:
-        """It is gone from the stores."""
+    def remove(self, name: str, changed: Callable[[WarmVM | None, WarmVM | None], None]) -> None:
+        """Removes the VM from the cache."""
         self.cache.vmis.drop(("ns", name))
-        heard(self.cache.vms.drop(("ns", name)), None)
+        changed(self.cache.vms.drop(("ns", name)), None)
 
     @property
     def time(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds - 1000.0)
 
-    async def look(self) -> float | None:
+    async def reconcile(self) -> float | None:
         return await self.controller.reconcile(KEY)
 
 
-async def test_a_refusal_is_not_repeated_before_its_pause_is_over() -> None:
+async def test_a_refused_creation_is_retried_after_the_backoff() -> None:
     world = World(a_pool(3))
-    world.shelf.full = True
-    wait = await world.look()
+    world.backend.full = True
+    wait = await world.reconcile()
     assert wait is not None
     assert wait <= 10
-    await world.look()
-    assert world.shelf.asked == 1
+    await world.reconcile()
+    assert world.backend.attempts == 1
     assert world.api.statuses[-1]["failures"]["lastReason"] == "FailedCreate"
 
 
-async def test_what_makes_room_goes_one_by_one_after_pauses_that_grow() -> None:
-    def guest(name: str, **facts: Any) -> VMI:
+async def test_vms_are_deleted_one_by_one_to_make_room_with_growing_pauses() -> None:
+    def vmi(name: str, **facts: Any) -> VMI:
         return a_vmi(name=f"web-{name}", owner_uid=name, conditions=frozenset(), **facts)
 
     world = World(pool := a_pool(2))
-    world.holds(*(a_vm(n, WarmState.UNHEALTHY, vmi=guest(n, phase="Failed"), check_failures=6) for n in "ab"))
+    world.add(*(a_vm(n, WarmState.UNHEALTHY, vmi=vmi(n, phase="Failed"), check_failures=6) for n in "ab"))
     held = {"phase": "Scheduling", "start_failure": "Unschedulable"}
-    world.holds(*(a_vm(n, WarmState.PROVISIONING, vmi=guest(n, **held)) for n in "mn"))
+    world.add(*(a_vm(n, WarmState.PROVISIONING, vmi=vmi(n, **held)) for n in "mn"))
     pauses: list[timedelta] = []
     for name in "ab":
-        await world.look()
-        await world.look()
-        assert world.shelf.done[-1] == ("terminate", f"web-{name}")
+        await world.reconcile()
+        await world.reconcile()
+        assert world.backend.done[-1] == ("terminate", f"web-{name}")
         assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "TooManyUnhealthy")
         pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
-        world.seconds += 180.0  # its guest takes its time to end, and who waits for its place is only looked at then
-        world.forget(f"web-{name}", lambda *change: world.controller.vm_changed(lambda key, seconds: None, *change))
-        await world.look()
-        assert len(world.shelf.done) == len(pauses)
+        world.seconds += 180.0  # the guest takes time to shut down
+        world.remove(f"web-{name}", lambda *change: world.controller.vm_changed(lambda key, seconds: None, *change))
+        await world.reconcile()
+        assert len(world.backend.done) == len(pauses)
         world.seconds += pauses[-1].total_seconds()
     assert pauses[1] > pauses[0]
     world.pools.put(KEY, replace(pool, spec=pool.spec.model_copy(update={"replicas": 0})))
     for name in "mn":
-        world.forget(f"web-{name}", lambda *change: None)
-    await world.look()
-    assert world.api.statuses[-1]["failures"] is None, "who wants nothing has failed at nothing"
+        world.remove(f"web-{name}", lambda *change: None)
+    await world.reconcile()
+    assert world.api.statuses[-1]["failures"] is None, "a pool without VMs has no failures"
 
 
-async def test_another_template_does_not_wait_for_the_pauses_of_the_last() -> None:
+async def test_a_new_template_resets_the_backoff() -> None:
     world = World(a_pool(3))
-    world.shelf.full = True
-    await world.look()
-    world.shelf.full = False
+    world.backend.full = True
+    await world.reconcile()
+    world.backend.full = False
     world.pools.put(KEY, a_pool(3, template=OTHER_TEMPLATE))
-    await world.look()
-    assert [verb for verb, _ in world.shelf.done] == ["create"] * 3
+    await world.reconcile()
+    assert [verb for verb, _ in world.backend.done] == ["create"] * 3
 
 
-async def test_the_next_look_is_put_off_by_all_that_the_last_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cost_of_a_reconcile_delays_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(a_pool(1))
-    world.holds(a_vm("web-1"))
+    world.add(a_vm("web-1"))
 
-    def slow(seconds: float, look: Callable[..., Any]) -> Callable[..., Any]:
-        def looked(*given: Any) -> Any:
+    def slow(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any) -> Any:
             world.seconds += seconds
-            return look(*given)
+            return call(*given)
 
-        return looked
+        return called
 
     monkeypatch.setattr(controller, "plan", slow(0.2, plan))
     monkeypatch.setattr(controller, "status", slow(0.3, status))
-    await world.look()
+    await world.reconcile()
     pauses: list[float] = []
     world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, a_vm("web-2"))
     assert pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
 
 
-def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
-    """The first one need not wait, nor whoever comes when all were served."""
+def test_queued_claims_are_batched() -> None:
+    """The first queued claim causes a reconcile at once, and so does the end of the queue."""
     world = World(pool := a_pool(0))
     demand, pauses = world.controller.stores.demand, list[float]()
     demand.subscribe(lambda uid: world.controller.demand_changed(lambda key, seconds: pauses.append(seconds), uid))
@@ -205,114 +205,114 @@ def test_a_line_that_grows_is_not_a_look_for_each_claim() -> None:
     assert pauses == [0.0, BATCH_SECONDS, BATCH_SECONDS, 0.0]
 
 
-async def test_a_restart_waits_for_the_pause_that_was_said() -> None:
+async def test_a_restart_keeps_the_backoff() -> None:
     failures = {"consecutive": 4, "lastReason": "FailedCreate", "nextRetryAt": "2026-11-21T12:01:00Z"}
     world = World(a_pool(3, status={"failures": failures}))
-    await world.look()
-    assert world.shelf.asked == 0
+    await world.reconcile()
+    assert world.backend.attempts == 0
 
 
-async def test_what_was_made_is_waited_for_and_not_made_twice() -> None:
+async def test_vms_are_not_created_twice_while_the_cache_lags_behind() -> None:
     world = World(a_pool(3))
-    await world.look()
-    await world.look()
-    assert world.shelf.asked == 3
+    await world.reconcile()
+    await world.reconcile()
+    assert world.backend.attempts == 3
 
 
-async def test_at_rest_nothing_is_written_and_the_depth_is_checked_now_and_then() -> None:
+async def test_a_pool_at_rest_is_resynced_and_writes_nothing() -> None:
     world = World(a_pool(1))
-    world.holds(a_vm("a"))
-    await world.look()
+    world.add(a_vm("a"))
+    await world.reconcile()
     said = world.api.statuses[-1]
     world.pools.put(KEY, a_pool(1, status={k: v for k, v in said.items() if v is not None}))
     world.seconds += 60
-    assert await world.look() == RESYNC_SECONDS
+    assert await world.reconcile() == RESYNC_SECONDS
     assert len(world.api.statuses) == 1
-    assert world.shelf.done == []
+    assert world.backend.done == []
 
 
-async def test_who_cannot_see_does_nothing_and_says_so_after_a_while() -> None:
+async def test_an_unavailable_backend_stops_writes_and_is_reported_after_a_while() -> None:
     world = World(a_pool(3, status={"availableReplicas": 2}))
-    world.holds(a_vm("a", WarmState.UNHEALTHY))
-    world.sight.problem = "connection refused"
-    await world.look()
+    world.add(a_vm("a", WarmState.UNHEALTHY))
+    world.source.problem = "connection refused"
+    await world.reconcile()
     assert world.api.statuses == []
     world.seconds += UNAVAILABLE_SECONDS
-    await world.look()
-    assert world.shelf.asked == 0
-    assert world.shelf.done == []
+    await world.reconcile()
+    assert world.backend.attempts == 0
+    assert world.backend.done == []
     (said,) = world.api.statuses
-    assert said["availableReplicas"] == 2, "what was seen last stays"
+    assert said["availableReplicas"] == 2, "the last counts stay"
     assert conditions(said)["Degraded"] == ("True", "BackendUnavailable")
-    world.sight.problem = None
-    await world.look()
-    assert world.shelf.asked == 3
+    world.source.problem = None
+    await world.reconcile()
+    assert world.backend.attempts == 3
 
 
-async def test_what_was_never_seen_is_not_counted_as_recovered() -> None:
+async def test_vms_of_an_unavailable_backend_are_not_counted_as_recovered() -> None:
     world = World(a_pool(1))
-    world.sight.problem = "not looked at yet"
-    await world.look()
-    world.sight.problem = None
-    world.holds(a_vm("a"))
-    await world.look()
+    world.source.problem = "not looked at yet"
+    await world.reconcile()
+    world.source.problem = None
+    world.add(a_vm("a"))
+    await world.reconcile()
     labels = {"namespace": "ns", "warmpool": "web", "state": "Ready"}
     assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_recovered_total", labels) == 1
 
 
-async def test_a_server_that_is_busy_is_obeyed_and_named() -> None:
+async def test_a_throttling_server_delays_the_retry_and_is_reported() -> None:
     world = World(a_pool(3))
-    world.shelf.busy = Throttled("RequestLimitExceeded", retry_after_seconds=5.0)
+    world.backend.busy = Throttled("RequestLimitExceeded", retry_after_seconds=5.0)
     with pytest.raises(Throttled):
-        await world.look()
+        await world.reconcile()
     (said,) = world.api.statuses
     assert conditions(said)["Progressing"] == ("True", "Scaling")
     assert "RequestLimitExceeded" in next(c["message"] for c in said["conditions"] if c["type"] == "Progressing")
-    assert said["failures"] is None, "nobody's fault: no pause grows by it"
+    assert said["failures"] is None, "a busy server is not a failure"
 
 
-async def test_a_pool_that_goes_in_the_middle_of_a_look_is_forgotten() -> None:
+async def test_a_pool_deleted_during_a_reconcile_is_forgotten() -> None:
     world = World(a_pool(3))
 
     def vanish() -> None:
         if pool := world.pools.drop(KEY):
             world.controller.pool_changed(lambda key, seconds: None, pool, None)
 
-    world.shelf.meanwhile = vanish
-    await world.look()
-    await world.look()
+    world.backend.meanwhile = vanish
+    await world.reconcile()
+    await world.reconcile()
     labels = {"namespace": "ns", "warmpool": "web"}
     assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_desired", labels) is None
 
 
-async def test_machines_of_a_pool_that_is_gone_and_left_them_are_labelled() -> None:
+async def test_vms_that_a_deleted_pool_does_not_own_are_orphaned() -> None:
     world = World(a_pool(3))
     stray = a_vm("a", owner=a_vm("b", WarmState.IN_USE).owner)
-    world.holds(stray)
+    world.add(stray)
     world.pools.drop(KEY)
-    await world.look()
-    assert world.shelf.done == [("change", "web-a")]
-    assert world.said.reasons == ["Orphaned"], "of the machine: there is no pool to say it of"
+    await world.reconcile()
+    assert world.backend.done == [("change", "web-a")]
+    assert world.events.reasons == ["Orphaned"], "an event of the VM: the pool is gone"
     labels = {"namespace": "ns", "warmpool": "web", "reason": "PoolGone"}
     assert world.registry.get_sample_value("kubevirt_poolhouse_warmpool_orphaned_total", labels) == 1
 
 
-async def test_a_write_that_was_lost_is_tried_again() -> None:
+async def test_a_write_conflict_is_retried() -> None:
     world = World(a_pool(1))
-    world.holds(a_vm("a", WarmState.PROVISIONING))
-    world.shelf.raises["web-a"] = WriteConflict("somebody was first")
+    world.add(a_vm("a", WarmState.PROVISIONING))
+    world.backend.raises["web-a"] = WriteConflict("changed")
     with pytest.raises(RetryWithBackoff):
-        await world.look()
-    del world.shelf.raises["web-a"]
-    await world.look()
-    assert world.shelf.done == [("change", "web-a")]
+        await world.reconcile()
+    del world.backend.raises["web-a"]
+    await world.reconcile()
+    assert world.backend.done == [("change", "web-a")]
 
 
-async def test_machines_found_at_the_first_look_are_counted_as_recovered() -> None:
+async def test_vms_found_at_the_start_are_counted_as_recovered() -> None:
     world = World(a_pool(2))
-    world.holds(a_vm("a"), a_vm("b", WarmState.UNHEALTHY))
-    await world.look()
-    await world.look()
+    world.add(a_vm("a"), a_vm("b", WarmState.UNHEALTHY))
+    await world.reconcile()
+    await world.reconcile()
     labels = {"namespace": "ns", "warmpool": "web"}
     found = {
         state: world.registry.get_sample_value(

@@ -1,11 +1,11 @@
-"""What claims want of pools."""
+"""What claims need from pools."""
 
 from __future__ import annotations
 
 from controllers.warmpool.demand import Demand
 
 
-def test_a_pool_hears_of_a_change_and_of_nothing_else() -> None:
+def test_subscribers_are_called_for_changes_only() -> None:
     demand, heard = Demand(), list[str]()
     demand.subscribe(heard.append)
     demand.set_queued("a", 0)
@@ -17,7 +17,7 @@ def test_a_pool_hears_of_a_change_and_of_nothing_else() -> None:
     assert [demand.queued(uid) for uid in ("a", "b", "c")] == [0, 1, 0]
 
 
-def test_a_machine_on_its_way_is_counted_once_until_it_is_seen() -> None:
+def test_a_vm_being_created_counts_once() -> None:
     demand = Demand()
     demand.expect_creation("a", "x")
     demand.expect_creation("a", "x")

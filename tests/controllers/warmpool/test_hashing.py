@@ -1,4 +1,4 @@
-"""Which template a machine was made from."""
+"""Hashes of templates."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ EAST = {"name": "east", "weight": 3, "nodeSelector": {"zone": "east"}}
         pytest.param(SPEC, {}, False, id="no place"),
     ],
 )
-def test_what_changes_the_hash(spec: dict[str, object], placement: dict[str, object], same: bool) -> None:
+def test_changes_of_the_hash(spec: dict[str, object], placement: dict[str, object], same: bool) -> None:
     assert made_from(template_hash(SPEC, EAST), spec, placement) is same
 
 
-def test_the_hash_of_a_release_never_changes() -> None:
-    """A change of this value rolls every warm pool in the world at the next upgrade: add an algorithm instead."""
+def test_the_hash_is_stable() -> None:
+    """Another value would roll out every warm pool at the next upgrade: add an algorithm instead."""
     assert template_hash(SPEC, EAST) == "v1.7d9333990d51"
 
 
-def test_machines_of_a_newer_release_are_left_alone() -> None:
+def test_vms_of_a_newer_release_count_as_current() -> None:
     assert made_from("v9.whatever", SPEC, EAST)
 
 
-def test_a_machine_without_a_hash_is_of_no_template() -> None:
+def test_a_vm_without_a_hash_is_outdated() -> None:
     assert not made_from("", SPEC, EAST)

@@ -1,4 +1,4 @@
-"""Names that never come back, and placements that are drawn by them."""
+"""Names of new VMs, and the placements that follow from them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from controllers.warmpool.naming import draw_placement, unused_names
 from kinds.warmpool import Placement
 
 
-def test_names_are_new_for_every_look() -> None:
+def test_each_seed_gives_new_names() -> None:
     first, second = unused_names("web", "seed.1", 100), unused_names("web", "seed.2", 100)
     assert len({*first, *second}) == 200
     assert all(name.startswith("web-") and len(name) == len("web-") + 6 for name in first)
     assert unused_names("web", "seed.1", 100) == first, "a look that is repeated asks for the same"
 
 
-def test_a_name_that_is_taken_is_left_out() -> None:
+def test_used_names_are_left_out() -> None:
     (taken,) = unused_names("web", "seed", 1)
     assert taken not in unused_names("web", "seed", 20, {taken})
 
 
-def test_none_is_wanted() -> None:
+def test_zero_or_fewer_names() -> None:
     assert unused_names("web", "seed", 0) == unused_names("web", "seed", -3) == ()
 
 
@@ -36,7 +36,7 @@ def test_none_is_wanted() -> None:
     ],
 )
 @pytest.mark.parametrize("uid", ["a", "b", "c"])
-def test_placements_are_drawn_by_their_weights(weights: list[int], critical: float, uid: str) -> None:
+def test_placements_follow_their_weights(weights: list[int], critical: float, uid: str) -> None:
     placements = [Placement(name=f"p{n}", weight=weight) for n, weight in enumerate(weights)]
     names = unused_names("web", "seed", 3000)
     found = Counter(draw_placement(uid, name, placements) for name in names)
@@ -45,18 +45,18 @@ def test_placements_are_drawn_by_their_weights(weights: list[int], critical: flo
     assert chi_square < critical, found
 
 
-def test_a_draw_is_always_the_same() -> None:
+def test_a_name_always_gets_the_same_placement() -> None:
     placements = [Placement(name="east"), Placement(name="west")]
     assert {draw_placement("u", "web-abc", placements) for _ in range(5)} == {
         draw_placement("u", "web-abc", placements)
     }
 
 
-def test_one_placement_is_always_drawn_and_none_is_nothing() -> None:
+def test_a_single_placement_and_no_placement() -> None:
     assert {draw_placement("u", name, [Placement(name="only")]) for name in unused_names("web", "s", 50)} == {"only"}
     assert draw_placement("u", "web-abc", []) == ""
 
 
-def test_a_placement_without_weight_is_never_drawn() -> None:
+def test_a_placement_of_weight_zero_is_never_used() -> None:
     placements = [Placement(name="east", weight=0), Placement(name="west")]
     assert {draw_placement("u", name, placements) for name in unused_names("web", "s", 200)} == {"west"}

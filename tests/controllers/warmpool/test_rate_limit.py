@@ -1,4 +1,4 @@
-"""How fast a pool is filled, and how patient it is."""
+"""The token bucket and the backoff after failures."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ REFILL = Refill(backoff_seconds=10, max_backoff_seconds=60)
 @pytest.mark.parametrize(
     ("tokens", "seconds", "rate", "expected"),
     [
-        pytest.param(0, 0.5, 50, 25, id="it fills with time"),
-        pytest.param(40, 5, 50, 50, id="and holds what a second gives"),
-        pytest.param(0, 1, 0.5, 0.5, id="slowly where little is allowed"),
-        pytest.param(0, 9, 0.5, 1, id="but always one in the end"),
-        pytest.param(3, -100, 50, 3, id="a clock that goes back takes nothing"),
+        pytest.param(0, 0.5, 50, 25, id="refills with time"),
+        pytest.param(40, 5, 50, 50, id="holds the tokens of one second"),
+        pytest.param(0, 1, 0.5, 0.5, id="a low rate refills slowly"),
+        pytest.param(0, 9, 0.5, 1, id="holds at least one token"),
+        pytest.param(3, -100, 50, 3, id="a clock that goes back removes no token"),
     ],
 )
-def test_the_bucket(tokens: float, seconds: float, rate: float, expected: float) -> None:
+def test_token_bucket(tokens: float, seconds: float, rate: float, expected: float) -> None:
     assert TokenBucket(tokens, 1000).refill(rate, 1000 + seconds).tokens == expected
 
 
-def test_what_was_made_is_taken_from_it() -> None:
+def test_tokens_are_taken() -> None:
     assert TokenBucket.full(50, 0).take(20).tokens == 30
     assert TokenBucket.full(50, 0).take(80).tokens == 0
 
 
-def test_pauses_grow_up_to_the_longest() -> None:
+def test_pauses_grow_up_to_the_maximum() -> None:
     failures, pauses = NO_FAILURES, []
     for _ in range(6):
         failures = failures.failed("FailedCreate", "no", NOW, REFILL, "uid")
@@ -43,18 +43,18 @@ def test_pauses_grow_up_to_the_longest() -> None:
     assert max(pauses) <= 60
 
 
-def test_it_is_due_when_the_pause_is_over() -> None:
+def test_the_backoff_ends() -> None:
     failed = NO_FAILURES.failed("FailedCreate", "no", NOW, REFILL, "uid")
     assert not failed.due(NOW)
     assert failed.due(NOW + timedelta(seconds=10))
     assert NO_FAILURES.due(NOW)
 
 
-def test_a_restart_reads_what_was_said() -> None:
+def test_the_backoff_is_read_from_the_status() -> None:
     said = PoolFailures(consecutive=3, last_reason="FailedCreate", last_message="no", next_retry_at=ago(-5))
     assert FailureBackoff.from_status(WarmPoolStatus(failures=said)) == FailureBackoff(3, "FailedCreate", "no", ago(-5))
     assert FailureBackoff.from_status(WarmPoolStatus()) == NO_FAILURES
 
 
-def test_an_endless_message_is_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     assert len(NO_FAILURES.failed("x", "m" * 100_000, NOW, REFILL, "uid").message) == 1000

@@ -1,4 +1,4 @@
-"""Secrets of warm VMs, and what is a public key."""
+"""Secrets of warm VMs, and the filter for public keys."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_only_public_keys_are_copied(text: str, public: bool) -> None:
     assert public_keys(data) == ((data, []) if public else ({}, ["key"]))
 
 
-def test_bytes_are_no_keys() -> None:
+def test_binary_data_is_not_a_public_key() -> None:
     assert public_keys({"a": "/////w==", "b": "no base64"}) == ({}, ["a", "b"])
 
 
-def test_each_machine_has_a_secret_of_its_own() -> None:
+def test_each_vm_has_its_own_secret() -> None:
     pool = a_pool(template=template("admins", meta.CLAIM_KEY))
     order = CreateRequest("ns", "web-x7k2m9", "web", pool.uid, pool.owner, pool.template, "hash")
     assert wants_key(order.template)
@@ -64,7 +64,7 @@ def test_each_machine_has_a_secret_of_its_own() -> None:
     assert not wants_key({})
 
 
-def test_it_goes_with_its_machine_and_is_nobody_elses() -> None:
+def test_the_vm_owns_its_secret() -> None:
     m = a_vm("x7k2m9")
     made = secret(m)
     assert made["metadata"]["name"] == secret_name(m.name)

@@ -1,4 +1,4 @@
-"""What a warm pool says of itself."""
+"""The status of a warm pool and the events that follow from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.events import status_events
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import invalid_spec_status, status
@@ -28,12 +27,22 @@ from tests.controllers.warmpool.builders import (
 )
 
 NEW = WarmState.PROVISIONING
+
+
 OLD = a_pool(template=OTHER_TEMPLATE)
-BROKEN = {"vmi": a_vmi(start_failure="ErrImagePull", message="not found", phase="Scheduling", conditions=frozenset())}
-ABROAD = {"vmi": a_vmi(start_failure="Unschedulable", message="0/2 nodes", phase="Scheduling", conditions=frozenset())}
 
 
-def test_machines_are_counted_by_what_they_are() -> None:
+FAILING_VM = {
+    "vmi": a_vmi(start_failure="ErrImagePull", message="not found", phase="Scheduling", conditions=frozenset())
+}
+
+
+UNSCHEDULABLE = {
+    "vmi": a_vmi(start_failure="Unschedulable", message="0/2 nodes", phase="Scheduling", conditions=frozenset())
+}
+
+
+def test_counts() -> None:
     pool = a_pool(3, placements=[{"name": "east"}, {"name": "west"}])
     there = [
         a_vm("a", of=pool, placement="east"),
@@ -66,7 +75,11 @@ def conditions(observed: WarmPoolSnapshot) -> dict[str, tuple[str, str]]:
 
 
 OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
+
+
 FAILED = FailureBackoff(2, "FailedCreate", "no", ago(-5))
+
+
 FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
 
 
@@ -74,18 +87,26 @@ FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
     ("observed", "kind", "expected"),
     [
         pytest.param(
-            a_snapshot(2, a_vm("a"), a_vm("b")), "Available", ("True", "MinimumReplicasAvailable"), id="enough"
+            a_snapshot(2, a_vm("a"), a_vm("b")),
+            "Available",
+            ("True", "MinimumReplicasAvailable"),
+            id="enough available",
         ),
-        pytest.param(a_snapshot(4, a_vm("a")), "Available", ("False", "MinimumReplicasUnavailable"), id="too few yet"),
-        pytest.param(a_snapshot(1), "Available", ("False", "MinimumReplicasUnavailable"), id="none is never enough"),
-        pytest.param(a_snapshot(0), "Available", ("True", "MinimumReplicasAvailable"), id="unless none is wanted"),
         pytest.param(
-            a_snapshot(4, a_vm("a", NEW, **ABROAD)), "Available", ("False", "InsufficientCapacity"), id="no room"
+            a_snapshot(4, a_vm("a")), "Available", ("False", "MinimumReplicasUnavailable"), id="too few available"
         ),
-        pytest.param(a_snapshot(4, failures=FULL), "Available", ("False", "InsufficientCapacity"), id="no quota"),
+        pytest.param(a_snapshot(1), "Available", ("False", "MinimumReplicasUnavailable"), id="none available"),
+        pytest.param(a_snapshot(0), "Available", ("True", "MinimumReplicasAvailable"), id="zero replicas"),
+        pytest.param(
+            a_snapshot(4, a_vm("a", NEW, **UNSCHEDULABLE)),
+            "Available",
+            ("False", "InsufficientCapacity"),
+            id="unschedulable",
+        ),
+        pytest.param(a_snapshot(4, failures=FULL), "Available", ("False", "InsufficientCapacity"), id="quota used up"),
         pytest.param(a_snapshot(2, a_vm("a"), a_vm("b")), "Progressing", ("True", "Complete"), id="complete"),
-        pytest.param(a_snapshot(2, a_vm("a")), "Progressing", ("True", "Scaling"), id="filling"),
-        pytest.param(a_snapshot(1, a_vm("a", of=OLD)), "Progressing", ("True", "Updating"), id="rolling"),
+        pytest.param(a_snapshot(2, a_vm("a")), "Progressing", ("True", "Scaling"), id="scaling"),
+        pytest.param(a_snapshot(1, a_vm("a", of=OLD)), "Progressing", ("True", "Updating"), id="updating"),
         pytest.param(a_snapshot(a_pool(2, paused=True)), "Progressing", ("False", "Paused"), id="paused"),
         *(
             pytest.param(
@@ -100,28 +121,30 @@ FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
             a_snapshot(a_pool(2, maxTotal=2), a_vm("a"), a_vm("b", NEW)),
             "Progressing",
             ("True", "Scaling"),
-            id="full and still on its way",
+            id="maxTotal reached and provisioning",
         ),
-        pytest.param(a_snapshot(2, failures=FAILED), "Progressing", ("False", "FailedCreate"), id="refused"),
+        pytest.param(a_snapshot(2, failures=FAILED), "Progressing", ("False", "FailedCreate"), id="creation refused"),
         pytest.param(
-            a_snapshot(a_pool(2, status=OVERDUE), a_vm("a", of=OLD), a_vm("b", NEW, **BROKEN)),
+            a_snapshot(a_pool(2, status=OVERDUE), a_vm("a", of=OLD), a_vm("b", NEW, **FAILING_VM)),
             "Progressing",
             ("False", "ProgressDeadlineExceeded"),
-            id="stuck",
+            id="deadline exceeded",
         ),
-        pytest.param(a_snapshot(2, failures=FAILED), "Degraded", ("True", "FailedCreate"), id="degraded by refusals"),
-        pytest.param(a_snapshot(2, a_vm("a", NEW, **BROKEN)), "Degraded", ("True", "VMsFailing"), id="degraded by one"),
+        pytest.param(a_snapshot(2, failures=FAILED), "Degraded", ("True", "FailedCreate"), id="refusals"),
         pytest.param(
-            a_snapshot(9, *(a_vm(f"b{n}", NEW, **BROKEN) for n in range(5))),
+            a_snapshot(2, a_vm("a", NEW, **FAILING_VM)), "Degraded", ("True", "VMsFailing"), id="one failing VM"
+        ),
+        pytest.param(
+            a_snapshot(9, *(a_vm(f"b{n}", NEW, **FAILING_VM) for n in range(5))),
             "Degraded",
             ("True", "CircuitBreakerOpen"),
-            id="degraded by many",
+            id="many failing VMs",
         ),
         pytest.param(
             a_snapshot(1, a_vm("a", WarmState.UNHEALTHY), health={"a": failing()}),
             "Degraded",
             ("True", "TooManyUnhealthy"),
-            id="more are ill than well",
+            id="more unhealthy than available",
         ),
         *(
             pytest.param(
@@ -133,18 +156,23 @@ FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
             for kind, said in (("Available", "False"), ("Progressing", "True"), ("Degraded", "True"))
         ),
         pytest.param(
-            a_snapshot(1, a_vm("a", owner=NO_OWNER)), "Degraded", ("True", "ConflictingLabels"), id="a forgery"
+            a_snapshot(1, a_vm("a", owner=NO_OWNER)),
+            "Degraded",
+            ("True", "ConflictingLabels"),
+            id="contradictory labels",
         ),
-        pytest.param(a_snapshot(1, a_vm("a", of=OLD)), "RolloutComplete", ("False", "Updating"), id="not rolled out"),
-        pytest.param(a_snapshot(1, a_vm("a")), "RolloutComplete", ("True", "Complete"), id="rolled out"),
-        pytest.param(a_snapshot(a_pool(1, default=True)), "Default", ("True", "DefaultPool"), id="elected"),
+        pytest.param(
+            a_snapshot(1, a_vm("a", of=OLD)), "RolloutComplete", ("False", "Updating"), id="rollout in progress"
+        ),
+        pytest.param(a_snapshot(1, a_vm("a")), "RolloutComplete", ("True", "Complete"), id="rollout complete"),
+        pytest.param(a_snapshot(a_pool(1, default=True)), "Default", ("True", "DefaultPool"), id="default pool"),
         pytest.param(
             a_snapshot(a_pool(1, default=True), default_pool=a_pool(uid="older")),
             "Default",
             ("False", "DefaultConflict"),
-            id="not",
+            id="older default pool",
         ),
-        pytest.param(a_snapshot(1, default_pool=None), "Default", ("False", "NoDefaultPool"), id="nobody is"),
+        pytest.param(a_snapshot(1, default_pool=None), "Default", ("False", "NoDefaultPool"), id="no default pool"),
     ],
 )
 def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, str]) -> None:
@@ -158,37 +186,37 @@ def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, 
             a_snapshot(2, a_vm("a", WarmState.UNKNOWN, node=NOT_READY_NODE), a_vm("b")),
             "Degraded",
             "1 VM can't be checked: node node-1 is not ready",
-            id="which node",
+            id="node of an Unknown VM",
         ),
         pytest.param(
-            a_snapshot(2, a_vm("a", NEW, **BROKEN)),
+            a_snapshot(2, a_vm("a", NEW, **FAILING_VM)),
             "Degraded",
             "web-a fails to start: ErrImagePull: not found",
-            id="one",
+            id="one failing VM",
         ),
         pytest.param(
-            a_snapshot(3, a_vm("a", NEW, **BROKEN), a_vm("b", NEW, **BROKEN)),
+            a_snapshot(3, a_vm("a", NEW, **FAILING_VM), a_vm("b", NEW, **FAILING_VM)),
             "Degraded",
             "2 VMs fail to start, 2 of them with ErrImagePull: not found",
-            id="several",
+            id="several failing VMs",
         ),
         pytest.param(
             a_snapshot(1, last_error="EC2 answered RequestLimitExceeded"),
             "Progressing",
             "the pool has 0 of 1 VMs; EC2 answered RequestLimitExceeded",
-            id="what is in the way",
+            id="last error",
         ),
     ],
 )
-def test_a_condition_says_who_and_why(observed: WarmPoolSnapshot, kind: str, message: str) -> None:
+def test_messages_of_conditions(observed: WarmPoolSnapshot, kind: str, message: str) -> None:
     assert next(c.message for c in status(observed, NOW).conditions if c.type == kind) == message
 
 
-def test_what_was_never_wrong_is_not_mentioned() -> None:
+def test_degraded_is_absent_until_it_was_true() -> None:
     assert set(conditions(a_snapshot(1, a_vm("a")))) == {"Valid", "Available", "Progressing", "RolloutComplete"}
 
 
-def test_a_status_that_has_not_changed_is_equal_a_year_later() -> None:
+def test_an_unchanged_status_keeps_its_times() -> None:
     first = status(a_snapshot(1, a_vm("a")), NOW)
     again = a_pool(1, status=first.json())
     assert status(a_snapshot(again, a_vm("a")), NOW.replace(year=2027)) == first
@@ -198,12 +226,14 @@ def test_a_status_that_has_not_changed_is_equal_a_year_later() -> None:
     ("spec", "what"),
     [
         pytest.param(
-            {"replicas": "2", "template": {"spec": {}}, "standby": {"mode": "Asleep"}}, "standby.mode", id="bad"
+            {"replicas": "2", "template": {"spec": {}}, "standby": {"mode": "Asleep"}},
+            "standby.mode",
+            id="invalid field",
         ),
-        pytest.param({"replicas": 1}, "exactly one of template and ec2", id="nothing to make"),
+        pytest.param({"replicas": 1}, "exactly one of template and ec2", id="no template"),
     ],
 )
-def test_a_spec_that_is_none_freezes_the_pool_and_says_why(spec: dict[str, Any], what: str) -> None:
+def test_an_invalid_spec_is_reported_and_keeps_the_counts(spec: dict[str, Any], what: str) -> None:
     before = WarmPoolStatus(available_replicas=3).json()
     found = parse_warm_pool({"metadata": {"name": "web", "uid": "u"}, "spec": spec, "status": before})
     assert isinstance(found, InvalidWarmPool)
@@ -213,29 +243,4 @@ def test_a_spec_that_is_none_freezes_the_pool_and_says_why(spec: dict[str, Any],
     assert said.available_replicas == 3
 
 
-def told(before: WarmPoolSnapshot, after: WarmPoolSnapshot) -> list[str]:
-    return [each.reason for each in status_events(status(before, NOW), status(after, NOW))]
-
-
-WELL = a_snapshot(1, a_vm("a"))
-BAD = a_snapshot(9, *(a_vm(f"b{n}", NEW, **BROKEN) for n in range(5)))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        pytest.param(WELL, WELL, [], id="nothing new is nothing said"),
-        pytest.param(WELL, a_snapshot(1), ["PoolEmpty"], id="empty"),
-        pytest.param(WELL, BAD, ["CircuitBreakerOpen", "PoolEmpty"], id="the breaker opens"),
-        pytest.param(BAD, WELL, ["CircuitBreakerClosed"], id="and closes"),
-        pytest.param(WELL, a_snapshot(1, a_vm("a", of=OLD)), ["RolloutStarted"], id="a rollout"),
-        pytest.param(a_snapshot(1, a_vm("a", of=OLD)), WELL, ["RolloutComplete"], id="is complete"),
-        pytest.param(a_snapshot(4), a_snapshot(4, failures=FULL), ["InsufficientCapacity"], id="no room"),
-    ],
-)
-def test_news(before: WarmPoolSnapshot, after: WarmPoolSnapshot, expected: list[str]) -> None:
-    assert told(before, after) == expected
-
-
-def test_the_first_status_of_a_pool_says_only_what_is_wrong() -> None:
-    assert list(status_events(WarmPoolStatus(), status(WELL, NOW))) == []
+FAILING_POOL = a_snapshot(9, *(a_vm(f"b{n}", NEW, **FAILING_VM) for n in range(5)))

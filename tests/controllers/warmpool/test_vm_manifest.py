@@ -1,4 +1,4 @@
-"""The VM of an order."""
+"""The VM for a create request."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ PLACEMENT = {
 }
 
 
-def order(**given: Any) -> CreateRequest:
+def request(**given: Any) -> CreateRequest:
     pool = Owner("VirtualMachineWarmPool", "web", "p")
     return CreateRequest("ns", "web-x7k2", "web", "p", pool, TEMPLATE, "v1.abc", **given)
 
 
-def test_a_vm_says_what_it_is_and_whose() -> None:
-    made = build_vm(order(placement=PLACEMENT, standby="Paused"))
+def test_labels_and_owner() -> None:
+    made = build_vm(request(placement=PLACEMENT, standby="Paused"))
     assert made["metadata"]["labels"] == {
         "app": "x",
         meta.WARM_STATE: "PENDING_WARMPOOL_PROVISIONING",
@@ -56,36 +56,36 @@ def test_a_vm_says_what_it_is_and_whose() -> None:
     assert made["metadata"]["annotations"] == {"note": "y"}
     assert made["metadata"]["ownerReferences"][0]["uid"] == "p"
     assert "blockOwnerDeletion" not in made["metadata"]["ownerReferences"][0]
-    assert made["spec"]["runStrategy"] == "Always", "also one that will wait stopped has to be found healthy first"
+    assert made["spec"]["runStrategy"] == "Always", "a VM that will wait stopped runs for its first check"
     assert made["spec"]["template"]["metadata"]["labels"] == {"app": "x", meta.WARM_POOL: "web"}
 
 
-def test_a_vm_is_made_where_it_was_drawn() -> None:
-    inner = build_vm(order(placement=PLACEMENT))["spec"]
+def test_placement() -> None:
+    inner = build_vm(request(placement=PLACEMENT))["spec"]
     assert inner["template"]["spec"]["nodeSelector"] == {"arch": "amd64", "zone": "east"}
     assert inner["template"]["spec"]["networks"] == PLACEMENT["networks"]
     pvc = inner["dataVolumeTemplates"][0]["spec"]["pvc"]
     assert pvc == {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
 
 
-def test_each_vm_has_disks_of_its_own() -> None:
-    spec = build_vm(order())["spec"]
+def test_each_vm_has_its_own_disks() -> None:
+    spec = build_vm(request())["spec"]
     assert spec["dataVolumeTemplates"][0]["metadata"]["name"] == "root-x7k2"
     root, shared, *layers = spec["template"]["spec"]["volumes"]
     assert root["dataVolume"]["name"] == "root-x7k2"
-    assert shared["persistentVolumeClaim"]["claimName"] == "shared", "which is no disk of the template"
+    assert shared["persistentVolumeClaim"]["claimName"] == "shared", "not a disk of the template"
     below = [each["ephemeral"]["persistentVolumeClaim"]["claimName"] for each in layers]
     assert below == ["root-x7k2", "golden"]
 
 
-def test_a_vm_for_a_claim_is_the_claims_from_its_first_moment() -> None:
-    made = build_vm(order(state=WarmState.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
+def test_a_vm_created_for_a_claim_carries_its_uid() -> None:
+    made = build_vm(request(state=WarmState.ALLOCATING, claim_uid="c", annotations={meta.CLAIM_NAME: "mine"}))
     assert made["metadata"]["labels"][meta.CLAIM_UID] == "c"
     assert made["metadata"]["labels"][meta.WARM_STATE] == "PENDING_POD_PROVISIONING"
     assert made["metadata"]["annotations"] == {"note": "y", meta.CLAIM_NAME: "mine"}
 
 
-def test_the_template_is_not_touched() -> None:
+def test_the_template_is_not_changed() -> None:
     before = repr(TEMPLATE)
-    build_vm(order(placement=PLACEMENT))
+    build_vm(request(placement=PLACEMENT))
     assert repr(TEMPLATE) == before

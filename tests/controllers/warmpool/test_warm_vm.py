@@ -1,4 +1,4 @@
-"""What is read from a VM's labels, and who may be given away."""
+"""The view of a warm VM, and which VMs a claim can get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def document(**metadata: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": "ns", "name": "web-a", "uid": "u", "resourceVersion": "7", **metadata}}
 
 
-def test_everything_is_read_from_the_machine_itself() -> None:
+def test_parse_warm_vm() -> None:
     owners = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "x"},
         {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "VirtualMachineWarmPool", "name": "web", "uid": "p"}
@@ -52,14 +52,14 @@ def test_everything_is_read_from_the_machine_itself() -> None:
         pytest.param(None, None, id="nothing"),
     ],
 )
-def test_whatever_is_wrong_in_it_counts_as_nothing(labels: Any, annotations: Any) -> None:
+def test_invalid_labels_and_annotations_are_ignored(labels: Any, annotations: Any) -> None:
     found = view(document(labels=labels, annotations=annotations))
     assert found.state in (None, WarmState.READY)
     assert (found.standby, found.check_failures, found.owner.uid) == ("Running", 0, "")
 
 
 @pytest.mark.parametrize("since", ["yesterday", "", "2026-11-21T12:00:00", "2026-13-41T12:00:00Z", "²"])
-def test_an_annotation_that_is_no_time_ages_the_machine_from_its_birth(since: str) -> None:
+def test_an_invalid_state_time_falls_back_to_the_creation(since: str) -> None:
     found = view(document(annotations={meta.STATE_SINCE: since}, creationTimestamp=ago(60)))
     assert seconds_since(found.state_since, NOW) == 60
 
@@ -71,31 +71,33 @@ STOPPED = a_vm("a", standby="Stopped")
 @pytest.mark.parametrize(
     ("m", "why"),
     [
-        pytest.param(a_vm("a"), "", id="a healthy one that runs is given away"),
-        pytest.param(PAUSED, "", id="so is one that is paused"),
-        pytest.param(STOPPED, "", id="and one that is stopped"),
-        pytest.param(a_vm("a", WarmState.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="not before it is Ready"),
-        pytest.param(a_vm("a", WarmState.UNKNOWN), "Unknown", id="not one that could not be checked"),
-        pytest.param(a_vm("a", claim_uid="c"), "has a claim", id="not one with a claim"),
-        pytest.param(a_vm("a", deleting=True), "being deleted", id="not one that goes"),
-        pytest.param(a_vm("a", orphaned="PoolGone"), "orphaned", id="not one that nobody cares for"),
-        pytest.param(a_vm("a", vmi=None), "does not run", id="not one whose run has gone"),
-        pytest.param(a_vm("a", vmi=a_vmi(deleted_at=ago(1))), "shutting down", id="not one that is shutting down"),
-        pytest.param(a_vm("a", vmi=a_vmi(migrating=True)), "migrated", id="not one that is being moved"),
-        pytest.param(a_vm("a", vmi=a_vmi(conditions=frozenset())), "not Ready", id="not one that is not ready"),
-        pytest.param(a_vm("a", vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="nor paused by an error"),
-        pytest.param(a_vm("a", node=CORDONED), "cordoned", id="not one on a cordoned node"),
-        pytest.param(a_vm("a", node=NOT_READY_NODE), "is not ready", id="not one on a node that is silent"),
-        pytest.param(replace(PAUSED, vmi=a_vmi()), "not paused", id="one that should be paused and runs"),
-        pytest.param(replace(PAUSED, vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="or has an error"),
-        pytest.param(replace(STOPPED, vmi=a_vmi()), "not stopped", id="one that should be stopped and runs"),
+        pytest.param(a_vm("a"), "", id="running and healthy"),
+        pytest.param(PAUSED, "", id="paused"),
+        pytest.param(STOPPED, "", id="stopped"),
+        pytest.param(a_vm("a", WarmState.PROVISIONING), "PENDING_WARMPOOL_PROVISIONING", id="provisioning"),
+        pytest.param(a_vm("a", WarmState.UNKNOWN), "Unknown", id="unknown"),
+        pytest.param(a_vm("a", claim_uid="c"), "has a claim", id="claimed"),
+        pytest.param(a_vm("a", deleting=True), "being deleted", id="being deleted"),
+        pytest.param(a_vm("a", orphaned="PoolGone"), "orphaned", id="orphaned"),
+        pytest.param(a_vm("a", vmi=None), "does not run", id="no VMI"),
+        pytest.param(a_vm("a", vmi=a_vmi(deleted_at=ago(1))), "shutting down", id="shutting down"),
+        pytest.param(a_vm("a", vmi=a_vmi(migrating=True)), "migrated", id="migrating"),
+        pytest.param(a_vm("a", vmi=a_vmi(conditions=frozenset())), "not Ready", id="VMI not Ready"),
+        pytest.param(a_vm("a", vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="paused by an error"),
+        pytest.param(a_vm("a", node=CORDONED), "cordoned", id="node cordoned"),
+        pytest.param(a_vm("a", node=NOT_READY_NODE), "is not ready", id="node not ready"),
+        pytest.param(replace(PAUSED, vmi=a_vmi()), "not paused", id="should be paused and runs"),
+        pytest.param(
+            replace(PAUSED, vmi=a_vmi(paused="PausedIOError")), "PausedIOError", id="should be paused and has an error"
+        ),
+        pytest.param(replace(STOPPED, vmi=a_vmi()), "not stopped", id="should be stopped and runs"),
     ],
 )
-def test_who_may_be_given_away(m: WarmVM, why: str) -> None:
+def test_why_unavailable(m: WarmVM, why: str) -> None:
     assert (why in why_unavailable(m)) if why else why_unavailable(m) == ""
 
 
-def test_an_instance_is_read_in_its_own_words() -> None:
+def test_parse_vmi() -> None:
     conditions = [
         {"type": "Ready", "status": "False"},
         {"type": "Paused", "status": "True", "reason": "PausedByUser"},
@@ -114,12 +116,14 @@ def test_an_instance_is_read_in_its_own_words() -> None:
 @pytest.mark.parametrize(
     ("document", "ready", "leaving"),
     [
-        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, True, False, id="well"),
-        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False, False, id="silent"),
+        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, True, False, id="ready"),
+        pytest.param(
+            {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False, False, id="not ready"
+        ),
         pytest.param({"spec": {"unschedulable": True}}, True, True, id="cordoned"),
         pytest.param({"spec": {"taints": [{"key": "kubevirt.io/drain"}]}}, True, True, id="being drained"),
     ],
 )
-def test_a_node(document: dict[str, Any], ready: bool, leaving: bool) -> None:
+def test_parse_node(document: dict[str, Any], ready: bool, leaving: bool) -> None:
     found = parse_node({"metadata": {"name": "n"}, **document})
     assert (found.ready, found.leaving) == (ready, leaving)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,6 +19,7 @@ from controllers.warmpool.apply import SERVER_UNAVAILABLE, create_failure
 from controllers.warmpool.ec2 import client
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.settings import EC2Settings
+from controllers.warmpool.ec2.tags import CLUSTER
 from runtime.errors import (
     AlreadyExists,
     ApiError,
@@ -26,6 +31,7 @@ from runtime.errors import (
     Unreachable,
 )
 
+Json = dict[str, Any]
 Asked = dict[str, str]
 
 INSTANCE = "<item><instanceId>{}</instanceId><instanceState><name>running</name></instanceState></item>"
@@ -198,3 +204,54 @@ def test_missing_capacity_is_reported_like_a_full_quota(code: str) -> None:
         {"Error": {"Code": code, "Message": "none left"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
     )
     assert create_failure(error).reason == "InsufficientCapacity"
+
+
+# The rights that docs/ec2.md gives to the controllers
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "ec2.md"
+WITHOUT_A_CALL = {"iam:PassRole"}
+"""needed by RunInstances with an instance profile"""
+
+
+def statements() -> list[Json]:
+    (policy,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found: list[Json] = json.loads(policy)["Statement"]
+    return found
+
+
+def as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def called_methods() -> Iterator[str]:
+    """Methods of boto3's client that are called, such as `run_instances`."""
+    for node in ast.walk(ast.parse(Path(client.__file__).read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if ast.unparse(node.func.value) != "self._ec2":
+                continue
+            if node.func.attr == "get_paginator":
+                yield ast.literal_eval(node.args[0])
+            else:
+                yield node.func.attr
+
+
+def test_the_documented_rights_are_those_of_the_calls() -> None:
+    needed = {f"ec2:{''.join(word.title() for word in name.split('_'))}" for name in called_methods()}
+    assert len(needed) == 4
+    granted = {action for each in statements() for action in as_list(each["Action"])}
+    assert granted == needed | WITHOUT_A_CALL
+
+
+def test_the_documented_rights_cover_only_instances_of_the_cluster() -> None:
+    """Every change of an instance needs the tag of the cluster, and a launch must set it."""
+    for each in statements():
+        actions, on_instances = as_list(each["Action"]), any("instance/" in r for r in as_list(each["Resource"]))
+        if not on_instances:
+            assert each["Resource"] != "*" or actions == ["ec2:DescribeInstances"]
+            continue
+        (condition,) = each["Condition"].values()
+        assert condition in (
+            {f"aws:RequestTag/{CLUSTER}": "CLUSTER"},
+            {f"aws:ResourceTag/{CLUSTER}": "CLUSTER"},
+            {"ec2:CreateAction": "RunInstances"},
+        )

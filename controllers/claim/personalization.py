@@ -18,14 +18,14 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, Failure
 from controllers.shared.conditions import condition
 from controllers.warmpool import ssh_keys
-from controllers.warmpool.backends import OutcomeUnknown, WriteConflict
+from controllers.warmpool.backends import WriteConflict, translated_errors
 from controllers.warmpool.ec2.tags import RESERVED_TAGS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.claim import Personalization
 from kinds.metav1 import Condition
 from runtime.api import Api
-from runtime.errors import OUTCOME_UNKNOWN, ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 from runtime.resource import VMIS, VMS
 
 Json = dict[str, Any]
@@ -135,15 +135,14 @@ class Personalizer:
             )
         ]
         try:
-            if wish.labels and not is_instance:
-                vm, failure = await self._label(vm, dict(labels(wish)))
-                failures.append(failure)
-            if wish.ssh_public_key_secret and has_secret and not is_instance:
-                failures.append(await self._copy_keys(vm, wish.ssh_public_key_secret))
+            with translated_errors():
+                if wish.labels and not is_instance:
+                    vm, failure = await self._label(vm, dict(labels(wish)))
+                    failures.append(failure)
+                if wish.ssh_public_key_secret and has_secret and not is_instance:
+                    failures.append(await self._copy_keys(vm, wish.ssh_public_key_secret))
         except Conflict as error:
             raise WriteConflict(str(error)) from error
-        except OUTCOME_UNKNOWN as error:
-            raise OutcomeUnknown(str(error)) from error
         return vm, tuple(each for each in failures if each is not None)
 
     async def _label(self, vm: WarmVM, given: dict[str, str]) -> tuple[WarmVM, Failure | None]:

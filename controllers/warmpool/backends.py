@@ -10,7 +10,8 @@ The exceptions of a call tell the caller how to continue:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -18,6 +19,7 @@ from apimachinery.unstructured import Json
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from kinds.warm_states import WarmState, may_follow, may_return
 from kinds.warmpool import Readiness
+from runtime.errors import OUTCOME_UNKNOWN
 
 
 class WriteConflict(Exception): ...
@@ -27,6 +29,15 @@ class OutcomeUnknown(Exception): ...
 
 
 class InvalidTransition(Exception): ...
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raises OutcomeUnknown for a call that was not answered."""
+    try:
+        yield
+    except OUTCOME_UNKNOWN as error:
+        raise OutcomeUnknown(str(error)) from error
 
 
 @dataclass(frozen=True)

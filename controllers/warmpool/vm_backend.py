@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
@@ -16,15 +16,15 @@ from controllers.warmpool.backends import (
     Change,
     CreateRequest,
     Health,
-    OutcomeUnknown,
     WriteConflict,
     check_transition,
+    translated_errors,
 )
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound
+from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
 from runtime.resource import VMIS, VMS, Resource
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class VMBackend:
     async def _create(self, request: CreateRequest) -> WarmVM:
         (document,) = await self._creator([vm_manifest.build_vm(request)])
         try:
-            with _translated_errors():
+            with translated_errors():
                 return parse_warm_vm(await self._creator.create(document))
         except AlreadyExists:
             existing = await self._get(request.namespace, request.name)
@@ -57,7 +57,7 @@ class VMBackend:
     async def _create_secret(self, vm: WarmVM) -> None:
         try:
             # A Secret may exist from a call whose answer was lost. Its owner is checked before it gets a key.
-            with suppress(AlreadyExists), _translated_errors():
+            with suppress(AlreadyExists), translated_errors():
                 await self._api.create(ssh_keys.SECRETS, ssh_keys.secret(vm))
         except ApiError:
             with suppress(ApiError):  # without its Secret the VM would never start
@@ -76,7 +76,7 @@ class VMBackend:
         check_transition(vm, change)
         patch = {"metadata": _metadata_patch(vm, change, self._now())}
         try:
-            with _translated_errors():
+            with translated_errors():
                 return parse_warm_vm(await self._api.patch(VMS, vm.namespace, vm.name, patch))
         except (Conflict, NotFound) as error:
             raise WriteConflict(str(error)) from error
@@ -101,7 +101,7 @@ class VMBackend:
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         try:
-            with _translated_errors():
+            with translated_errors():
                 await self._api.delete(
                     VMS,
                     vm.namespace,
@@ -121,25 +121,17 @@ class VMBackend:
         """KubeVirt answers 409 both where the VM is in that state already and where the change is not possible now. The
         next check of the VM shows which."""
         try:
-            with suppress(Conflict), _translated_errors():
+            with suppress(Conflict), translated_errors():
                 await self._api.request("PUT", resource.path(vm.namespace, vm.name, verb), body={})
         except NotFound as error:
             raise WriteConflict(str(error)) from error
 
     async def _get(self, namespace: str, name: str) -> WarmVM | None:
         try:
-            with _translated_errors():
+            with translated_errors():
                 return parse_warm_vm(await self._api.get(VMS, namespace, name))
         except NotFound:
             return None
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    try:
-        yield
-    except OUTCOME_UNKNOWN as error:
-        raise OutcomeUnknown(str(error)) from error
 
 
 def _matches(existing: WarmVM, request: CreateRequest) -> bool:

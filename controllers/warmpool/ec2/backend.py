@@ -18,6 +18,7 @@ from controllers.warmpool.backends import (
     OutcomeUnknown,
     WriteConflict,
     check_transition,
+    translated_errors,
 )
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
@@ -29,7 +30,7 @@ from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
-from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, Forbidden, Invalid, NotFound
+from runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +68,8 @@ class EC2Backend:
             "ClientToken": tags.client_token(request, cluster),
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags.to_aws(given)}],
         }
-        try:
+        with translated_errors():
             created = self._cache.created(await self._client.run(parameters))
-        except OUTCOME_UNKNOWN as error:
-            raise OutcomeUnknown(str(error)) from error
         if created is None or created.deleting:
             raise AlreadyExists(f"{request.name} was created before, and is terminated")
         return created
@@ -95,11 +94,10 @@ class EC2Backend:
             instance, _ = found
             changed_tags = tags.changed_tags(tags.from_aws(instance), change, self._now())
             try:
-                await self._client.tag(vm.uid, changed_tags)
+                with translated_errors():
+                    await self._client.tag(vm.uid, changed_tags)
             except NotFound as error:
                 raise WriteConflict(str(error)) from error
-            except OUTCOME_UNKNOWN as error:
-                raise OutcomeUnknown(str(error)) from error
             changed = self._cache.tagged(instance, changed_tags)
             assert changed is not None
             return changed
@@ -139,13 +137,12 @@ class EC2Backend:
                 return False
             await self._terminate_application(live)
             try:
-                await self._client.terminate(vm.uid)
+                with translated_errors():
+                    await self._client.terminate(vm.uid)
             except NotFound as error:
                 if self._cache.recently_written(vm.uid) is None:
                     return True
                 raise OutcomeUnknown(f"EC2 does not know {vm.uid} yet: {error}") from error
-            except OUTCOME_UNKNOWN as error:
-                raise OutcomeUnknown(str(error)) from error
             self._cache.terminated(instance)
         log_event(log, "MachineDeleting", f"terminated {vm.name}: {reason}", about=vm, reason=reason)
         return True
@@ -168,10 +165,8 @@ class EC2Backend:
         return (written, live) if written is not None and live is not None else None
 
     async def _describe(self, filters: dict[str, list[str]]) -> list[Json]:
-        try:
+        with translated_errors():
             return await self._client.describe(filters)
-        except OUTCOME_UNKNOWN as error:
-            raise OutcomeUnknown(str(error)) from error
 
     @asynccontextmanager
     async def _locked(self, vm: WarmVM) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import kinds
+from apimachinery.unstructured import Json
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.meta import is_installed_by_us
@@ -24,8 +25,6 @@ from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
-
-Json = dict[str, Any]
 
 REGISTRATION = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io"

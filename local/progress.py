@@ -11,14 +11,13 @@ from typing import Any
 
 import yaml
 
+from apimachinery.unstructured import Json
 from kinds import KINDS
 from local.binaries import Echo
 from local.components import StackError
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
-
-Json = dict[str, Any]
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")

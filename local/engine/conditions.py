@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from apimachinery.timestamps import format_time
-
-Json = dict[str, Any]
+from apimachinery.unstructured import Json
 
 
 def condition(kind: str, status: bool | str, reason: str = "", message: str = "") -> Json:

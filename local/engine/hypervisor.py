@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from apimachinery.unstructured import Json
 from local.engine.fault_injection import Faults
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
-
-Json = dict[str, Any]
 
 DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 

@@ -6,14 +6,12 @@ On a cluster KubeVirt installs them; the embedded stack has no KubeVirt.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from apimachinery.unstructured import Json
 from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
 from local.engine.virt_api import GROUP
 from local.engine.vm.subresources import VERBS
 from manifests.rbac import READ, WRITE
-
-Json = dict[str, Any]
 
 ALL = (*READ, *WRITE, "deletecollection")
 MIGRATE = ("migrate",)

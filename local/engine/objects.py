@@ -12,6 +12,7 @@ from typing import Any
 from apimachinery.owner_references import controller_of
 from apimachinery.quantity import to_int
 from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
 from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
@@ -25,7 +26,6 @@ from local.engine.resources import (
 )
 from runtime.resource import Key, Resource
 
-Json = dict[str, Any]
 Pairs = tuple[tuple[str, str], ...]
 
 EPOCH = datetime.fromtimestamp(0, UTC)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
 from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VM, VMI, VMI_MIGRATION
 from runtime.resource import Resource
-
-Json = dict[str, Any]
 
 VMS = Resource.of(VM)
 VMIS = Resource.of(VMI)

@@ -9,8 +9,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.datavolume.phases import ImportProgress
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import ABSENT, Domain, MigrationAborted
@@ -18,8 +18,6 @@ from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI, DataVolume, seconds_until
 from local.engine.vmi.phases import is_paused
 from runtime.resource import Key
-
-Json = dict[str, Any]
 
 COPY_BYTES_PER_SECOND = 256 << 20
 DOWNTIME_SECONDS = 0.3

@@ -11,29 +11,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from apimachinery.unstructured import Json
 from local.engine import objects
 from local.engine.hypervisor import Hypervisor
 from local.engine.objects import VMI
 from local.engine.resources import MIGRATIONS, VMIS, VMS
-from local.engine.vm.subresources import (
-    VERBS,
-    Change,
-    CreateMigration,
-    QueueStateChanges,
-    SetGracePeriod,
-    SetPaused,
-    SetRunning,
-    StatusError,
-    plan_request,
-    vm_patch,
-)
+from local.engine.vm import subresources
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.resource import Resource
 from service.request_body import RequestRefused, parse
 from service.server import DeadlineProtocol, health
-
-Json = dict[str, Any]
 
 GROUP, VERSION = "subresources.kubevirt.io", "v1"
 BASE = f"/apis/{GROUP}/{VERSION}"
@@ -58,7 +46,7 @@ def discovery(path: str) -> Json | None:
         case base if base == BASE:
             resources = [
                 {"name": f"{resource}/{verb}", "singularName": "", "namespaced": True, "kind": "", "verbs": ["update"]}
-                for resource, verbs in VERBS.items()
+                for resource, verbs in subresources.VERBS.items()
                 for verb in verbs
             ]
             header = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
@@ -123,42 +111,50 @@ class VirtApi:
         # namespaces/NAMESPACE/RESOURCE/NAME/VERB
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
-        if not known or parts[4] not in VERBS.get(parts[2], ()):
-            return _status(StatusError(404, "NotFound", "the server could not find the requested resource"))
+        if not known or parts[4] not in subresources.VERBS.get(parts[2], ()):
+            return _status(
+                subresources.StatusError(404, "NotFound", "the server could not find the requested resource")
+            )
         if method != "PUT":
-            return _status(StatusError(405, "MethodNotAllowed", f"{parts[4]} must be requested with PUT"))
+            return _status(subresources.StatusError(405, "MethodNotAllowed", f"{parts[4]} must be requested with PUT"))
         if not from_front_proxy(scope):
             return _status(
-                StatusError(
+                subresources.StatusError(
                     401,
                     "Unauthorized",
                     "only the API server may call this endpoint: send the request to the API server",
                 )
             )
         options = await _options(receive)
-        if isinstance(options, StatusError):
+        if isinstance(options, subresources.StatusError):
             return _status(options)
         denied = await self._execute(parts[4], parts[2], (parts[1], parts[3]), options)
         return (202, "application/json", ACCEPTED) if denied is None else _status(denied)
 
-    async def _execute(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
+    async def _execute(
+        self, verb: str, resource: str, key: tuple[str, str], options: Json
+    ) -> subresources.StatusError | None:
         try:
             for _ in range(TRIES):
                 try:
                     return await self._try(verb, resource, key, options)
                 except Conflict:
                     continue  # The VM changed between the read and the write.
-            return StatusError(409, "Conflict", f"{key[1]} changed during each of {TRIES} tries: try again")
+            return subresources.StatusError(
+                409, "Conflict", f"{key[1]} changed during each of {TRIES} tries: try again"
+            )
         except ApiError as error:
-            return StatusError(error.status or 503, error.reason or "ServiceUnavailable", error.message)
+            return subresources.StatusError(error.status or 503, error.reason or "ServiceUnavailable", error.message)
 
-    async def _try(self, verb: str, resource: str, key: tuple[str, str], options: Json) -> StatusError | None:
+    async def _try(
+        self, verb: str, resource: str, key: tuple[str, str], options: Json
+    ) -> subresources.StatusError | None:
         vm_document = await self._find(VMS, key) if resource == "virtualmachines" else None
         vmi_document = await self._find(VMIS, key)
         vm = objects.read_vm(vm_document) if vm_document is not None else None
         vmi = objects.read_vmi(vmi_document) if vmi_document is not None else None
-        changes = plan_request(verb, resource, key[1], vm, vmi, options)
-        if isinstance(changes, StatusError):
+        changes = subresources.plan_request(verb, resource, key[1], vm, vmi, options)
+        if isinstance(changes, subresources.StatusError):
             return changes
         if "All" in (options.get("dryRun") or ()):
             return None
@@ -168,21 +164,21 @@ class VirtApi:
         return None
 
     async def _apply(
-        self, change: Change, key: tuple[str, str], vm: Json | None, vmi: VMI | None
-    ) -> StatusError | None:
+        self, change: subresources.Change, key: tuple[str, str], vm: Json | None, vmi: VMI | None
+    ) -> subresources.StatusError | None:
         match change:
-            case SetRunning() | QueueStateChanges():
+            case subresources.SetRunning() | subresources.QueueStateChanges():
                 assert vm is not None
-                patch = vm_patch(vm, change)
-                if isinstance(patch, StatusError):
+                patch = subresources.vm_patch(vm, change)
+                if isinstance(patch, subresources.StatusError):
                     return patch
                 await self._api.patch(VMS, *key, patch[1], subresource=patch[0])
-            case SetGracePeriod(seconds):
+            case subresources.SetGracePeriod(seconds):
                 await self._api.patch(VMIS, *key, {"spec": {"terminationGracePeriodSeconds": seconds}})
-            case SetPaused(paused):
+            case subresources.SetPaused(paused):
                 assert vmi is not None
                 await self._hypervisor.pause(vmi, paused)
-            case CreateMigration(selector):
+            case subresources.CreateMigration(selector):
                 await self._api.create(MIGRATIONS, _migration(key, selector))
         return None
 
@@ -203,7 +199,7 @@ def _migration(key: tuple[str, str], selector: Json) -> Json:
     }
 
 
-async def _options(receive: Callable[[], Awaitable[Any]]) -> Json | StatusError:
+async def _options(receive: Callable[[], Awaitable[Any]]) -> Json | subresources.StatusError:
     """The options in the body. Clients send none, or send them without a content type."""
     body, more = b"", True
     while more:
@@ -211,14 +207,16 @@ async def _options(receive: Callable[[], Awaitable[Any]]) -> Json | StatusError:
         body += message.get("body") or b""
         more = message["type"] != "http.disconnect" and bool(message.get("more_body"))
         if len(body) > BODY_LIMIT_BYTES:
-            return StatusError(413, "RequestEntityTooLarge", f"the body must be at most {BODY_LIMIT_BYTES} bytes")
+            return subresources.StatusError(
+                413, "RequestEntityTooLarge", f"the body must be at most {BODY_LIMIT_BYTES} bytes"
+            )
     try:
         return parse(body) if body.strip() else {}
     except RequestRefused as refused:
-        return StatusError(400, "BadRequest", refused.message)
+        return subresources.StatusError(400, "BadRequest", refused.message)
 
 
-def _status(denied: StatusError) -> tuple[int, str, bytes]:
+def _status(denied: subresources.StatusError) -> tuple[int, str, bytes]:
     body = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -10,15 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from apimachinery.unstructured import Json
 from kinds import KINDS, meta
 from local.components import StackError
 from local.helm import find_helm
-
-Json = dict[str, Any]
 
 CHART = Path(__file__).resolve().parent.parent.parent / "charts" / "poolhouse"
 HELMS = ("app.kubernetes.io/managed-by", "helm.sh/chart")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
 from local.engine.informers import Informers, now
@@ -17,8 +17,6 @@ from runtime.errors import AlreadyExists, NotFound
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 
 class DataVolumeController:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
+from apimachinery.unstructured import Json
 from local.engine.conditions import condition, merge_conditions
 from local.engine.objects import PVC, DataVolume
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

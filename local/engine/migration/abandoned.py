@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.informers import Informers, now
 from local.engine.migration.plan import ENGINE_RESTARTED, Outcome, finished_state, state_patch
 from local.engine.objects import VMI, Migration
@@ -16,8 +16,6 @@ from runtime.errors import NotFound
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 
 class AbandonedMigrations:

@@ -7,27 +7,12 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.hypervisor import Hypervisor, HypervisorRefused, MigrationAborted
 from local.engine.informers import Informers, now
+from local.engine.migration import plan
 from local.engine.migration.abandoned import AbandonedMigrations
-from local.engine.migration.plan import (
-    DeleteMigration,
-    FinishMigration,
-    Outcome,
-    StartMigration,
-    Wait,
-    draining_nodes,
-    finished_state,
-    migration_status,
-    plan_migration,
-    post_copy_state,
-    post_copy_unavailable,
-    started_state,
-    state_patch,
-    surplus_migrations,
-)
 from local.engine.migration.settings import MigrationSettings, effective_settings
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node
@@ -49,7 +34,6 @@ from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 # KubeVirt's default limit for a cluster. Each running migration occupies a worker.
 MAX_PARALLEL_MIGRATIONS = 5
@@ -161,20 +145,20 @@ class MigrationController:
         vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
         others = self._informers.migrations.store.by("vmi", (migration.namespace, migration.vmi))
         target, why_not = self._target(migration, vmi) if vmi is not None else (None, "")
-        draining = draining_nodes(self._informers.nodes.store.all())
-        match plan_migration(migration, vmi, others, target, why_not, draining):
-            case Wait(why):
+        draining = plan.draining_nodes(self._informers.nodes.store.all())
+        match plan.plan_migration(migration, vmi, others, target, why_not, draining):
+            case plan.Wait(why):
                 self._unscheduled[migration.key] = None
                 await self._write(migration, "Pending", why)
-            case FinishMigration(phase, why):
+            case plan.FinishMigration(phase, why):
                 state = await self._finish_for_earlier_engine(vmi, migration, why) if vmi is not None else None
                 await self._write(migration, phase, why, state)
-            case DeleteMigration():
+            case plan.DeleteMigration():
                 await self._delete(migration)
-            case StartMigration(node):
+            case plan.StartMigration(node):
                 assert vmi is not None
                 self._capacity.reserve(migration.uid, node, vmi.memory_with_overhead)
-                for each in surplus_migrations(others):
+                for each in plan.surplus_migrations(others):
                     await self._delete(each)
                 await self._migrate(migration, vmi, node)
             case None:
@@ -189,11 +173,11 @@ class MigrationController:
 
     async def _migrate(self, migration: Migration, vmi: VMI, target: str) -> None:
         settings = await self._settings(await self._api.get(VMIS, *vmi.key))
-        state = started_state(vmi, migration, target, settings, now())
+        state = plan.started_state(vmi, migration, target, settings, now())
         conditions = []
         if settings.post_copy and (why := await self._hypervisor.why_no_post_copy()) is not None:
             settings = replace(settings, post_copy=False)
-            conditions = [post_copy_unavailable(why)]
+            conditions = [plan.post_copy_unavailable(why)]
             self._emit(vmi, "Warning", EngineReason.POST_COPY_IMPOSSIBLE, f"{why}. The VMI migrates by pre-copy.")
         self._starting.add(migration.uid)
         self.abandoned.start(migration)
@@ -210,19 +194,19 @@ class MigrationController:
             note = f"The VMI stays on {vmi.node}: {outcome.failure}."
             self._emit(vmi, "Warning", EngineReason.FAILED_MIGRATION, note)
         phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
-        state = finished_state(state, now(), outcome)
+        state = plan.finished_state(state, now(), outcome)
         finished = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, conditions)
         self._finished[migration.key] = finished
         await self._write_end(finished)
 
     async def _run(
         self, migration: Migration, vmi: VMI, target: str, settings: MigrationSettings, state: Json
-    ) -> tuple[Outcome, Json]:
+    ) -> tuple[plan.Outcome, Json]:
         """Waits for the hypervisor; returns the outcome and the VMI's migrationState."""
 
         async def switched() -> None:
             nonlocal state
-            state = post_copy_state(state)
+            state = plan.post_copy_state(state)
             note = f"The VMI runs on {target}, and its memory follows."
             self._emit(vmi, "Normal", EngineReason.POST_COPY, note)
             try:
@@ -290,13 +274,13 @@ class MigrationController:
         if state.get("migrationUid") != migration.uid:
             return None
         if not state.get("completed"):
-            state = finished_state(state, now(), Outcome(failure))
+            state = plan.finished_state(state, now(), plan.Outcome(failure))
             await self._write_state(vmi, state)
         return state
 
     async def _write_state(self, vmi: VMI, state: Json, node: str | None = None) -> None:
         """Writes the VMI's migrationState and, after a migration, its node."""
-        body: Json = {"metadata": {"uid": vmi.uid}, "status": {"migrationState": state_patch(state)}}
+        body: Json = {"metadata": {"uid": vmi.uid}, "status": {"migrationState": plan.state_patch(state)}}
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
@@ -322,7 +306,7 @@ class MigrationController:
         # The API server ignores the UID in a status patch, so another migration of the name would get the status.
         if current is None or current.uid != migration.uid:
             return
-        patch = merge_patch(current.status, migration_status(current, phase, now(), why, state, conditions))
+        patch = merge_patch(current.status, plan.migration_status(current, phase, now(), why, state, conditions))
         if not patch:
             return
         with contextlib.suppress(NotFound):
@@ -332,17 +316,17 @@ class MigrationController:
         self._events.emit(vmi.reference(VMIS), kind, reason, note, action="Migrate")
 
 
-def _outcome(task: asyncio.Task[None]) -> Outcome:
+def _outcome(task: asyncio.Task[None]) -> plan.Outcome:
     if task.cancelled():
-        return Outcome("Live migration has been aborted on request", "Succeeded", requested=True)
+        return plan.Outcome("Live migration has been aborted on request", "Succeeded", requested=True)
     error = task.exception()
     match error:
         case None:
-            return Outcome(aborted="Failed", requested=True) if task.cancelling() else Outcome()
+            return plan.Outcome(aborted="Failed", requested=True) if task.cancelling() else plan.Outcome()
         case MigrationAborted():
-            return Outcome(str(error), "Succeeded")
+            return plan.Outcome(str(error), "Succeeded")
         case HypervisorRefused():
-            return Outcome(str(error))
+            return plan.Outcome(str(error))
         case _:
             log.error("a migration failed unexpectedly", exc_info=error)
-            return Outcome(repr(error))
+            return plan.Outcome(repr(error))

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from apimachinery.timestamps import format_time
+from apimachinery.unstructured import Json
 from kinds.meta import KUBEVIRT_DRAIN_TAINT
 from local.engine.conditions import condition, merge_conditions
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI, Migration, Node, seconds_until
 from local.engine.resources import EVACUATION_ANNOTATION
 from runtime.resource import Key
-
-Json = dict[str, Any]
-
 
 EVACUATION_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 20.0, 300.0
 FINISHED_MIGRATIONS_KEPT = 5

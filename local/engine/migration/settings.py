@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from apimachinery.quantity import to_int
+from apimachinery.unstructured import Json
 from migrationpolicies import effective_settings as policy_settings
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
 from local.engine.conditions import condition, merge_conditions
 from local.engine.informers import Informers, now
@@ -19,7 +19,6 @@ from runtime.errors import AlreadyExists, NotFound
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 # Taints of Kubernetes' node lifecycle controller, which the embedded stack does not run.
 NOT_READY = "node.kubernetes.io/not-ready"

@@ -11,11 +11,10 @@ from typing import Any
 from lxml import etree
 
 from apimachinery.quantity import to_int
+from apimachinery.unstructured import Json
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from local.engine.objects import guest_memory
 from local.engine.qemu.guest_image import GuestImage, command_line
-
-Json = dict[str, Any]
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 KUBEVIRT = "http://kubevirt.io"

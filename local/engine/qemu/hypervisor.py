@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from apimachinery.quantity import to_int
+from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import ImportFailed, QemuImgImporter
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted
@@ -29,8 +29,6 @@ from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.simulated import injected_failure
 from runtime.resource import Key
-
-Json = dict[str, Any]
 
 UNKNOWN = Domain("unknown")
 SMALL_DISK = 1 << 20

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.informers import Informers, now
 from local.engine.objects import VM, VMI, DataVolume, read_vm
 from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, VMIS, VMS, merge_patch, new_data_volume, new_vmi
-from local.engine.vm.plan import (
-    Action,
-    AddFinalizer,
-    CreateDataVolume,
-    CreateVMI,
-    Delays,
-    DeleteVMI,
-    RemoveFinalizer,
-    SetRunStrategyAlways,
-    VMPlan,
-    plan_vm,
-)
+from local.engine.vm import plan
 from local.engine.vm.subresources import run_strategy_patch
 from runtime.api import Api
 from runtime.controller import Controller
@@ -30,11 +19,9 @@ from runtime.resource import Key
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
 
 class VMController:
-    def __init__(self, api: Api, informers: Informers, delays: Delays, *, workers: int = 16) -> None:
+    def __init__(self, api: Api, informers: Informers, delays: plan.Delays, *, workers: int = 16) -> None:
         self._api = api
         self._informers = informers
         self._delays = delays
@@ -72,14 +59,14 @@ class VMController:
         if not self._expectations.satisfied(key, asyncio.get_running_loop().time()):
             return 1.0
         document: Json | None = None
-        plan = self._plan(vm)
-        if AddFinalizer() in plan.actions:
+        wanted = self._plan(vm)
+        if plan.AddFinalizer() in wanted.actions:
             document = await self._write_finalizers(vm, (*vm.finalizers, VM_FINALIZER))
             vm = read_vm(document)
-            plan = self._plan(vm)
-        if plan.actions:
+            wanted = self._plan(vm)
+        if wanted.actions:
             try:
-                for action in plan.actions:
+                for action in wanted.actions:
                     await self._apply(action, vm, document)
             except (Invalid, Forbidden, AlreadyExists) as error:
                 # The VM's status shows the failure, and the queue retries with a growing pause.
@@ -87,15 +74,15 @@ class VMController:
                 await self._write_status(vm, self._plan(vm))
                 raise
             self._failures.pop(key, None)
-        await self._write_status(vm, plan)
-        return plan.requeue_seconds
+        await self._write_status(vm, wanted)
+        return wanted.requeue_seconds
 
-    def _plan(self, vm: VM) -> VMPlan:
+    def _plan(self, vm: VM) -> plan.VMPlan:
         vmi = self._informers.vmis.store.get(vm.key)
         names = {*vm.data_volume_templates, *(volume.pvc for volume in vm.volumes)}
         found = {name: self._informers.data_volumes.store.get((vm.namespace, name)) for name in names}
         faults, _ = self._informers.faults(vm.faults)
-        return plan_vm(
+        return plan.plan_vm(
             vm,
             vmi if vmi is not None and vmi.controller_uid == vm.uid else None,
             {name: data_volume for name, data_volume in found.items() if data_volume is not None},
@@ -105,19 +92,19 @@ class VMController:
             failure=self._failures.get(vm.key),
         )
 
-    async def _apply(self, action: Action, vm: VM, document: Json | None) -> None:
+    async def _apply(self, action: plan.Action, vm: VM, document: Json | None) -> None:
         match action:
-            case RemoveFinalizer():
+            case plan.RemoveFinalizer():
                 await self._write_finalizers(vm, tuple(f for f in vm.finalizers if f != VM_FINALIZER))
-            case CreateDataVolume(name):
+            case plan.CreateDataVolume(name):
                 await self._create_data_volume(document or await self._unchanged(vm), name)
-            case CreateVMI(reason):
+            case plan.CreateVMI(reason):
                 log.info("%s/%s: creating the VMI: %s", *vm.key, reason)
                 await self._create_vmi(vm, document or await self._unchanged(vm))
-            case DeleteVMI(uid, reason):
+            case plan.DeleteVMI(uid, reason):
                 log.info("%s/%s: deleting the VMI: %s", *vm.key, reason)
                 await self._delete_vmi(vm, uid)
-            case SetRunStrategyAlways():
+            case plan.SetRunStrategyAlways():
                 await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
 
     async def _unchanged(self, vm: VM) -> Json:
@@ -159,9 +146,9 @@ class VMController:
         patch = {"metadata": {"resourceVersion": vm.resource_version, "finalizers": list(finalizers)}}
         return await self._api.patch(VMS, *vm.key, patch)
 
-    async def _write_status(self, vm: VM, plan: VMPlan) -> None:
-        patch = merge_patch(vm.status, plan.status)
-        if not patch or RemoveFinalizer() in plan.actions:
+    async def _write_status(self, vm: VM, wanted: plan.VMPlan) -> None:
+        patch = merge_patch(vm.status, wanted.status)
+        if not patch or plan.RemoveFinalizer() in wanted.actions:
             return
         # The resource version protects start and stop requests that were queued since the VM was observed.
         body = {"metadata": {"resourceVersion": vm.resource_version}, "status": patch}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from apimachinery import timestamps
+from apimachinery.unstructured import Json
 from local.engine.conditions import condition, find_condition, has_condition, merge_conditions
 from local.engine.objects import VM, VMI, DataVolume
 from runtime.backoff import hash_fraction
-
-Json = dict[str, Any]
 
 COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")
 """run strategies that count failed starts"""

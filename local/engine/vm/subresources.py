@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.conditions import has_condition
 from local.engine.objects import VM, VMI
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

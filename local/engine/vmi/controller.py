@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
+from apimachinery.unstructured import Json
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
 from local.engine.informers import Informers, now
@@ -13,17 +13,7 @@ from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs
 from local.engine.reasons import EngineReason
 from local.engine.resources import NODE_LABEL, VMIS, merge_patch
 from local.engine.vm.plan import Delays
-from local.engine.vmi.phases import (
-    Action,
-    Destroy,
-    Launch,
-    PressPower,
-    VMIPlan,
-    VMISnapshot,
-    failed_launch,
-    plan_vmi,
-    wanted_finalizers,
-)
+from local.engine.vmi import phases
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import NotFound
@@ -31,8 +21,6 @@ from runtime.events import EventRecorder
 from runtime.resource import Key
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 
 class VMIController:
@@ -121,26 +109,26 @@ class VMIController:
             return None
         faults = self._faults(vmi)
         snapshot = self._observe(vmi, faults)
-        plan = plan_vmi(
+        wanted = phases.plan_vmi(
             snapshot, now(), settle_seconds=self._delays.settle_seconds, lost_seconds=faults.node_lost_seconds
         )
-        if not vmi.node and (node := plan.status.get("nodeName")):
+        if not vmi.node and (node := wanted.status.get("nodeName")):
             self._capacity.reserve(vmi.uid, node, vmi.memory_with_overhead)
-        await self._write(vmi, plan)
-        for action in plan.actions:
+        await self._write(vmi, wanted)
+        for action in wanted.actions:
             await self._apply(action, vmi, snapshot)
-        return plan.requeue_seconds
+        return wanted.requeue_seconds
 
-    def _observe(self, vmi: VMI, faults: Faults) -> VMISnapshot:
+    def _observe(self, vmi: VMI, faults: Faults) -> phases.VMISnapshot:
         nodes = self._informers.nodes.store.all()
         node = next((node for node in nodes if node.name == vmi.node), None)
         domain = self._domain(vmi, faults)
         if vmi.node or vmi.final or vmi.deleted is not None:
-            return VMISnapshot(vmi, domain, node)
+            return phases.VMISnapshot(vmi, domain, node)
         used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
         target = self._capacity.reserved_node(vmi.uid) or schedule(vmi.node_selector, memory, nodes, used)
         why_not = "" if target else unschedulable_message(vmi.node_selector, memory, nodes, used)
-        return VMISnapshot(vmi, domain, node, target, why_not, self._missing_volume(vmi))
+        return phases.VMISnapshot(vmi, domain, node, target, why_not, self._missing_volume(vmi))
 
     def _domain(self, vmi: VMI, faults: Faults) -> Domain:
         vm = self._informers.vm_of(vmi.controller_uid)
@@ -176,16 +164,16 @@ class VMIController:
                 return f"PVC {vmi.namespace}/{volume.pvc} is not bound"
         return None
 
-    async def _apply(self, action: Action, vmi: VMI, snapshot: VMISnapshot) -> None:
+    async def _apply(self, action: phases.Action, vmi: VMI, snapshot: phases.VMISnapshot) -> None:
         match action:
-            case Launch(node):
+            case phases.Launch(node):
                 await self._launch(vmi, node, snapshot, self._faults(vmi))
-            case PressPower():
+            case phases.PressPower():
                 await self._hypervisor.press_power(vmi)
-            case Destroy():
+            case phases.Destroy():
                 await self._hypervisor.destroy(vmi)
 
-    async def _launch(self, vmi: VMI, node: str, snapshot: VMISnapshot, faults: Faults) -> None:
+    async def _launch(self, vmi: VMI, node: str, snapshot: phases.VMISnapshot, faults: Faults) -> None:
         document = await self._api.get(VMIS, *vmi.key)
         if document["metadata"]["uid"] != vmi.uid or document["metadata"].get("deletionTimestamp"):
             return
@@ -194,17 +182,17 @@ class VMIController:
         except HypervisorRefused as refused:
             log.warning("%s/%s: the VMI cannot be started: %s", *vmi.key, refused)
             self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, str(refused), action="Start")
-            await self._write(vmi, failed_launch(snapshot, now(), str(refused)))
+            await self._write(vmi, phases.failed_launch(snapshot, now(), str(refused)))
 
-    async def _write(self, vmi: VMI, plan: VMIPlan) -> None:
+    async def _write(self, vmi: VMI, wanted: phases.VMIPlan) -> None:
         metadata: Json = {}
-        finalizers = wanted_finalizers(vmi, plan.finalizer)
+        finalizers = phases.wanted_finalizers(vmi, wanted.finalizer)
         if finalizers != vmi.finalizers:
             metadata["finalizers"] = list(finalizers)
-        node = str(plan.status.get("nodeName") or "")
+        node = str(wanted.status.get("nodeName") or "")
         if node and node != vmi.node_label:
             metadata["labels"] = {NODE_LABEL: node}
-        status = merge_patch(vmi.status, plan.status)
+        status = merge_patch(vmi.status, wanted.status)
         if not metadata and not status:
             return
         # One write is enough: as in KubeVirt, a VMI has no status subresource.

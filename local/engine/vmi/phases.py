@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from apimachinery import timestamps
+from apimachinery.unstructured import Json
 from local.engine import objects
 from local.engine.conditions import condition, has_condition, merge_conditions
 from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
 from local.engine.resources import VMI_FINALIZER
-
-Json = dict[str, Any]
 
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
 POWER_BUTTON_SECONDS = 5.0

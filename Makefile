@@ -1,11 +1,12 @@
-# `make run` and `make test` need nothing but this file, Python 3.11 and, where system packages are missing, root or sudo.
+# `make run` and `make test` need Python 3.11 and, if system packages are missing, root or sudo.
 
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-# A step is done when there is a stamp that names what it was made from, whatever the files' times say.
+# A setup step is done if its stamp file exists. The stamp's name has a hash of the step's sources, because the times of
+# files are unreliable.
 stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
 PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
@@ -22,8 +23,8 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-head
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
 
-# Most tests wait for servers rather than compute: more workers than cores, each with a control plane of its own. A file
-# stays with one worker, so that its tests share what they start; in the order of the tree, which has the slow ones first.
+# More workers than cores, because most tests wait for servers. Each worker has a control plane of its own. A file stays
+# with one worker, so that its tests share servers. The order is that of the tree, which has slow tests first.
 WORKERS := 3
 
 test: setup $(PROMETHEUS) $(HELM)
@@ -44,11 +45,11 @@ generate: setup
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"
 
-# For clusters without Helm.
+# The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
 	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
 
-# What krew installs, for this machine's system.
+# The archive that krew installs, for this machine's system.
 plugin: setup
 	@sh requirements/plugin.sh $(BIN)/python dist
 
@@ -74,20 +75,20 @@ $(CONTROL_PLANE): | $(INSTALLED)
 	@$(BIN)/python -m local.binaries
 	@rm -f $(VENV)/.control-plane-* && touch $@
 
-# The tiny Linux of the guests. Where it can't be had, it has said so, and simulated guests still run.
+# The built-in Linux of the VMs. Without it, `make run` needs `--engine simulated`.
 $(GUEST): | $(INSTALLED)
 	@if $(BIN)/python -m local.engine.qemu.guest_packages; then touch $@; fi
 
-# For the tests of the chart only.
+# Only the tests of the chart need Helm.
 $(HELM): | $(CONTROL_PLANE)
 	@$(BIN)/python -m local.helm
 	@rm -f $(VENV)/.helm-* && touch $@
 
-# For the tests of alerts and dashboard only.
+# Only the tests of alerts and the dashboard need Prometheus.
 $(PROMETHEUS): | $(INSTALLED)
 	@sh requirements/prometheus.sh "$${XDG_CACHE_HOME:-$$HOME/.cache}/poolhouse/prometheus" && touch $@
 
-# One file for people and CI, one for each image, which has only what its service imports, and what builds are done with.
+# all.lock is for development and CI. Each image and the kubectl plugin have a file of their own, and so has the build.
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done

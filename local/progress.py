@@ -17,11 +17,9 @@ from local.binaries import Echo
 from local.components import StackError
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
-VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 INTERVAL_SECONDS = 0.5
 

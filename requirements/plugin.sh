@@ -1,6 +1,6 @@
 #!/bin/sh
-# plugin.sh PYTHON DIRECTORY: kubectl-poolhouse as the archive that krew installs, for this machine's system and Python.
-# What comes with wheels is in it; only an interpreter of the same minor version is not.
+# plugin.sh PYTHON DIRECTORY: builds the archive of kubectl-poolhouse that krew installs, for this machine's system and
+# Python. The archive has all dependencies, but no Python interpreter, which must have the same minor version.
 set -eu
 python=$1 directory=$2
 system=$(uname -s | tr '[:upper:]' '[:lower:]')
@@ -15,9 +15,9 @@ for each in "kubectl-poolhouse cli.main" "kubectl_complete-poolhouse cli.complet
   set -- $each
   cat >"$draft/$1" <<EOF
 #!/bin/sh
-# Made for Python $minor, whose libraries are beside this file, wherever a link to it stands.
+# Made for Python $minor. The libraries are beside this file; a link to it may be anywhere.
 here=\$(dirname "\$(readlink -f "\$0")")
-command -v python$minor >/dev/null || { echo "kubectl poolhouse: python$minor is needed and not found" >&2; exit 1; }
+command -v python$minor >/dev/null || { echo "kubectl poolhouse: python$minor is not installed" >&2; exit 1; }
 exec python$minor -P -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); sys.argv[0] = "$1"; from $2 import main; main()' "\$here/lib" "\$@"
 EOF
   chmod +x "$draft/$1"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs those of the named Debian packages that are missing. Says what to install where it can't.
+# Installs the missing ones of the named Debian packages, or prints what to install.
 set -eu
-command -v dpkg-query >/dev/null || { echo "not a Debian machine: install libvirt, QEMU, gcc and Python's headers yourself ($*)"; exit 0; }
+command -v dpkg-query >/dev/null || { echo "this is not a Debian machine: install libvirt, QEMU, gcc and the headers of Python yourself ($*)"; exit 0; }
 missing=""
 for each in "$@"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$each" 2>/dev/null)" = installed ] || missing="$missing $each"

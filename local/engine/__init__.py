@@ -1,9 +1,13 @@
-"""The stand-in for KubeVirt and CDI where there is no cluster, and so small that it stays one.
+"""The engine stands in for KubeVirt and CDI where no cluster exists.
 
-Begin with `plan` (a VirtualMachine: what to do about it) and `phases` (a VirtualMachineInstance: what becomes of it);
-both are pure. `machines`, `vmis`, `disks` and `fleet` read, ask them, and write. Guests are either QEMU's, through
-`driver` (the only file that imports libvirt), or `simulated`: the same phases with nothing behind them.
+| package | what it does | in KubeVirt, CDI |
+| --- | --- | --- |
+| vm, vmi, migration | reconcile VMs, VMIs and migrations, and evacuate nodes | virt-controller, virt-handler |
+| datavolume | imports and clones disks | CDI's controllers and importer |
+| node | registers the nodes and schedules VMIs | kubelet, scheduler, node labeller |
+| virt_api | serves start, stop, restart, pause, migrate | virt-api |
+| qemu, simulated | run the domains of VMIs, or only pretend to | virt-launcher |
 
-What it refuses to do: decide hardware (the defaulter does; here it is only honoured), schedule by capacity, or keep
-anything of its own: after a restart all is found again in the API server and in libvirt.
+Begin with `vm.plan` and `vmi.phases`, which decide and do no I/O. The engine honours hardware that the defaulter has
+decided and decides none itself. It keeps no state: after a restart it reads the API server and libvirt.
 """

@@ -9,9 +9,10 @@ from kinds.meta import NAMESPACE, SIMULATION
 from local.engine import objects
 from local.engine.fault_injection import Faults, parse_faults
 from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES, PVCS, VMIS, VMS
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES, PVCS
 from runtime.api import Api
 from runtime.informer import Informer
+from runtime.resource import VMIS, VMS
 
 
 def now() -> datetime:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from apimachinery.owner_references import controller_of
 from apimachinery.quantity import to_int
@@ -27,6 +27,8 @@ from local.engine.resources import (
 from runtime.resource import Key, Resource
 
 Pairs = tuple[tuple[str, str], ...]
+
+Viewed = TypeVar("Viewed", bound="ApiObject")
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 GRACE_SECONDS = 30.0
@@ -305,6 +307,13 @@ def read_time(text: str | None) -> datetime | None:
         return parse_time(text) if text else None
     except ValueError:
         return None
+
+
+def either(old: Viewed | None, new: Viewed | None) -> Viewed:
+    """The new version of an object, or the last one of a deleted object."""
+    view = new or old
+    assert view is not None
+    return view
 
 
 def seconds_until(moment: datetime, now: datetime) -> float:

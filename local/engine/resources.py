@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VM, VMI, VMI_MIGRATION
-from runtime.resource import Resource
+from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VMI_MIGRATION
+from runtime.resource import VMIS, Resource
 
-VMS = Resource.of(VM)
-VMIS = Resource.of(VMI)
 MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
 MIGRATION_POLICIES = Resource.of(UPSTREAM_POLICY)

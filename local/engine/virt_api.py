@@ -15,11 +15,11 @@ from apimachinery.unstructured import Json
 from local.engine import objects
 from local.engine.hypervisor import Hypervisor
 from local.engine.objects import VMI
-from local.engine.resources import MIGRATIONS, VMIS, VMS
+from local.engine.resources import MIGRATIONS
 from local.engine.vm import subresources
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
-from runtime.resource import Resource
+from runtime.resource import VMIS, VMS, Resource
 from service.request_body import RequestRefused, parse
 from service.server import DeadlineProtocol, health
 

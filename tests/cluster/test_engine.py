@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS, VMIS, VMS
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable
+from runtime.resource import VMIS, VMS
 from tests.cluster.resting import rests
 from tests.conftest import stack
 from tests.waiting import eventually

@@ -17,11 +17,12 @@ import pytest_asyncio
 from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
 from local.engine.qemu import capabilities
-from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, VMIS, VMS
+from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS
 from local.paths import StackPaths
 from local.services import worker_uid
 from runtime.api import Api
 from runtime.events import EVENTS
+from runtime.resource import VMIS, VMS
 from tests.cluster.test_engine import (
     asked,
     nothing_left,

@@ -9,7 +9,7 @@ from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
 from local.engine.informers import Informers, now
-from local.engine.objects import PVC, DataVolume, Pairs
+from local.engine.objects import PVC, DataVolume, Pairs, either
 from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS, merge_patch, new_pvc
 from runtime.api import Api
 from runtime.controller import Controller
@@ -38,8 +38,7 @@ class DataVolumeController:
             self.controller.enqueue(new.key)
 
     def _pvc_changed(self, old: PVC | None, new: PVC | None) -> None:
-        pvc = new or old
-        assert pvc is not None
+        pvc = either(old, new)
         self.controller.enqueue(pvc.key)
         if old is not None and (new is None or new.uid != old.uid):
             self._deleted_pvcs.put_nowait(old)

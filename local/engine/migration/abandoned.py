@@ -9,11 +9,10 @@ from apimachinery.unstructured import Json
 from local.engine.informers import Informers, now
 from local.engine.migration.plan import ENGINE_RESTARTED, Outcome, finished_state, state_patch
 from local.engine.objects import VMI, Migration
-from local.engine.resources import VMIS
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import NotFound
-from runtime.resource import Key
+from runtime.resource import VMIS, Key
 
 log = logging.getLogger(__name__)
 

@@ -15,22 +15,14 @@ from local.engine.migration import plan
 from local.engine.migration.abandoned import AbandonedMigrations
 from local.engine.migration.settings import MigrationSettings, effective_settings
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
-from local.engine.objects import VMI, Migration, Node
+from local.engine.objects import VMI, Migration, Node, either
 from local.engine.reasons import EngineReason
-from local.engine.resources import (
-    KUBEVIRTS,
-    MIGRATION_POLICIES,
-    MIGRATIONS,
-    NAMESPACES,
-    NODE_LABEL,
-    VMIS,
-    merge_patch,
-)
+from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import ApiError, Conflict, Invalid, NotFound
 from runtime.events import EventRecorder, EventType
-from runtime.resource import Key
+from runtime.resource import VMIS, Key
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +74,7 @@ class MigrationController:
         capacity.subscribe(self._memory_freed)
 
     def _changed(self, old: Migration | None, new: Migration | None) -> None:
-        migration = new or old
-        assert migration is not None
+        migration = either(old, new)
         if new is None or new.final:
             self._starting.discard(migration.uid)
             self._forget_if_observed(migration.key)
@@ -99,8 +90,7 @@ class MigrationController:
                 self.controller.enqueue(each.key)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        vmi = new or old
-        assert vmi is not None
+        vmi = either(old, new)
         for migration in self._informers.migrations.store.by("vmi", vmi.key):
             if not migration.final:
                 self.controller.enqueue(migration.key)

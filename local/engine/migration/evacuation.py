@@ -8,7 +8,7 @@ import logging
 
 from local.engine.informers import Informers, now
 from local.engine.migration.plan import draining_nodes, is_evacuation_obsolete, new_evacuation, vmis_to_evacuate
-from local.engine.objects import VMI, Migration, Node
+from local.engine.objects import VMI, Migration, Node, either
 from local.engine.resources import MIGRATIONS
 from runtime.api import Api
 from runtime.controller import Controller
@@ -27,8 +27,7 @@ class EvacuationController:
         informers.nodes.subscribe(self._node_changed)
 
     def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
-        migration = new or old
-        assert migration is not None
+        migration = either(old, new)
         if new is not None and new.phase == "Failed" and new.evacuates:
             self.controller.enqueue(new.evacuates)
         # The VMI may have to leave the node that it has migrated to.
@@ -41,8 +40,7 @@ class EvacuationController:
             self.controller.enqueue(new.node)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        node = new or old
-        assert node is not None
+        node = either(old, new)
         self.controller.enqueue(node.name)
 
     async def reconcile(self, node: str) -> float | None:

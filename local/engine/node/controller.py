@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
 from local.engine.conditions import condition, merge_conditions
 from local.engine.informers import Informers, now
-from local.engine.objects import Node
+from local.engine.objects import Node, either
 from local.engine.resources import NODES, SCHEDULABLE_LABEL, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
@@ -33,7 +33,6 @@ class NodeHardware:
     memory: int = 64 << 40
     """allocatable bytes; simulated VMs take none"""
     kvm: bool = False
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def new_node(name: str, hardware: NodeHardware) -> Json:
@@ -65,13 +64,7 @@ def fixed_node_status(name: str, hardware: NodeHardware) -> Json:
         "operatingSystem": "linux",
         "containerRuntimeVersion": "poolhouse://local",
         "kubeletVersion": "poolhouse",
-        "kubeProxyVersion": "",
-        "bootID": "",
-        "kernelVersion": "",
-        "machineID": "",
-        "osImage": "",
-        "systemUUID": "",
-        **hardware.versions,
+        **dict.fromkeys(("kubeProxyVersion", "bootID", "kernelVersion", "machineID", "osImage", "systemUUID"), ""),
     }
     addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}]
     return {"capacity": resources, "allocatable": resources, "nodeInfo": info, "addresses": addresses}
@@ -122,8 +115,7 @@ class NodeController:
         informers.nodes.subscribe(self._changed)
 
     def _changed(self, old: Node | None, new: Node | None) -> None:
-        node = new or old
-        assert node is not None
+        node = either(old, new)
         if node.name in self._names:
             self.controller.enqueue(node.name)
 

@@ -12,26 +12,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from local.engine.qemu.guest_image import MODULES, GuestImage, initrd, load_order
+from local.engine.qemu.guest_image import GuestImage, initrd, load_order
 
 log = logging.getLogger(__name__)
 
 KERNEL, BUSYBOX = "linux-image-cloud-amd64", "busybox-static"
 COMMAND_SECONDS = 300.0
+MODULE_PATHS = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
+"""parts of the paths of modules that the guest may need; to read thousands of modules would take seconds"""
 
 
 class GuestImageUnavailable(Exception):
     """The built-in Linux cannot be made here; the text says what is missing."""
-
-
-@dataclass(frozen=True)
-class Ingredients:
-    kernel: bytes
-    busybox: bytes
-    modules: Mapping[str, bytes]
 
 
 def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -40,41 +34,42 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 def provide_guest_image(target: Path, cache: Path) -> GuestImage:
     """Writes kernel and initramfs into `target`, where QEMU's user can read them. Raises GuestImageUnavailable."""
-    if not (cache / "complete").exists():
-        _fill(cache)
-    found = _read(cache)
+    fill_cache(cache)
+    modules = {path.stem: path.read_bytes() for path in (cache / "modules").glob("*.ko")}
     guest = GuestImage(target / "vmlinuz", target / "initrd")
     target.mkdir(parents=True, exist_ok=True)
     target.chmod(0o755)
-    for path, content in ((guest.kernel, found.kernel), (guest.initrd, initrd(found.busybox, found.modules))):
+    contents = {
+        guest.kernel: (cache / "vmlinuz").read_bytes(),
+        guest.initrd: initrd((cache / "busybox").read_bytes(), modules),
+    }
+    for path, content in contents.items():
         if path.exists() and path.read_bytes() == content:
             continue  # A running QEMU reads the file again when its guest reboots.
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(content)
-        fresh.chmod(0o644)
-        fresh.replace(path)
+        draft = path.with_suffix(".new")
+        draft.write_bytes(content)
+        draft.chmod(0o644)
+        draft.replace(path)
     return guest
 
 
-def _read(directory: Path) -> Ingredients:
-    modules = {path.stem: path.read_bytes() for path in (directory / "modules").glob("*.ko")}
-    return Ingredients((directory / "vmlinuz").read_bytes(), (directory / "busybox").read_bytes(), modules)
-
-
-def _fill(cache: Path) -> None:
+def fill_cache(cache: Path) -> None:
+    """Does nothing if the cache is complete. Raises GuestImageUnavailable."""
+    if (cache / "complete").exists():
+        return
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="guest-", dir=cache.parent) as scratch:
-        work, made = Path(scratch) / "work", Path(scratch) / "made"
+        work, draft = Path(scratch) / "work", Path(scratch) / "draft"
         work.mkdir()
-        made.mkdir()
-        _unpack(work)
-        _gather(work / "root", made)
-        (made / "complete").touch()
+        (draft / "modules").mkdir(parents=True)
+        _unpack_packages(work)
+        _copy_files(work / "root", draft)
+        (draft / "complete").touch()
         shutil.rmtree(cache, ignore_errors=True)
-        made.rename(cache)
+        draft.rename(cache)
 
 
-def _unpack(work: Path) -> None:
+def _unpack_packages(work: Path) -> None:
     """Downloads the packages and extracts them into `work/root`."""
     log.info("fetching the packages of the built-in Linux: %s, %s", KERNEL, BUSYBOX)
     try:
@@ -95,23 +90,20 @@ def _unpack(work: Path) -> None:
         _run(work, "dpkg-deb", "-x", str(package), "root")
 
 
-def _gather(root: Path, made: Path) -> None:
+def _copy_files(root: Path, target: Path) -> None:
     kernel = next(iter((root / "boot").glob("vmlinuz-*")), None)
     busybox = next((path for path in (root / "bin/busybox", root / "usr/bin/busybox") if path.exists()), None)
     if kernel is None or busybox is None:
         raise GuestImageUnavailable("the packages do not contain the expected kernel or busybox")
-    shutil.copy(kernel, made / "vmlinuz")
-    shutil.copy(busybox, made / "busybox")
-    (made / "modules").mkdir()
-    present = {path.stem.replace("-", "_"): path for path in root.rglob("*.ko")}
-    for name in load_order({name: path.read_bytes() for name, path in _near(present).items()}, MODULES):
-        shutil.copy(present[name], made / "modules" / f"{name}.ko")
-
-
-def _near(present: Mapping[str, Path]) -> dict[str, Path]:
-    """Modules that the wanted ones can depend on. To read thousands of modules would take seconds."""
-    parts = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
-    return {name: path for name, path in present.items() if any(part in str(path) for part in parts)}
+    shutil.copy(kernel, target / "vmlinuz")
+    shutil.copy(busybox, target / "busybox")
+    modules = {
+        path.stem.replace("-", "_"): path
+        for path in root.rglob("*.ko")
+        if any(part in str(path) for part in MODULE_PATHS)
+    }
+    for name in load_order({name: path.read_bytes() for name, path in modules.items()}):
+        shutil.copy(modules[name], target / "modules" / f"{name}.ko")
 
 
 def _run(cwd: Path, *command: str) -> str:
@@ -123,26 +115,22 @@ def _run(cwd: Path, *command: str) -> str:
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
-            check=False,
+            check=True,
         )
-    except OSError as error:
-        raise GuestImageUnavailable(f"{command[0]} cannot be run: {error}") from error
-    except subprocess.TimeoutExpired:
-        raise GuestImageUnavailable(f"{' '.join(command)} has not ended after {COMMAND_SECONDS:g} s") from None
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise GuestImageUnavailable(f"{' '.join(command)}: {last[0]}")
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise GuestImageUnavailable(f"{' '.join(command)}: {last[0]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GuestImageUnavailable(str(error)) from error
     return done.stdout
 
 
 def main() -> int:
     """`make setup` fetches the packages, so that the first `poolhouse up` does not."""
-    cache = cache_dir()
     try:
-        if not (cache / "complete").exists():
-            _fill(cache)
-    except GuestImageUnavailable as missing:
-        print(f"the built-in Linux cannot be fetched now: {missing}", file=sys.stderr)
+        fill_cache(cache_dir())
+    except GuestImageUnavailable as error:
+        print(f"the built-in Linux cannot be fetched now: {error}", file=sys.stderr)
         return 1
     return 0
 

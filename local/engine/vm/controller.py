@@ -7,15 +7,15 @@ import logging
 
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers, now
-from local.engine.objects import VM, VMI, DataVolume, read_vm
-from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, VMIS, VMS, merge_patch, new_data_volume, new_vmi
+from local.engine.objects import VM, VMI, DataVolume, either, read_vm
+from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
 from local.engine.vm import plan
 from local.engine.vm.subresources import run_strategy_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from runtime.expectations import Expectations
-from runtime.resource import Key
+from runtime.resource import VMIS, VMS, Key
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +39,14 @@ class VMController:
             self._failures.pop(old.key, None)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        vmi = new or old
-        assert vmi is not None
+        vmi = either(old, new)
         self._expectations.creation_observed(vmi.key, vmi.uid)
         if new is None or new.deleted is not None:
             self._expectations.deletion_observed(vmi.key, vmi.uid)
         self.controller.enqueue(vmi.key)
 
     def _data_volume_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
-        data_volume = new or old
-        assert data_volume is not None
+        data_volume = either(old, new)
         for vm in self._informers.vms.store.by("pvc", data_volume.key):
             self.controller.enqueue(vm.key)
 

@@ -9,16 +9,16 @@ from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
 from local.engine.informers import Informers, now
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
-from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs
+from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, either
 from local.engine.reasons import EngineReason
-from local.engine.resources import NODE_LABEL, VMIS, merge_patch
+from local.engine.resources import NODE_LABEL, merge_patch
 from local.engine.vm.plan import Delays
 from local.engine.vmi import phases
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import NotFound
 from runtime.events import EventRecorder
-from runtime.resource import Key
+from runtime.resource import VMIS, Key
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +70,13 @@ class VMIController:
             self.controller.enqueue(unscheduled.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        node = new or old
-        assert node is not None
+        node = either(old, new)
         for vmi in self._informers.vmis.store.all():
             if vmi.node in ("", node.name) and not vmi.final:
                 self.controller.enqueue(vmi.key)
 
     def _volume_changed(self, old: PVC | DataVolume | None, new: PVC | DataVolume | None) -> None:
-        volume = new or old
-        assert volume is not None
+        volume = either(old, new)
         for vmi in self._informers.vmis.store.by("pvc", volume.key):
             self.controller.enqueue(vmi.key)
 

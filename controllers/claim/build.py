@@ -14,7 +14,7 @@ from controllers.claim.controller import ClaimController
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.observe import ClaimObserver
-from controllers.claim.snapshot import CLAIMS, Claim, by_uid, parse_claim
+from controllers.claim.snapshot import SOURCE, Claim
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.demand import Demand
@@ -53,7 +53,7 @@ class ClaimControllers:
         pool_creations: Expectations[str],
         vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None,
     ) -> None:
-        self.informer: Informer[Claim] = Informer(api, CLAIMS, parse_claim, indexes={"uid": by_uid})
+        self.informer: Informer[Claim] = SOURCE.informer(api)
         stores = Stores(self.informer.store, pools, vms)
         allocator = Allocator(stores, demand, pool_creations)
         observe = ClaimObserver(allocator, monotonic, vms_unknown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from apimachinery.timestamps import parse_time
 from controllers.shared.invalid_spec import describe, parse_status
+from controllers.shared.sources import Source
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
@@ -100,8 +100,7 @@ def parse_claim(document: Json) -> Claim:
     )
 
 
-def by_uid(claim: Claim) -> Iterator[Hashable]:
-    yield claim.uid
+SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})
 
 
 @dataclass(frozen=True, slots=True)

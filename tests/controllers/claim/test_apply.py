@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
+from controllers.claim.snapshot import SOURCE, ClaimSnapshot
 from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, CreateRequest, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
@@ -78,7 +78,7 @@ class Setup:
         store = WARM_VMS.store()
         for vm in self.vms:
             store.put(vm.key, vm)
-        claims: Store[Claim] = Store({"uid": by_uid})
+        claims = SOURCE.store()
         self.allocator = Allocator(Stores(claims, Store(), WarmVMCache(store, Store(), Store())))
         self.allocator.ready.reset(self.vms)
         self.record = self.allocator.record(a_claim())

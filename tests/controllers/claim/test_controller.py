@@ -13,7 +13,7 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController, Enqueue
 from controllers.claim.observe import ClaimObserver
 from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import Claim, ClaimSnapshot, by_uid
+from controllers.claim.snapshot import SOURCE, Claim, ClaimSnapshot
 from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.warm_pool import WarmPool
@@ -41,7 +41,7 @@ def controller(
 
 
 def an_allocator(*claims: Claim, vms: Any = None) -> Allocator:
-    store: Store[Claim] = Store({"uid": by_uid})
+    store = SOURCE.store()
     for claim in claims:
         store.put(claim.key, claim)
     return Allocator(Stores(store, Store(), vms or a_cache()))

@@ -9,7 +9,7 @@ import pytest
 
 from controllers.claim.allocator import Stores
 from controllers.claim.garbage_collector import RECHECK_SECONDS, GarbageCollector
-from controllers.claim.snapshot import Claim, by_uid
+from controllers.claim.snapshot import SOURCE, Claim
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
@@ -43,7 +43,7 @@ class FakeBackend:
 def garbage_collector(backend: FakeBackend, *claims: Claim) -> GarbageCollector:
     vms = WARM_VMS.store()
     vms.put(VM.key, VM)
-    known: Store[Claim] = Store({"uid": by_uid})
+    known = SOURCE.store()
     for claim in claims:
         known.put(claim.key, claim)
     pools: Store[WarmPool | InvalidWarmPool] = Store({"uid": lambda pool: [pool.uid]})

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
-from kinds.checks.warmpool import MAC_SECONDS
+from kinds.checks.warmpool import MAC_BOOT_SECONDS
 from kinds.validation import child_path, quoted
 from kinds.warmpool import WARM_POOL
 
@@ -298,7 +298,7 @@ def _manifest(index: int, entry: Entry, shared: Json, terms: Terms) -> Json:
     if "health" in shared:
         spec["health"] = shared["health"]
     if terms.to == "ec2" and entry.instance_type.startswith("mac"):
-        spec["readiness"] = {"timeoutSeconds": 2 * MAC_SECONDS}
+        spec["readiness"] = {"timeoutSeconds": 2 * MAC_BOOT_SECONDS}
     spec |= _instances(entry, shared.get("agent", {})) if terms.to == "ec2" else _machines(entry)
     return {"apiVersion": WARM_POOL.api_version, "kind": WARM_POOL.kind, "metadata": metadata, "spec": spec}
 

@@ -193,7 +193,7 @@ CLAIM = Kind(
         Column("Expires", ".status.expiresAt", "Time at which the VM will be deleted", wide=True),
         Column("Instance", ".status.instanceRef.id", "EC2 instance of the claim", wide=True),
     ),
-    rules=(claim.NAME_IS_A_LABEL,),
+    rules=(claim.NAME_RULE,),
     checks=claim.CHECKS,
     update_checks=(claim.update_problems,),
     requires=("virtualmachinewarmpools",),

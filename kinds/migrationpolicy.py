@@ -141,7 +141,7 @@ MIGRATION_POLICY = Kind(
         Column("Disable-TLS", ".spec.disableTLS", "Send memory unencrypted", "boolean", wide=True),
     ),
     listed_at_admission=True,
-    rules=(migrationpolicy.NAME_IS_A_LABEL,),
+    rules=(migrationpolicy.NAME_RULE,),
     checks=migrationpolicy.CHECKS,
     warning_checks=migrationpolicy.WARNINGS,
     normalizer=migrationpolicy.normalize,

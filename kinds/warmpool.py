@@ -443,7 +443,7 @@ WARM_POOL = Kind(
     has_finalizer=True,
     ready_replicas="availableReplicas",
     updated_replicas="updatedReplicas",
-    rules=(warmpool.NAME_FITS,),
+    rules=(warmpool.NAME_RULE,),
     checks=warmpool.CHECKS,
     warning_checks=warmpool.WARNINGS,
 )

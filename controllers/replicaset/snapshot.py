@@ -13,7 +13,8 @@ from controllers.replicaset.naming import truncated
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
-from kinds.replicaset import ReplicaSetSpec, ReplicaSetStatus, selection
+from kinds.checks import replicaset
+from kinds.replicaset import ReplicaSetSpec, ReplicaSetStatus
 
 InvalidReplicaSet = InvalidSpec[ReplicaSetStatus]
 
@@ -87,6 +88,6 @@ def parse_replica_set(document: Json) -> ReplicaSet | InvalidReplicaSet:
     except ValidationError as error:
         return InvalidSpec(*key, status, describe(error))
     # With a selector that does not match its template, the set would create VMIs without end.
-    if problem := next(iter(selection(document)), None):
+    if problem := next(iter(replicaset.selector(document)), None):
         return InvalidSpec(*key, status, str(problem))
     return ReplicaSet(*key, spec, spec.selector.json(), status, metadata.get("deletionTimestamp") is not None)

@@ -1,4 +1,4 @@
-"""What is wrong with a claim though its schema is right, and what of it may not change."""
+"""Checks of a VirtualMachineClaim that its schema cannot express, and of its updates."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ from collections.abc import Iterator
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at
-from kinds.checks.metadata import effective_name, label_problems
+from kinds.checks.metadata import label_problems, name_rule
 from kinds.meta import DOMAIN, IMAGE_ID, INSTANCE_TYPE
 from kinds.model import Rule
 from kinds.validation import child_path, quoted
 
-LONGEST_NAME = 63
-FIXED = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
-NOTED = {INSTANCE_TYPE: "instancetype", IMAGE_ID: "image"}
-_STAYS = "can't be changed: it says what was asked for; delete the claim and make another, or change ttlSeconds"
-_NO_RETURN = "can't be taken back: the machine is being destroyed"
+IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
+OVERRIDE_ANNOTATIONS = {INSTANCE_TYPE: "instancetype", IMAGE_ID: "image"}
+_IMMUTABLE_MESSAGE = "cannot be changed; delete the claim and create another, or change ttlSeconds"
+_RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
 
-def _fixed(field: str) -> Rule:
-    """Of two values, the old and the new one, so a value alone always keeps it; `changes` says the same in Python."""
+def _immutable(field: str) -> Rule:
+    """A transition rule for the API server. `update_problems` checks the same, because `holds` sees only one value."""
     return Rule(
         cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
-        message=_STAYS,
+        message=_IMMUTABLE_MESSAGE,
         holds=lambda value: True,
         field=f".{field}",
     )
 
 
 RULES = (
-    *(_fixed(field) for field in FIXED),
+    *(_immutable(field) for field in IMMUTABLE),
     Rule(
         cel="!(has(oldSelf.release) && oldSelf.release) || (has(self.release) && self.release)",
-        message=_NO_RETURN,
+        message=_RELEASE_MESSAGE,
         holds=lambda value: True,
         field=".release",
     ),
@@ -40,24 +39,24 @@ RULES = (
 
 
 def update_problems(before: Json, after: Json) -> Iterator[Problem]:
-    """What may not become of a claim that is there."""
-    for field in FIXED:
+    """Changes that an existing claim does not allow."""
+    for field in IMMUTABLE:
         if at(before, "spec", field) != at(after, "spec", field):
-            yield Problem(f"spec.{field}", _STAYS)
+            yield Problem(f"spec.{field}", _IMMUTABLE_MESSAGE)
     if at(before, "spec", "release") is True and at(after, "spec", "release") is not True:
-        yield Problem("spec.release", _NO_RETURN)
-    for annotation in NOTED:
-        # One that goes has had its effect.
+        yield Problem("spec.release", _RELEASE_MESSAGE)
+    for annotation in OVERRIDE_ANNOTATIONS:
+        # Removing the annotation is allowed: the overrides contain its value.
         was, wanted = (at(each, "metadata", "annotations", annotation) for each in (before, after))
         if wanted is not None and was != wanted:
-            yield Problem(child_path("metadata.annotations", annotation), _STAYS)
+            yield Problem(child_path("metadata.annotations", annotation), _IMMUTABLE_MESSAGE)
 
 
 def with_annotation_overrides(document: Json) -> Json:
-    """A right claim in which the annotations have become the fields that they stand for, where those say nothing."""
+    """The valid claim with the overrides from its annotations, where `spec.overrides` does not set them."""
     given = at(document, "spec", "overrides")
     overrides = given if isinstance(given, dict) else {}
-    for annotation, field in NOTED.items():
+    for annotation, field in OVERRIDE_ANNOTATIONS.items():
         value = at(document, "metadata", "annotations", annotation)
         if isinstance(value, str) and value and overrides.get(field) is None:
             overrides = {**overrides, field: value}
@@ -66,20 +65,10 @@ def with_annotation_overrides(document: Json) -> Json:
     return {**document, "spec": {**document["spec"], "overrides": overrides}}
 
 
-def _name_fits(document: object) -> bool:
-    name = effective_name(document)
-    return name is None or len(name) <= LONGEST_NAME
+NAME_RULE = name_rule(63, "a VM that is created for the claim gets its name: at most 63 characters")
 
 
-NAME_IS_A_LABEL = Rule(
-    cel=f"self.metadata.name.size() <= {LONGEST_NAME}",
-    message=f"a machine made for the claim is called after it: at most {LONGEST_NAME} characters",
-    holds=_name_fits,
-    field=".metadata.name",
-)
-
-
-def wishes(document: Json) -> Iterator[Problem]:
+def personalization_labels(document: Json) -> Iterator[Problem]:
     path = "spec.personalization.labels"
     given = at(document, "spec", "personalization", "labels")
     yield from label_problems(given, path)
@@ -91,11 +80,11 @@ def wishes(document: Json) -> Iterator[Problem]:
 
 
 def empty_annotations(document: Json) -> Iterator[Problem]:
-    for annotation in NOTED:
+    for annotation in OVERRIDE_ANNOTATIONS:
         value = at(document, "metadata", "annotations", annotation)
         if value == "":
             path = child_path("metadata.annotations", annotation)
-            yield Problem(path, f"is {quoted(value)}; name what is wanted, or leave the annotation out")
+            yield Problem(path, f"is {quoted(value)}; give a name, or leave the annotation out")
 
 
-CHECKS = (wishes, empty_annotations)
+CHECKS = (personalization_labels, empty_annotations)

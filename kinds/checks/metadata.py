@@ -1,4 +1,4 @@
-"""Names, labels and selectors as Kubernetes wants them."""
+"""Checks of names, labels, annotations and label selectors."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries
+from apimachinery.unstructured import Json, at, entries, replaced
+from kinds.model import Rule
 from kinds.validation import child_path, quoted
 
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-GENERATED = "x" * 5
-"""stands for the characters that the API server appends to generateName"""
-
-_VALUED = ("In", "NotIn")
-_VALUELESS = ("Exists", "DoesNotExist")
+_GENERATED = "x" * 5
+"""as long as the characters that the API server appends to generateName"""
+_INVALID_KEY = "is not a label key: [DOMAIN/]NAME, where NAME has at most 63 letters, digits, '-', '_' and '.'"
 
 
 def is_label(name: str) -> bool:
-    """A DNS label: what a host name may be."""
-    return LABEL.fullmatch(name) is not None
+    """Whether the name is a DNS label, which a host name must be."""
+    return _LABEL.fullmatch(name) is not None
 
 
 def is_subdomain(name: str) -> bool:
@@ -39,16 +38,27 @@ def is_label_value(value: str) -> bool:
 
 
 def effective_name(document: Any) -> str | None:
-    """The name an object has or will have, as far as its length goes."""
+    """The object's name, or a text as long as the name that the API server will generate."""
     name, prefix = at(document, "metadata", "name"), at(document, "metadata", "generateName")
     if isinstance(name, str) and name:
         return name
-    # The API server cuts a long prefix to make room.
-    return prefix[: 63 - len(GENERATED)] + GENERATED if isinstance(prefix, str) and prefix else None
+    # The API server cuts a long prefix.
+    return prefix[: 63 - len(_GENERATED)] + _GENERATED if isinstance(prefix, str) and prefix else None
+
+
+def name_rule(max_length: int, message: str, *, label: bool = False) -> Rule:
+    """A limit of the object's name; with `label` the name must also be a DNS label."""
+
+    def holds(document: object) -> bool:
+        name = effective_name(document)
+        return name is None or (len(name) <= max_length and (not label or is_label(name)))
+
+    pattern = "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && " if label else ""
+    return Rule(f"{pattern}self.metadata.name.size() <= {max_length}", message, holds, ".metadata.name")
 
 
 def metadata_problems(document: Json) -> Iterator[Problem]:
-    """Of metadata, what a person writes: name, labels and annotations."""
+    """Checks the metadata that users write: name, labels and annotations."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         yield Problem("metadata", f"must be an object with a name, not {quoted(metadata)}")
@@ -65,20 +75,19 @@ def metadata_problems(document: Json) -> Iterator[Problem]:
 
 
 def label_problems(value: Any, path: str) -> Iterator[Problem]:
-    """Of labels that objects will carry."""
-    yield from _texts(value, path)
+    yield from _text_problems(value, path)
     for key, text in value.items() if isinstance(value, dict) else ():
-        yield from _label(key, text, path)
+        yield from _label_problems(key, text, path)
 
 
 def annotation_problems(value: Any, path: str) -> Iterator[Problem]:
-    yield from _texts(value, path)
+    yield from _text_problems(value, path)
     for key in value if isinstance(value, dict) else ():
         if isinstance(key, str) and not is_label_key(key.lower()):
-            yield Problem(child_path(path, key), _KEY)
+            yield Problem(child_path(path, key), _INVALID_KEY)
 
 
-def _texts(value: Any, path: str) -> Iterator[Problem]:
+def _text_problems(value: Any, path: str) -> Iterator[Problem]:
     if value is None:
         return
     if not isinstance(value, dict):
@@ -88,16 +97,17 @@ def _texts(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(key, str):
             yield Problem(child_path(path, key), "the key must be text; write it in quotes")
         elif not isinstance(text, str):
-            told = f'; write it in quotes, "{quoted(text)}"' if isinstance(text, bool | int | float) else ""
-            yield Problem(child_path(path, key), f"must be text, not {quoted(text)}{told}")
+            yield Problem(child_path(path, key), not_text(text))
 
 
-_KEY = "is not a label key: [DOMAIN/]NAME, where NAME has at most 63 letters, digits, '-', '_' and '.'"
+def not_text(value: Any) -> str:
+    hint = f'; write it in quotes, "{quoted(value)}"' if isinstance(value, bool | int | float) else ""
+    return f"must be text, not {quoted(value)}{hint}"
 
 
-def _label(key: Any, value: Any, path: str) -> Iterator[Problem]:
+def _label_problems(key: Any, value: Any, path: str) -> Iterator[Problem]:
     if isinstance(key, str) and not is_label_key(key):
-        yield Problem(child_path(path, key), _KEY)
+        yield Problem(child_path(path, key), _INVALID_KEY)
     if isinstance(value, str) and not is_label_value(value):
         yield Problem(
             child_path(path, key),
@@ -106,33 +116,35 @@ def _label(key: Any, value: Any, path: str) -> Iterator[Problem]:
         )
 
 
-def booleans_as_text(value: Any) -> Any:
-    """A selector's labels with `true` made "true"; the value itself where there is none.
+def booleans_to_text(document: Json, *path: str | int) -> Json:
+    """The document with `true` and `false` at the path replaced by "true" and "false"; itself if there are none.
 
-    Numbers stay wrong and are refused: 010 and 1.10 have lost their form before anybody could read them.
+    YAML reads an unquoted `true` as a boolean. Numbers are denied instead: 010 and 1.10 have already lost their form.
     """
-    if not isinstance(value, dict) or not any(isinstance(text, bool) for text in value.values()):
-        return value
-    return {key: quoted(text) if isinstance(text, bool) else text for key, text in value.items()}
+    labels = at(document, *path)
+    if not isinstance(labels, dict) or not any(isinstance(text, bool) for text in labels.values()):
+        return document
+    texts = {key: quoted(text) if isinstance(text, bool) else text for key, text in labels.items()}
+    return replaced(document, texts, *path)
 
 
 def selector_problems(value: Any, path: str) -> Iterator[Problem]:
-    """Of a label selector, what its schema does not say."""
+    """Problems of a label selector that its schema does not exclude."""
     matches = at(value, "matchLabels")
     for key, text in matches.items() if isinstance(matches, dict) else ():
-        yield from _label(key, text, f"{path}.matchLabels")
+        yield from _label_problems(key, text, f"{path}.matchLabels")
     for index, expression in entries(value, "matchExpressions"):
-        yield from _expression(expression, f"{path}.matchExpressions[{index}]")
+        yield from _expression_problems(expression, f"{path}.matchExpressions[{index}]")
 
 
-def _expression(expression: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _expression_problems(expression: Mapping[str, Any], path: str) -> Iterator[Problem]:
     key, operator, values = expression.get("key"), expression.get("operator"), expression.get("values")
     if isinstance(key, str) and not is_label_key(key):
-        yield Problem(f"{path}.key", _KEY)
+        yield Problem(f"{path}.key", _INVALID_KEY)
     given = values if isinstance(values, list) else []
-    if operator in _VALUED and not given:
+    if operator in ("In", "NotIn") and not given:
         yield Problem(f"{path}.values", f"is missing; operator {operator} needs at least one value")
-    if operator in _VALUELESS and given:
+    if operator in ("Exists", "DoesNotExist") and given:
         yield Problem(f"{path}.values", f"must be left out; operator {operator} takes none")
     for index, text in enumerate(given):
         if isinstance(text, str) and not is_label_value(text):

@@ -90,7 +90,7 @@ WRONG = [
     ),
     pytest.param(
         changed(replica_set(), "My VM", "spec", "template", "metadata", "name"),
-        {"spec.template.metadata.name": "instances are named after it"},
+        {"spec.template.metadata.name": "VMIs are named after it"},
         id="a name that no instance can have",
     ),
 ]

@@ -1,7 +1,6 @@
-"""VMs that were stored with hardware undecided, as nobody was there to decide it: completed before they run.
+"""Fills the hardware of VMs that were stored while the webhook or the defaulter did not answer.
 
-Begin with `registration`, which says whose hardware is ours to decide, and `plan`. A VM is completed while no instance
-of it exists, or while its instance is going: KubeVirt makes the next one from what is written then. A VM that runs is
-left alone, because changing its hardware would only say that it must be restarted. On a cluster KubeVirt may start a VM
-at once; then it is completed at its next stop.
+Begin with `eligibility`, which says which VMs may be filled, and `plan`. A VM is filled while it has no VMI, or while
+its VMI is finishing: KubeVirt creates the next VMI from the filled spec. The controller does not change a running VM,
+because KubeVirt would then require a restart; it fills the VM at its next stop.
 """

@@ -1,75 +1,73 @@
-"""Completes a VM: asks the defaulter, and writes its answer if the VM is still the one that was asked about."""
+"""Asks the defaulter for a VM's hardware and writes the answer, unless the VM has changed since."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-from controllers.defaulting.observe import MACHINES
+from apimachinery.unstructured import Json
+from controllers.defaulting.reasons import VMEvent
 from defaulter.contract import DefaultingResponse, ForbiddenChange, InvalidDocument, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import Invalid
 from runtime.events import EventRecorder, EventType, object_reference
-from runtime.resource import Key
-
-Json = dict[str, Any]
+from runtime.resource import VMS, Key
 
 
-class Completes(Protocol):
-    """`defaulter.contract.Defaulter`."""
+class DefaulterClient(Protocol):
+    """The part of `defaulter.contract.Defaulter` that this package uses."""
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
     ) -> DefaultingResponse: ...
 
 
-class Apply:
-    """The only code of this package that writes."""
-
-    def __init__(self, api: Api, defaulter: Completes, events: EventRecorder, *, seed: str) -> None:
+class DefaultingWriter:
+    def __init__(self, api: Api, defaulter: DefaulterClient, events: EventRecorder, *, seed: str) -> None:
         self._api = api
         self._defaulter = defaulter
         self._events = events
         self._seed = seed or None
 
-    async def ask(self, document: Json, asked: Json) -> Json | None:
-        """The completed document; None, with an event, when there is none to be had. `asked` is the document with what
-        is known of the guest besides. Raises `DefaulterUnavailable`."""
+    async def fill(self, document: Json, request: Json) -> Json | None:
+        """The VM with all hardware fields; None, with an event, if the defaulter cannot fill them.
+
+        `request` is the document that is sent, with known facts about the guest. Raises DefaulterUnavailable."""
         try:
-            answer = await self._defaulter.complete(asked, seed=self._seed)
+            answer = await self._defaulter.complete(request, seed=self._seed)
         except (InvalidDocument, ForbiddenChange) as error:
             self._undecided(document, str(error))
             return None
         if answer.object == document:
-            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted_fields(document)[:3])} as it is")
+            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted_fields(document)[:3])} empty")
             return None
-        return without_note(answer.object)
+        return without_annotation(answer.object)
 
-    async def write(self, document: Json, completed: Json, reason: str) -> None:
-        """Raises `Conflict` when the VM is not any more what it was when it was read."""
+    async def write(self, document: Json, filled: Json, reason: str) -> None:
+        """Raises Conflict if the VM has changed since it was read."""
         try:
-            # It carries the resourceVersion that it was read with: nobody's write in between is lost.
-            await self._api.replace(MACHINES, completed)
+            # The document carries the resourceVersion that was read, so no other write is lost.
+            await self._api.replace(VMS, filled)
         except Invalid as error:
-            self._undecided(document, f"its completed form is refused: {error.message}")
+            self._undecided(document, f"the API server refuses the filled VM: {error.message}")
             return
-        filled = len(undefaulted_fields(document)) - len(undefaulted_fields(completed))
-        self._say(document, "Normal", "HardwareDecided", f"{filled} hardware fields were decided: {reason}")
+        count = len(undefaulted_fields(document)) - len(undefaulted_fields(filled))
+        self._emit(document, "Normal", VMEvent.HARDWARE_DECIDED, f"filled {count} hardware fields: {reason}")
 
-    async def drop_note(self, document: Json) -> None:
-        await self._api.replace(MACHINES, without_note(document))
+    async def remove_annotation(self, document: Json) -> None:
+        await self._api.replace(VMS, without_annotation(document))
 
-    async def say_double(self, key: Key, sentence: str) -> None:
-        self._say(await self._api.get(MACHINES, *key), "Warning", "DuplicateMAC", sentence)
+    async def report_duplicate(self, key: Key, message: str) -> None:
+        self._emit(await self._api.get(VMS, *key), "Warning", VMEvent.DUPLICATE_MAC, message)
 
     def _undecided(self, document: Json, note: str) -> None:
-        self._say(document, "Warning", "HardwareUndecided", note)
+        self._emit(document, "Warning", VMEvent.HARDWARE_UNDECIDED, note)
 
-    def _say(self, document: Json, type: EventType, reason: str, note: str) -> None:
+    def _emit(self, document: Json, type: EventType, reason: VMEvent, note: str) -> None:
         self._events.emit(object_reference(document), type, reason, note, action="CompleteHardware")
 
 
-def without_note(document: Json) -> Json:
+def without_annotation(document: Json) -> Json:
     metadata = document["metadata"]
     kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != UNDEFAULTED}
     return {**document, "metadata": {**metadata, "annotations": kept}}

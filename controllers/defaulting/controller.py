@@ -1,4 +1,4 @@
-"""Joins the parts: who is looked at, and when again."""
+"""Finds VMs that lack hardware fields, and fills them when this is allowed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from controllers.defaulting.apply import Apply, Json
-from controllers.defaulting.doubles import by_mac, doubles
+from apimachinery.unstructured import Json
+from controllers.defaulting.apply import DefaultingWriter
+from controllers.defaulting.eligibility import WebhookScope, ineligible_reason, parse_scope
+from controllers.defaulting.mac_conflicts import index_by_mac, mac_conflicts
 from controllers.defaulting.observe import (
     CONFIGURATIONS,
-    MACHINES,
-    NAMESPACES,
-    Instance,
-    Machine,
+    VM,
+    DefaultingSnapshot,
     Namespace,
-    State,
-    machine,
-    namespace,
+    VMIState,
     observe,
+    parse_namespace,
+    parse_vm,
 )
-from controllers.defaulting.plan import Complete, DropNote, Wait, plan
-from controllers.defaulting.registration import Registration, left_alone, registration
+from controllers.defaulting.plan import FillHardware, RemoveAnnotation, Wait, plan
+from controllers.shared.resources import NAMESPACES
 from defaulter.contract import DefaulterUnavailable, MACPolicy
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from manifests.webhooks import DEFAULTING_CONFIGURATION
@@ -34,131 +34,127 @@ from runtime.circuit_breaker import CircuitBreaker
 from runtime.controller import Controller
 from runtime.errors import NotFound
 from runtime.informer import Informer
-from runtime.resource import Key
+from runtime.resource import VMS, Key
 
 log = logging.getLogger(__name__)
 
 SPREAD_SECONDS = 2.0
-"""after a pause, over which VMs that waited for the defaulter come back to it"""
+"""After a pause, waiting VMs are sent to the defaulter over this time."""
 
 
-class Completion:
-    """At rest, which is while every VM's hardware is decided or not ours to decide, it reads nothing but watches and
-    writes nothing."""
+class DefaultingController:
+    """While all VMs are filled or ineligible, it only watches: it sends no other request."""
 
     def __init__(
         self,
         api: Api,
-        apply: Apply,
+        writer: DefaultingWriter,
         *,
         now: Callable[[], float],
         macs: MACPolicy = "deterministic",
         workers: int = 8,
     ) -> None:
-        """`macs` as the defaulter has it: what it leaves open on purpose is not undecided."""
-        self.machines: Informer[Machine] = Informer(
-            api, MACHINES, partial(machine, macs=macs), indexes={"mac": by_mac, "pending": _pending}
+        """`macs` is the defaulter's setting: a MAC address that it leaves empty on purpose is not missing."""
+        self.vms: Informer[VM] = Informer(
+            api, VMS, partial(parse_vm, macs=macs), indexes={"mac": index_by_mac, "pending": _index_pending}
         )
-        self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, namespace)
-        self.registered: Informer[Registration] = Informer(
-            api, CONFIGURATIONS, registration, name=DEFAULTING_CONFIGURATION
-        )
+        self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, parse_namespace)
+        self.scopes: Informer[WebhookScope] = Informer(api, CONFIGURATIONS, parse_scope, name=DEFAULTING_CONFIGURATION)
         self.controller: Controller[Key] = Controller(
-            "completion", self.reconcile, workers=workers, metrics=api.metrics
+            "defaulting", self.reconcile, workers=workers, metrics=api.metrics
         )
         self.breaker = CircuitBreaker()
         self._api = api
-        self._apply = apply
+        self._writer = writer
         self._now = now
         self._macs = macs
-        self._doubles: dict[Key, tuple[str, ...]] = {}
-        """what was said of VMs that have another's MAC address"""
-        self.machines.subscribe(self._changed)
+        self._reported: dict[Key, tuple[str, ...]] = {}
+        """Messages about MAC addresses that were reported."""
+        self.vms.subscribe(self._vm_changed)
         self.namespaces.subscribe(self._namespace_changed)
-        self.registered.subscribe(self._registration_changed)
+        self.scopes.subscribe(self._scope_changed)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        return self.machines, self.namespaces, self.registered
+        return self.vms, self.namespaces, self.scopes
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
-                group.create_task(informer.run(), name=f"completion-{informer.resource.plural}")
+                group.create_task(informer.run(), name=f"defaulting-{informer.resource.plural}")
             for informer in self.informers:
                 await informer.synced()
-            group.create_task(self.controller.run(), name="completion")
+            group.create_task(self.controller.run(), name="defaulting")
 
-    def _changed(self, old: Machine | None, new: Machine | None) -> None:
-        if new is not None and (new.pending or new.key in self._doubles or doubles(self.machines.store, new)):
+    def _vm_changed(self, old: VM | None, new: VM | None) -> None:
+        if new is not None and (new.pending or new.key in self._reported or mac_conflicts(self.vms.store, new)):
             self.controller.enqueue(new.key)
         elif new is None and old is not None:
-            self._doubles.pop(old.key, None)
+            self._reported.pop(old.key, None)
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        """It may have opted out, or in, or be selected otherwise."""
+        """Its labels decide whether its VMs are eligible."""
         if new is not None:
-            for m in self.machines.store.by("pending", new.name):
-                self.controller.enqueue(m.key)
+            for vm in self.vms.store.by("pending", new.name):
+                self.controller.enqueue(vm.key)
 
-    def _registration_changed(self, old: Registration | None, new: Registration | None) -> None:
-        for m in self.machines.store:
-            if m.pending:
-                self.controller.enqueue(m.key)
+    def _scope_changed(self, old: WebhookScope | None, new: WebhookScope | None) -> None:
+        for vm in self.vms.store:
+            if vm.pending:
+                self.controller.enqueue(vm.key)
 
     async def reconcile(self, key: Key) -> float | None:
-        known = self.machines.store.get(key)
+        known = self.vms.store.get(key)
         if known is None:
             return None
-        await self._say_doubles(known)
-        where = self.namespaces.store.get(("", known.namespace))
-        # A namespace that is not heard of yet has its VMs looked at when it is.
-        if where is None or isinstance(plan(self._state(known, "none", where)), Wait):
+        await self._report_mac_conflicts(known)
+        namespace = self.namespaces.store.get(("", known.namespace))
+        # The event of an unknown namespace enqueues its VMs again.
+        if namespace is None or isinstance(plan(self._snapshot(known, "absent", namespace)), Wait):
             return None
         if known.undefaulted and (pause := self._pause(key)):
             return pause
         observed = await observe(self._api, key, self._macs)
         if observed is None:
             return None
-        found, instance, document = observed
-        match plan(self._state(found, instance, where)):
+        vm, vmi, document = observed
+        match plan(self._snapshot(vm, vmi, namespace)):
             case Wait(seconds):
                 return seconds and seconds * (0.5 + hash_fraction("/".join(key)))
-            case DropNote():
-                await self._apply.drop_note(document)
+            case RemoveAnnotation():
+                await self._writer.remove_annotation(document)
                 return None
-            case Complete(reason):
-                asked = with_firmware_uuid(document) if may_have_run(document, going=instance == "going") else document
-                return await self._complete(key, document, asked, reason)
+            case FillHardware(reason):
+                started = may_have_run(document, going=vmi == "finishing")
+                return await self._fill(key, document, with_firmware_uuid(document) if started else document, reason)
 
-    def _state(self, m: Machine, instance: Instance, where: Namespace) -> State:
-        return State(
-            m, instance, left_alone(m, where.labels, self.registered.store.get(("", DEFAULTING_CONFIGURATION)))
-        )
+    def _snapshot(self, vm: VM, vmi: VMIState, namespace: Namespace) -> DefaultingSnapshot:
+        scope = self.scopes.store.get(("", DEFAULTING_CONFIGURATION))
+        return DefaultingSnapshot(vm, vmi, ineligible_reason(vm, namespace.labels, scope))
 
-    async def _say_doubles(self, m: Machine) -> None:
-        """Once, and again when it is another."""
-        found, said = doubles(self.machines.store, m), self._doubles.pop(m.key, ())
-        for sentence in found:
-            if sentence not in said:
+    async def _report_mac_conflicts(self, vm: VM) -> None:
+        """Reports each conflict once."""
+        found, reported = mac_conflicts(self.vms.store, vm), self._reported.pop(vm.key, ())
+        for message in found:
+            if message not in reported:
                 with suppress(NotFound):
-                    await self._apply.say_double(m.key, sentence)
+                    await self._writer.report_duplicate(vm.key, message)
         if found:
-            self._doubles[m.key] = found
+            self._reported[vm.key] = found
 
-    async def _complete(self, key: Key, document: Json, asked: Json, reason: str) -> float | None:
-        self.breaker, may = self.breaker.allow(self._now())
-        if not may:
+    async def _fill(self, key: Key, document: Json, request: Json, reason: str) -> float | None:
+        self.breaker, allowed = self.breaker.allow(self._now())
+        if not allowed:
             return self._pause(key)
         try:
-            completed = await self._apply.ask(document, asked)
-        except DefaulterUnavailable as away:
+            filled = await self._writer.fill(document, request)
+        except DefaulterUnavailable as error:
             self.breaker = self.breaker.failed(self._now())
-            log.info("completion of %s/%s: %s", *key, away.reason)
+            log.info("cannot fill the hardware of VM %s/%s: %s", *key, error.reason)
             return self._pause(key) or SPREAD_SECONDS
         self.breaker = self.breaker.succeeded()
-        if completed is not None:
-            await self._apply.write(document, completed, reason)
+        if filled is not None:
+            await self._writer.write(document, filled, reason)
         return None
 
     def _pause(self, key: Key) -> float:
@@ -166,6 +162,6 @@ class Completion:
         return wait + SPREAD_SECONDS * hash_fraction("/".join(key)) if wait else 0.0
 
 
-def _pending(m: Machine) -> Iterator[Hashable]:
-    if m.pending:
-        yield m.namespace
+def _index_pending(vm: VM) -> Iterator[Hashable]:
+    if vm.pending:
+        yield vm.namespace

@@ -1,24 +1,20 @@
-"""What is known of a VM that may need completion. Reads, and decides nothing."""
+"""Reads a VM that may lack hardware fields, and its VMI."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from apimachinery.unstructured import at
+from apimachinery.unstructured import Json, at
 from defaulter.contract import MACPolicy, undefaulted_fields
 from kinds.meta import UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import Key, Resource
+from runtime.resource import VMIS, VMS, Key, Resource
 
-Json = dict[str, Any]
-Instance = Literal["none", "going", "running"]
+VMIState = Literal["absent", "finishing", "running"]
 
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -29,25 +25,25 @@ CONFIGURATIONS = Resource(
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """A VirtualMachine, as far as completion is concerned."""
+class VM:
+    """The facts about a VM that decide whether to fill its hardware. Most are empty for a VM that needs nothing."""
 
     namespace: str
     name: str
     generation: int
-    """changes with the spec; what was refused once is worth another try then"""
+    """A new generation is a reason to retry after a refusal."""
     undefaulted: bool
-    noted: bool
-    """it says of itself that it is to be completed: it went through the webhook, or we have made it ourselves"""
+    """Hardware fields are empty."""
+    annotated: bool
+    """The VM has the annotation poolhouse.dev/undefaulted."""
     deleting: bool
     created: bool
-    """by its own status it has an instance; when that changes, its instance is looked at again"""
-    state: str
-    since: str = ""
-    """when it was made"""
+    """status.created: a VMI exists. Its change is a reason to look at the VM again."""
+    printable_status: str
+    created_at: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     macs: tuple[str, ...] = ()
-    """of its interfaces, as they are written down"""
+    """MAC addresses of the interfaces in the spec."""
 
     @property
     def key(self) -> Key:
@@ -55,7 +51,7 @@ class Machine:
 
     @property
     def pending(self) -> bool:
-        return (self.undefaulted or self.noted) and not self.deleting
+        return (self.undefaulted or self.annotated) and not self.deleting
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,57 +61,58 @@ class Namespace:
 
 
 @dataclass(frozen=True)
-class State:
-    machine: Machine
-    instance: Instance
-    left_alone: str | None = None
-    """why it is not ours to complete, whatever is undecided; see `registration`"""
+class DefaultingSnapshot:
+    vm: VM
+    vmi: VMIState
+    ineligible: str | None = None
+    """Why the controller must not fill the VM; see `eligibility`."""
 
 
-def machine(document: Json, macs: MACPolicy = "deterministic") -> Machine:
+def parse_vm(document: Json, macs: MACPolicy = "deterministic") -> VM:
     metadata = document["metadata"]
-    # A VM without anything pending is the usual one. What it does is no news then, and makes no change to its view.
-    empty, noted = bool(undefaulted_fields(document, macs=macs)), UNDEFAULTED in (metadata.get("annotations") or {})
-    pending = empty or noted
-    return Machine(
+    undefaulted = bool(undefaulted_fields(document, macs=macs))
+    annotated = UNDEFAULTED in (metadata.get("annotations") or {})
+    # Most VMs need nothing. Without these facts their views stay equal, so their changes cost nothing.
+    pending = undefaulted or annotated
+    return VM(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         generation=metadata.get("generation", 0) if pending else 0,
-        undefaulted=empty,
-        noted=noted,
+        undefaulted=undefaulted,
+        annotated=annotated,
         deleting=bool(metadata.get("deletionTimestamp")),
         created=pending and bool(at(document, "status", "created")),
-        state=str(at(document, "status", "printableStatus") or "") if pending else "",
-        since=metadata.get("creationTimestamp", "") if pending else "",
+        printable_status=str(at(document, "status", "printableStatus") or "") if pending else "",
+        created_at=metadata.get("creationTimestamp", "") if pending else "",
         labels=tuple(sorted((metadata.get("labels") or {}).items())) if pending else (),
-        macs=() if metadata.get("deletionTimestamp") else macs_of(document),
+        macs=() if metadata.get("deletionTimestamp") else mac_addresses(document),
     )
 
 
-def macs_of(document: Json) -> tuple[str, ...]:
-    """In one spelling: two of an address are one."""
+def mac_addresses(document: Json) -> tuple[str, ...]:
+    """In lower case with colons, so that equal addresses are equal texts."""
     interfaces = at(document, "spec", "template", "spec", "domain", "devices", "interfaces") or ()
     return tuple(str(mac).lower().replace("-", ":") for each in interfaces if (mac := each.get("macAddress")))
 
 
-def namespace(document: Json) -> Namespace:
+def parse_namespace(document: Json) -> Namespace:
     return Namespace(document["metadata"]["name"], document["metadata"].get("labels") or {})
 
 
-async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[Machine, Instance, Json] | None:
-    """The VM as it is now, not as it was last heard of, its instance, and its document; None where there is none."""
+async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[VM, VMIState, Json] | None:
+    """The VM as the API server has it now, the state of its VMI, and its document; None if the VM is gone."""
     try:
-        document = await api.get(MACHINES, *key)
+        document = await api.get(VMS, *key)
     except NotFound:
         return None
-    found = machine(document, macs)
-    return found, await _instance(api, key) if found.undefaulted else "none", document
+    vm = parse_vm(document, macs)
+    return vm, await _vmi_state(api, key) if vm.undefaulted else "absent", document
 
 
-async def _instance(api: Api, key: Key) -> Instance:
+async def _vmi_state(api: Api, key: Key) -> VMIState:
     try:
-        document = await api.get(INSTANCES, *key)
+        document = await api.get(VMIS, *key)
     except NotFound:
-        return "none"
-    ended = at(document, "status", "phase") in ("Succeeded", "Failed")
-    return "going" if ended or at(document, "metadata", "deletionTimestamp") else "running"
+        return "absent"
+    finished = at(document, "status", "phase") in ("Succeeded", "Failed")
+    return "finishing" if finished or at(document, "metadata", "deletionTimestamp") else "running"

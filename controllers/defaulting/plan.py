@@ -1,23 +1,23 @@
-"""What to do about a VM whose hardware may be undecided."""
+"""Decides whether to fill the hardware of a VM now."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.defaulting.observe import State
+from controllers.defaulting.observe import DefaultingSnapshot
 
 RUNNING_SECONDS = 4 * 3600.0
-"""A running VM's stop is heard of, by its status. Should that be missed, it is found after this time."""
+"""The VM's status announces its stop. If that event is missed, the VM is checked after this time."""
 
 
 @dataclass(frozen=True)
-class Complete:
+class FillHardware:
     reason: str
 
 
 @dataclass(frozen=True)
-class DropNote:
-    """It says of itself that it is to be completed, and is not."""
+class RemoveAnnotation:
+    """The annotation poolhouse.dev/undefaulted is no longer true."""
 
     reason: str
 
@@ -25,21 +25,25 @@ class DropNote:
 @dataclass(frozen=True)
 class Wait:
     seconds: float | None
-    """until it is looked at again, if nothing is heard of it before; None: when it changes"""
+    """Time until the next check; None waits for a change."""
     reason: str
 
 
-Action = Complete | DropNote | Wait
+Action = FillHardware | RemoveAnnotation | Wait
 
 
-def plan(state: State) -> Action:
-    machine = state.machine
-    if machine.deleting:
-        return Wait(None, "it is being deleted")
-    if not machine.undefaulted:
-        return DropNote("its hardware is decided") if machine.noted else Wait(None, "its hardware is decided")
-    if state.left_alone is not None:
-        return DropNote(state.left_alone) if machine.noted else Wait(None, state.left_alone)
-    if state.instance == "running":
-        return Wait(RUNNING_SECONDS, "it runs: a change now would only say that it must be restarted")
-    return Complete("no instance of it exists" if state.instance == "none" else "its instance is going")
+def plan(snapshot: DefaultingSnapshot) -> Action:
+    vm = snapshot.vm
+    if vm.deleting:
+        return Wait(None, "the VM is being deleted")
+    if not vm.undefaulted:
+        return _stop(vm.annotated, "all hardware fields are filled")
+    if snapshot.ineligible is not None:
+        return _stop(vm.annotated, snapshot.ineligible)
+    if snapshot.vmi == "running":
+        return Wait(RUNNING_SECONDS, "the VM runs, and a change of its hardware would require a restart")
+    return FillHardware("the VM has no VMI" if snapshot.vmi == "absent" else "the VMI is finishing")
+
+
+def _stop(annotated: bool, reason: str) -> Action:
+    return RemoveAnnotation(reason) if annotated else Wait(None, reason)

@@ -28,8 +28,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from apimachinery.unstructured import at
-from controllers.defaulting.apply import Apply
-from controllers.defaulting.controller import Completion
+from controllers.defaulting.apply import DefaultingWriter
+from controllers.defaulting.controller import DefaultingController
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from manifests import webhooks
@@ -353,15 +353,17 @@ async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission,
 
 
 @contextlib.asynccontextmanager
-async def completing(admission: Admission) -> AsyncIterator[Completion]:
+async def defaulting_controller(admission: Admission) -> AsyncIterator[DefaultingController]:
     defaulter = Defaulter(f"http://127.0.0.1:{admission.defaulter_port}", BUDGET_SECONDS)
     events = EventRecorder(admission.api, "poolhouse.dev/test")
-    completion = Completion(admission.api, Apply(admission.api, defaulter, events, seed="seed"), now=monotonic)
-    tasks = [asyncio.create_task(completion.run()), asyncio.create_task(events.run())]
-    for informer in completion.informers:
+    controller = DefaultingController(
+        admission.api, DefaultingWriter(admission.api, defaulter, events, seed="seed"), now=monotonic
+    )
+    tasks = [asyncio.create_task(controller.run()), asyncio.create_task(events.run())]
+    for informer in controller.informers:
         await informer.synced()
     try:
-        yield completion
+        yield controller
     finally:
         for task in tasks:
             task.cancel()
@@ -380,7 +382,7 @@ async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admissi
 
 
 async def test_a_vm_that_takes_anothers_mac_address_is_told_so(admission: Admission, namespace: str) -> None:
-    async with completing(admission):
+    async with defaulting_controller(admission):
         for name in ("web", "db"):
             made = vm(namespace, name)
             made["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = "02:00:00:00:00:01"
@@ -401,7 +403,7 @@ async def test_a_vm_that_takes_anothers_mac_address_is_told_so(admission: Admiss
 async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     await admission.api.create(MACHINES, vm(namespace))
-    async with completing(admission):
+    async with defaulting_controller(admission):
         await asyncio.sleep(0.3)
         assert undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
         await admission.defaulter_starts()
@@ -436,7 +438,7 @@ async def test_a_running_vm_is_completed_at_its_stop_and_not_before(admission: A
     }
     await api.create(INSTANCES, instance)
     await admission.defaulter_starts()
-    async with completing(admission):
+    async with defaulting_controller(admission):
         await asyncio.sleep(0.5)
         assert undefaulted_fields(await api.get(MACHINES, namespace, "web"))
         # It stops: its instance is going, and KubeVirt says so in the VM's status.
@@ -457,7 +459,7 @@ async def test_a_vm_that_cannot_be_completed_is_not_written_again_and_again(
     await admission.api.create(MACHINES, vm(namespace))
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad")]
     await admission.defaulter_starts()
-    async with completing(admission):
+    async with defaulting_controller(admission):
 
         async def said() -> bool:
             events, _ = await admission.api.list(EVENTS, namespace)
@@ -477,7 +479,7 @@ async def test_without_a_webhook_a_vm_is_stored_and_completed_all_the_same(
     await admission.webhook_ends()
     made = await admission.api.create(MACHINES, vm(namespace))
     assert made["spec"] == vm(namespace)["spec"]
-    async with completing(admission):
+    async with defaulting_controller(admission):
 
         async def complete() -> bool:
             return not undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
@@ -510,14 +512,14 @@ async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
         await api.create(MACHINES, vm(where, name))
     await api.patch(MACHINES, namespace, "asking", {"metadata": {"annotations": {UNDEFAULTED: "Asked"}}})
 
-    async with completing(admission) as completion:
+    async with defaulting_controller(admission) as controller:
         for name in ("young", "asking"):
 
             async def complete(name: str = name) -> bool:
                 return not undefaulted_fields(await api.get(MACHINES, namespace, name))
 
             await eventually(complete)
-        await eventually(lambda: not len(completion.controller.queue))
+        await eventually(lambda: not len(controller.controller.queue))
         for where, name in ((namespace, "elder"), (exempt, "exempt")):
             found = await api.get(MACHINES, where, name)
             assert (found["spec"], found["metadata"].get("annotations")) == (vm(where, name)["spec"], None)
@@ -526,7 +528,7 @@ async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
 
 async def test_many_vms_that_passed_are_all_completed(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
-    async with completing(admission):
+    async with defaulting_controller(admission):
         for number in range(30):
             await admission.api.create(MACHINES, vm(namespace, f"web-{number}"))
         await admission.defaulter_starts()

@@ -1,4 +1,4 @@
-"""What becomes of the defaulter's answer."""
+"""What is written after each answer of the defaulter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from apimachinery.unstructured import at, replaced
-from controllers.defaulting.apply import Apply, without_note
+from controllers.defaulting.apply import DefaultingWriter, without_annotation
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import with_firmware_uuid
@@ -24,7 +24,7 @@ FIRMWARE = ("spec", "template", "spec", "domain", "firmware")
 NAMELESS = replaced(DECIDED, {"serial": at(DECIDED, *FIRMWARE, "serial")}, *FIRMWARE)
 
 
-class Heard:
+class FakeRecorder:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
@@ -39,27 +39,25 @@ def refusing() -> FakeDefaulter:
 
 
 @pytest.mark.parametrize(
-    ("defaulter", "stored", "asked", "written", "said"),
+    ("defaulter", "stored", "asked", "written", "reasons"),
     [
-        pytest.param(FakeDefaulter(), EMPTY, EMPTY, without_note(DECIDED), [], id="what was empty is filled"),
+        pytest.param(FakeDefaulter(), EMPTY, EMPTY, without_annotation(DECIDED), [], id="empty fields are filled"),
         pytest.param(
             FakeDefaulter(),
             NAMELESS,
             with_firmware_uuid(NAMELESS),
-            without_note(with_firmware_uuid(NAMELESS)),
+            without_annotation(with_firmware_uuid(NAMELESS)),
             [],
-            id="a UUID alone too",
+            id="only the UUID is missing",
         ),
-        pytest.param(
-            FakeDefaulter(), DECIDED, DECIDED, None, ["HardwareUndecided"], id="nothing is left to be decided"
-        ),
-        pytest.param(refusing(), EMPTY, EMPTY, None, ["HardwareUndecided"], id="it is refused"),
+        pytest.param(FakeDefaulter(), DECIDED, DECIDED, None, ["HardwareUndecided"], id="the answer changes nothing"),
+        pytest.param(refusing(), EMPTY, EMPTY, None, ["HardwareUndecided"], id="the defaulter refuses the VM"),
     ],
 )
-async def test_what_is_to_be_written(
-    defaulter: FakeDefaulter, stored: Json, asked: Json, written: Json | None, said: list[str]
+async def test_the_answer_decides_what_is_written(
+    defaulter: FakeDefaulter, stored: Json, asked: Json, written: Json | None, reasons: list[str]
 ) -> None:
-    heard = Heard()
-    apply = Apply(cast(Api, None), defaulter, cast(EventRecorder, heard), seed="s")
-    assert await apply.ask(stored, asked) == written
-    assert heard.reasons == said
+    recorder = FakeRecorder()
+    writer = DefaultingWriter(cast(Api, None), defaulter, cast(EventRecorder, recorder), seed="s")
+    assert await writer.fill(stored, asked) == written
+    assert recorder.reasons == reasons

@@ -1,4 +1,4 @@
-"""When the completion controller looks at a VM, and at which it does not."""
+"""Which changes make the controller look at a VM, and for which VMs it sends a request."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.defaulting.apply import Apply
-from controllers.defaulting.controller import Completion
+from controllers.defaulting.apply import DefaultingWriter
+from controllers.defaulting.controller import DefaultingController
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.metrics import Metrics
 from runtime.resource import Resource
-from tests.controllers.defaulting.test_registration import AFTER, BEFORE, NAME, configuration, exempt
+from tests.controllers.defaulting.test_eligibility import AFTER, BEFORE, NAME, configuration, exempt
 
 Json = dict[str, Any]
 
 
-class Counting:
-    """An API server that has nothing but what the informers were told, and counts who asks."""
+class EmptyApi:
+    """An API server that answers every get with NotFound and records it."""
 
     identity = "test"
 
@@ -38,26 +38,26 @@ def vm(name: str, since: str, **status: Any) -> Json:
     return {**shape, "metadata": metadata, "spec": content, "status": status}
 
 
-def completion(*machines: Json) -> tuple[Completion, Counting]:
-    api = Counting()
-    made = Completion(cast(Api, api), cast(Apply, None), now=lambda: 0.0)
-    tell(made, configuration())
-    tell_namespace(made)
-    for each in machines:
-        made.machines.change(("shop", each["metadata"]["name"]), each)
+def controller_with(*vms: Json) -> tuple[DefaultingController, EmptyApi]:
+    api = EmptyApi()
+    made = DefaultingController(cast(Api, api), cast(DefaultingWriter, None), now=lambda: 0.0)
+    set_configuration(made, configuration())
+    set_namespace(made)
+    for each in vms:
+        made.vms.change(("shop", each["metadata"]["name"]), each)
     return made, api
 
 
-def tell(made: Completion, found: Json) -> None:
-    made.registered.change(("", found["metadata"]["name"]), found)
+def set_configuration(made: DefaultingController, found: Json) -> None:
+    made.scopes.change(("", found["metadata"]["name"]), found)
 
 
-def tell_namespace(made: Completion, **labels: str) -> None:
+def set_namespace(made: DefaultingController, **labels: str) -> None:
     made.namespaces.change(("", "shop"), {"metadata": {"name": "shop", "labels": {NAME: "shop", **labels}}})
 
 
-async def waiting(made: Completion) -> list[str]:
-    """Who is to be looked at, and is."""
+async def reconcile_all(made: DefaultingController) -> list[str]:
+    """Reconciles all enqueued VMs and returns their names."""
     found = []
     while len(made.controller.queue):
         key = await made.controller.queue.get()
@@ -70,42 +70,42 @@ async def waiting(made: Completion) -> list[str]:
 @pytest.mark.parametrize(
     ("since", "asked"),
     [
-        pytest.param(AFTER, ["virtualmachines/web"], id="who came when the webhook was away"),
-        pytest.param(BEFORE, [], id="who was there before it costs no question, however often it changes"),
+        pytest.param(AFTER, ["virtualmachines/web"], id="created while the webhook was down"),
+        pytest.param(BEFORE, [], id="an older VM causes no request"),
     ],
 )
-async def test_who_is_asked_about(since: str, asked: list[str]) -> None:
-    made, api = completion(vm("web", since))
-    assert await waiting(made) == ["web"]
-    made.machines.change(("shop", "web"), vm("web", since, created=True, printableStatus="Running"))
-    assert await waiting(made) == ["web"]
+async def test_only_eligible_vms_cause_requests(since: str, asked: list[str]) -> None:
+    made, api = controller_with(vm("web", since))
+    assert await reconcile_all(made) == ["web"]
+    made.vms.change(("shop", "web"), vm("web", since, created=True, printableStatus="Running"))
+    assert await reconcile_all(made) == ["web"]
     assert api.asked == asked * 2
 
 
-async def test_what_decides_who_is_ours_is_heard_of() -> None:
-    made, api = completion(vm("web", AFTER), vm("old", BEFORE))
-    await waiting(made)
+async def test_a_change_of_the_scope_or_the_namespace_is_noticed() -> None:
+    made, api = controller_with(vm("web", AFTER), vm("old", BEFORE))
+    await reconcile_all(made)
     api.asked.clear()
 
-    tell(made, configuration(namespaceSelector=exempt("shop")))
-    assert (await waiting(made), api.asked) == (["web", "old"], [])
-    tell(made, configuration())
-    assert (await waiting(made), api.asked) == (["web", "old"], ["virtualmachines/web"])
-    tell(made, configuration(clientConfig={"caBundle": "bmV3"}))
-    assert await waiting(made) == [], "a new authority is no news"
+    set_configuration(made, configuration(namespaceSelector=exempt("shop")))
+    assert (await reconcile_all(made), api.asked) == (["web", "old"], [])
+    set_configuration(made, configuration())
+    assert (await reconcile_all(made), api.asked) == (["web", "old"], ["virtualmachines/web"])
+    set_configuration(made, configuration(clientConfig={"caBundle": "bmV3"}))
+    assert await reconcile_all(made) == [], "a new CA bundle does not change the scope"
 
     api.asked.clear()
-    tell_namespace(made, **{"poolhouse.dev/defaulting": "disabled"})
-    assert (await waiting(made), api.asked) == (["web", "old"], [])
-    made.registered.forget(("", configuration()["metadata"]["name"]))
-    tell_namespace(made)
-    assert (await waiting(made), api.asked) == (["web", "old"], [])
+    set_namespace(made, **{"poolhouse.dev/defaulting": "disabled"})
+    assert (await reconcile_all(made), api.asked) == (["web", "old"], [])
+    made.scopes.forget(("", configuration()["metadata"]["name"]))
+    set_namespace(made)
+    assert (await reconcile_all(made), api.asked) == (["web", "old"], [])
 
 
-async def test_a_namespace_that_is_not_heard_of_yet_is_waited_for() -> None:
-    made, api = completion()
+async def test_vms_of_an_unknown_namespace_wait_for_it() -> None:
+    made, api = controller_with()
     made.namespaces.forget(("", "shop"))
-    made.machines.change(("shop", "web"), vm("web", AFTER))
-    assert (await waiting(made), api.asked) == (["web"], [])
-    tell_namespace(made)
-    assert (await waiting(made), api.asked) == (["web"], ["virtualmachines/web"])
+    made.vms.change(("shop", "web"), vm("web", AFTER))
+    assert (await reconcile_all(made), api.asked) == (["web"], [])
+    set_namespace(made)
+    assert (await reconcile_all(made), api.asked) == (["web"], ["virtualmachines/web"])

@@ -1,4 +1,4 @@
-"""What is done about a VM whose hardware may be undecided, and when nothing is."""
+"""When the hardware of a VM is filled, and when the controller waits."""
 
 from __future__ import annotations
 
@@ -6,52 +6,65 @@ from typing import Any
 
 import pytest
 
-from controllers.defaulting.apply import without_note
-from controllers.defaulting.observe import Instance, Machine, State, machine
-from controllers.defaulting.plan import RUNNING_SECONDS, Action, Complete, DropNote, Wait, plan
+from controllers.defaulting.apply import without_annotation
+from controllers.defaulting.observe import VM, DefaultingSnapshot, VMIState, parse_vm
+from controllers.defaulting.plan import RUNNING_SECONDS, Action, FillHardware, RemoveAnnotation, Wait, plan
 from kinds.meta import DEFAULTING, UNDEFAULTED
 
-ELDER = "it is older than the webhook's registration"
+OLDER = "it is older than the webhook configuration"
 
 
-def state(instance: Instance = "none", *, left_alone: str | None = None, **known: Any) -> State:
-    given = {"generation": 1, "undefaulted": True, "noted": True, "deleting": False, "created": False, "state": ""}
-    return State(Machine("shop", "web", **{**given, **known}), instance, left_alone)
+def snapshot(vmi: VMIState = "absent", *, ineligible: str | None = None, **known: Any) -> DefaultingSnapshot:
+    given = {
+        "generation": 1,
+        "undefaulted": True,
+        "annotated": True,
+        "deleting": False,
+        "created": False,
+        "printable_status": "",
+    }
+    return DefaultingSnapshot(VM("shop", "web", **{**given, **known}), vmi, ineligible)
 
 
 @pytest.mark.parametrize(
     ("observed", "action"),
     [
-        pytest.param(state(), Complete("no instance of it exists"), id="before its first start"),
-        pytest.param(state(noted=False), Complete("no instance of it exists"), id="also where nobody left a note"),
-        pytest.param(state("going"), Complete("its instance is going"), id="at its stop, before the next start"),
+        pytest.param(snapshot(), FillHardware("the VM has no VMI"), id="before its first start"),
+        pytest.param(snapshot(annotated=False), FillHardware("the VM has no VMI"), id="without the annotation"),
         pytest.param(
-            state("running"),
-            Wait(RUNNING_SECONDS, "it runs: a change now would only say that it must be restarted"),
-            id="never while it runs",
+            snapshot("finishing"), FillHardware("the VMI is finishing"), id="at its stop, before the next start"
         ),
         pytest.param(
-            state(undefaulted=False), DropNote("its hardware is decided"), id="a note that is not true any more"
+            snapshot("running"),
+            Wait(RUNNING_SECONDS, "the VM runs, and a change of its hardware would require a restart"),
+            id="not while it runs",
         ),
         pytest.param(
-            state("running", undefaulted=False),
-            DropNote("its hardware is decided"),
-            id="dropping a note changes no hardware and needs no stop",
+            snapshot(undefaulted=False), RemoveAnnotation("all hardware fields are filled"), id="an outdated annotation"
         ),
-        pytest.param(state(undefaulted=False, noted=False), Wait(None, "its hardware is decided"), id="nothing to do"),
         pytest.param(
-            state(left_alone="its namespace opted out"),
-            DropNote("its namespace opted out"),
-            id="a note in a namespace that opted out since",
+            snapshot("running", undefaulted=False),
+            RemoveAnnotation("all hardware fields are filled"),
+            id="the annotation is removed from a running VM",
         ),
-        pytest.param(state(left_alone=ELDER, noted=False), Wait(None, ELDER), id="who is not ours is not waited for"),
         pytest.param(
-            state("running", left_alone=ELDER, noted=False), Wait(None, ELDER), id="nor is it looked at while it runs"
+            snapshot(undefaulted=False, annotated=False),
+            Wait(None, "all hardware fields are filled"),
+            id="nothing to do",
         ),
-        pytest.param(state(deleting=True), Wait(None, "it is being deleted"), id="a VM that is being deleted"),
+        pytest.param(
+            snapshot(ineligible="its namespace opted out"),
+            RemoveAnnotation("its namespace opted out"),
+            id="the namespace has opted out",
+        ),
+        pytest.param(snapshot(ineligible=OLDER, annotated=False), Wait(None, OLDER), id="an ineligible VM"),
+        pytest.param(
+            snapshot("running", ineligible=OLDER, annotated=False), Wait(None, OLDER), id="an ineligible running VM"
+        ),
+        pytest.param(snapshot(deleting=True), Wait(None, "the VM is being deleted"), id="a VM that is being deleted"),
     ],
 )
-def test_plan(observed: State, action: Action) -> None:
+def test_plan(observed: DefaultingSnapshot, action: Action) -> None:
     assert plan(observed) == action
 
 
@@ -61,24 +74,24 @@ def document(**changed: Any) -> dict[str, Any]:
     return {"kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "metadata": metadata, "spec": spec, **changed}
 
 
-def test_an_undecided_vm_is_pending() -> None:
+def test_a_vm_with_empty_fields_is_pending() -> None:
     made = {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"tier": "web"}}
-    found = machine(document(metadata=made, status={"created": True, "printableStatus": "Running"}))
-    assert (found.since, found.labels) == ("2026-01-01T00:00:00Z", (("tier", "web"),))
-    assert (found.pending, found.undefaulted, found.noted) == (True, True, False)
-    assert (found.generation, found.created, found.state) == (3, True, "Running")
+    found = parse_vm(document(metadata=made, status={"created": True, "printableStatus": "Running"}))
+    assert (found.created_at, found.labels) == ("2026-01-01T00:00:00Z", (("tier", "web"),))
+    assert (found.pending, found.undefaulted, found.annotated) == (True, True, False)
+    assert (found.generation, found.created, found.printable_status) == (3, True, "Running")
 
 
-def test_a_note_alone_is_pending_too() -> None:
+def test_an_annotated_vm_is_pending() -> None:
     labels = {DEFAULTING: "disabled"}
-    found = machine(document(metadata={"labels": labels, "annotations": {UNDEFAULTED: "DefaulterUnavailable"}}))
+    found = parse_vm(document(metadata={"labels": labels, "annotations": {UNDEFAULTED: "DefaulterUnavailable"}}))
     assert (found.pending, found.undefaulted) == (True, False)
 
 
-def test_a_vm_that_opted_out_is_not_pending_whatever_it_does() -> None:
+def test_a_vm_that_opted_out_is_never_pending() -> None:
     labels = {DEFAULTING: "disabled"}
     views = [
-        machine(document(metadata={"labels": labels, "generation": generation}, status=status))
+        parse_vm(document(metadata={"labels": labels, "generation": generation}, status=status))
         for generation, status in ((1, {}), (2, {"created": True}), (3, {"printableStatus": "Running"}))
     ]
     assert not views[0].pending
@@ -86,9 +99,9 @@ def test_a_vm_that_opted_out_is_not_pending_whatever_it_does() -> None:
 
 
 def test_a_vm_that_is_being_deleted_is_not_pending() -> None:
-    assert not machine(document(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})).pending
+    assert not parse_vm(document(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})).pending
 
 
-def test_dropping_the_note_leaves_everything_else() -> None:
-    noted = document(metadata={"annotations": {UNDEFAULTED: "x", "owner": "jane"}})
-    assert without_note(noted) == document(metadata={"annotations": {"owner": "jane"}})
+def test_removing_the_annotation_keeps_everything_else() -> None:
+    annotated = document(metadata={"annotations": {UNDEFAULTED: "x", "owner": "jane"}})
+    assert without_annotation(annotated) == document(metadata={"annotations": {"owner": "jane"}})

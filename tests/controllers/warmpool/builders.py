@@ -160,3 +160,28 @@ def summary(action: Action) -> tuple[Any, ...]:
 
 def planned(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:
     return [summary(action) for action in plan(observed, NOW).actions]
+
+
+CREATE = ("create", "Running")
+NEW = WarmState.PROVISIONING
+OLD = a_pool(template=OTHER_TEMPLATE)
+UNSCHEDULABLE = {"vmi": a_vmi(start_failure="Unschedulable", phase="Scheduling", conditions=frozenset())}
+FAILING_TO_START = {"vmi": a_vmi(start_failure="ErrImagePull", phase="Scheduling", conditions=frozenset())}
+
+
+def outdated(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
+    return a_vm(name, was, of=OLD, **facts)
+
+
+def ready(count: int) -> list[Any]:
+    return [a_vm(f"r{n}") for n in range(count)]
+
+
+def failed_long(name: str, **facts: Any) -> Any:
+    return a_vm(name, WarmState.UNHEALTHY, check_failures=6, **facts)
+
+
+LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
+PAUSED_POOL = a_pool(1, standby={"mode": "Paused"})
+FOUR_OLD = [outdated(f"o{n}", created_at=ago(100 - n)) for n in range(4)]
+OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}

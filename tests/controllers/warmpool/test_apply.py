@@ -140,11 +140,7 @@ def create(name: str) -> CreateVM:
 
 
 MOVE = SetState(a_vm("a", WarmState.PROVISIONING), WarmState.READY, "it is healthy")
-
-
 END = DeleteVM(a_vm("a"), "Excess", "excess")
-
-
 LATE = DeleteVM(a_vm("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late")
 
 
@@ -202,14 +198,14 @@ async def test_each_failed_action_is_logged(
     assert "web-a" in line.getMessage()
 
 
-UNSURE, BUSY = OutcomeUnknown("lost"), Throttled("later")
+NO_ANSWER, BUSY = OutcomeUnknown("lost"), Throttled("later")
 
 
 @pytest.mark.parametrize(
     ("error", "expected", "open_still"),
     [
         pytest.param(None, Outcome(created=1), True, id="created"),
-        pytest.param(UNSURE, Outcome(retry=True, last_error=UNSURE), True, id="no answer"),
+        pytest.param(NO_ANSWER, Outcome(retry=True, last_error=NO_ANSWER), True, id="no answer"),
         pytest.param(AlreadyExists("there"), Outcome(retry=True), False, id="name is taken"),
         pytest.param(BUSY, Outcome(retry=True, last_error=BUSY), False, id="server is busy"),
         pytest.param(

@@ -8,23 +8,16 @@ from controllers.warmpool.events import status_events
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status
-from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
+    NEW,
     NOW,
-    OTHER_TEMPLATE,
-    a_pool,
+    OLD,
     a_snapshot,
     a_vm,
     a_vmi,
     ago,
 )
-
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
 
 FAILING_VM = {
     "vmi": a_vmi(start_failure="ErrImagePull", message="not found", phase="Scheduling", conditions=frozenset())
@@ -39,8 +32,6 @@ def event_reasons(before: WarmPoolSnapshot, after: WarmPoolSnapshot) -> list[str
 
 
 COMPLETE = a_snapshot(1, a_vm("a"))
-
-
 FAILING_POOL = a_snapshot(9, *(a_vm(f"b{n}", NEW, **FAILING_VM) for n in range(5)))
 
 

@@ -12,52 +12,27 @@ from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
+    CREATE,
     FAILED,
+    FAILING_TO_START,
+    LONG_FAILED_ALL,
+    NEW,
     NOT_READY_NODE,
-    OTHER_TEMPLATE,
+    PAUSED_POOL,
     UNABLE,
+    UNSCHEDULABLE,
     a_pool,
     a_snapshot,
     a_vm,
     a_vmi,
     ago,
+    failed_long,
     failing,
     planned,
 )
 
-CREATE = ("create", "Running")
-
-
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
-
-UNSCHEDULABLE = {"vmi": a_vmi(start_failure="Unschedulable", phase="Scheduling", conditions=frozenset())}
-
-
-FAILING = {"vmi": a_vmi(start_failure="ErrImagePull", phase="Scheduling", conditions=frozenset())}
-
-
-def outdated(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
-    return a_vm(name, was, of=OLD, **facts)
-
-
-def failed_long(name: str, **facts: Any) -> Any:
-    return a_vm(name, WarmState.UNHEALTHY, check_failures=6, **facts)
-
-
-PAUSED_POOL = a_pool(1, standby={"mode": "Paused"})
-
-
 LATE = {"state_since": ago(901), "vmi": None}
-
-
 LONG_FAILED = {"a": failing(9)}
-
-
-LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
 
 
 @pytest.mark.parametrize(
@@ -161,14 +136,14 @@ LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
             id="the timeout starts when the VM is scheduled",
         ),
         pytest.param(
-            a_snapshot(5, *(a_vm(f"a{n}", NEW, **{**LATE, **FAILING}) for n in range(5))),
+            a_snapshot(5, *(a_vm(f"a{n}", NEW, **{**LATE, **FAILING_TO_START}) for n in range(5))),
             [("delete", "a0", "ReadinessTimeout")],
             id="with an open circuit breaker one late VM is deleted",
         ),
         pytest.param(
             a_snapshot(
                 5,
-                *(a_vm(f"a{n}", NEW, **{**LATE, **FAILING}) for n in range(5)),
+                *(a_vm(f"a{n}", NEW, **{**LATE, **FAILING_TO_START}) for n in range(5)),
                 failures=FailureBackoff(5, "", "", ago(-9)),
             ),
             [],
@@ -213,9 +188,6 @@ LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
 )
 def test_heal(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert [each for each in planned(observed) if each != CREATE or CREATE in expected] == expected
-
-
-FOUR_OLD = [outdated(f"o{n}", created_at=ago(100 - n)) for n in range(4)]
 
 
 def test_unable_and_failed_lead_to_different_states() -> None:

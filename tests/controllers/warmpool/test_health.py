@@ -13,11 +13,7 @@ from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 from tests.controllers.warmpool.builders import NOT_READY_NODE, a_vm, a_vmi
 
 HEALTHY_VM = a_vm("a")
-
-
 FAILING = replace(HEALTHY_VM, vmi=a_vmi(conditions=frozenset()))
-
-
 UNREACHABLE = replace(HEALTHY_VM, node=NOT_READY_NODE)
 
 

@@ -18,8 +18,6 @@ from tests.controllers.warmpool.builders import (
 )
 
 ORPHANING = {"deletionPolicy": "Orphan"}
-
-
 DELETING = {**ORPHANING, "deletionTimestamp": ago(1), "finalizers": [FINALIZER]}
 
 

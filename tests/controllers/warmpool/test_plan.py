@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
+    NEW,
     NOT_READY_NODE,
     OTHER_TEMPLATE,
     a_pool,
@@ -11,8 +12,6 @@ from tests.controllers.warmpool.builders import (
     a_vm,
     planned,
 )
-
-NEW = WarmState.PROVISIONING
 
 
 def test_a_vm_gets_one_action() -> None:

@@ -10,37 +10,20 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     CORDONED,
+    CREATE,
+    FOUR_OLD,
+    NEW,
     NOT_READY_NODE,
     OTHER_TEMPLATE,
+    OVERDUE,
     a_pool,
     a_snapshot,
     a_vm,
     a_vmi,
     ago,
-    failing,
+    outdated,
     planned,
 )
-
-CREATE = ("create", "Running")
-
-
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
-
-def outdated(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
-    return a_vm(name, was, of=OLD, **facts)
-
-
-LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
-
-
-FOUR_OLD = [outdated(f"o{n}", created_at=ago(100 - n)) for n in range(4)]
-
-
-OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
 
 
 @pytest.mark.parametrize(

@@ -13,43 +13,23 @@ from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     CORDONED,
+    CREATE,
+    FAILING_TO_START,
+    LONG_FAILED_ALL,
+    NEW,
     NOT_READY_NODE,
-    OTHER_TEMPLATE,
     UNABLE,
+    UNSCHEDULABLE,
     a_pool,
     a_snapshot,
     a_vm,
-    a_vmi,
     ago,
+    failed_long,
     failing,
+    outdated,
     planned,
+    ready,
 )
-
-CREATE = ("create", "Running")
-
-
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
-
-UNSCHEDULABLE = {"vmi": a_vmi(start_failure="Unschedulable", phase="Scheduling", conditions=frozenset())}
-
-
-FAILING = {"vmi": a_vmi(start_failure="ErrImagePull", phase="Scheduling", conditions=frozenset())}
-
-
-def outdated(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
-    return a_vm(name, was, of=OLD, **facts)
-
-
-def failed_long(name: str, **facts: Any) -> Any:
-    return a_vm(name, WarmState.UNHEALTHY, check_failures=6, **facts)
-
-
-def ready(count: int) -> list[Any]:
-    return [a_vm(f"r{n}") for n in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +121,9 @@ def ready(count: int) -> list[Any]:
         ),
         pytest.param(
             a_snapshot(
-                9, *(a_vm(f"b{n}", NEW, **FAILING) for n in range(5)), failures=FailureBackoff(0, "", "", ago(-1))
+                9,
+                *(a_vm(f"b{n}", NEW, **FAILING_TO_START) for n in range(5)),
+                failures=FailureBackoff(0, "", "", ago(-1)),
             ),
             [],
             id="no creation while many VMs fail to start",
@@ -157,15 +139,8 @@ def test_scale_out(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert planned(observed) == expected
 
 
-LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
-
-
 NO_QUOTA = {"reason": "InsufficientCapacity", "message": "exceeded quota"}
-
-
 WAITING = a_vm("n", NEW, **UNSCHEDULABLE)
-
-
 GATED = replace(UNSCHEDULABLE["vmi"], start_failure="SchedulingGated")
 
 
@@ -362,6 +337,3 @@ def test_make_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
 )
 def test_scale_in(observed: WarmPoolSnapshot, expected: list[str]) -> None:
     assert [each[1] for each in planned(observed) if each[0] == "delete"] == expected
-
-
-FOUR_OLD = [outdated(f"o{n}", created_at=ago(100 - n)) for n in range(4)]

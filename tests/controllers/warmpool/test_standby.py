@@ -9,33 +9,17 @@ import pytest
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
-    OTHER_TEMPLATE,
+    NEW,
+    PAUSED_POOL,
     a_pool,
     a_snapshot,
     a_vm,
     a_vmi,
     ago,
-    failing,
     healthy,
     planned,
+    ready,
 )
-
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
-
-def outdated(name: str, was: WarmState = WarmState.READY, **facts: Any) -> Any:
-    return a_vm(name, was, of=OLD, **facts)
-
-
-def ready(count: int) -> list[Any]:
-    return [a_vm(f"r{n}") for n in range(count)]
-
-
-PAUSED_POOL = a_pool(1, standby={"mode": "Paused"})
-
 
 STOPPED_POOL = a_pool(1, standby={"mode": "Stopped"})
 
@@ -126,15 +110,7 @@ def test_readiness(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
     assert planned(observed) == expected
 
 
-LONG_FAILED_ALL = {name: failing(9) for name in "abc"}
-
-
-FOUR_OLD = [outdated(f"o{n}", created_at=ago(100 - n)) for n in range(4)]
-
-
 MIXED = a_pool(3, standby={"mode": "Paused", "hotReplicas": 1})
-
-
 COLD = {"standby": "Paused"}
 
 

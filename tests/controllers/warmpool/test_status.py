@@ -15,9 +15,12 @@ from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
     CORDONED,
+    NEW,
     NOT_READY_NODE,
     NOW,
-    OTHER_TEMPLATE,
+    OLD,
+    OVERDUE,
+    UNSCHEDULABLE,
     a_pool,
     a_snapshot,
     a_vm,
@@ -26,19 +29,8 @@ from tests.controllers.warmpool.builders import (
     failing,
 )
 
-NEW = WarmState.PROVISIONING
-
-
-OLD = a_pool(template=OTHER_TEMPLATE)
-
-
 FAILING_VM = {
     "vmi": a_vmi(start_failure="ErrImagePull", message="not found", phase="Scheduling", conditions=frozenset())
-}
-
-
-UNSCHEDULABLE = {
-    "vmi": a_vmi(start_failure="Unschedulable", message="0/2 nodes", phase="Scheduling", conditions=frozenset())
 }
 
 
@@ -74,12 +66,7 @@ def conditions(observed: WarmPoolSnapshot) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status(observed, NOW).conditions}
 
 
-OVERDUE = {"templateHash": a_pool().template_hash, "lastProgressTime": ago(700)}
-
-
 FAILED = FailureBackoff(2, "FailedCreate", "no", ago(-5))
-
-
 FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
 
 
@@ -241,6 +228,3 @@ def test_an_invalid_spec_is_reported_and_keeps_the_counts(spec: dict[str, Any], 
     assert {c.type: c.status for c in said.conditions} == {"Valid": "False", "Progressing": "False"}
     assert what in said.conditions[0].message
     assert said.available_replicas == 3
-
-
-FAILING_POOL = a_snapshot(9, *(a_vm(f"b{n}", NEW, **FAILING_VM) for n in range(5)))

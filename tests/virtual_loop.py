@@ -1,12 +1,11 @@
-"""An event loop whose time passes only when there is nothing else to do: an hour of pauses takes a millisecond,
-exactly."""
+"""An event loop with virtual time, which advances only when no task can run: an hour of pauses takes a millisecond."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 
-# Sockets between two tasks of the loop are ready at once; what a thread or another process does takes a moment.
+# Sockets between two tasks of the loop are ready at once; threads and other processes need a moment.
 MOMENT_SECONDS = 0.001
 STUCK_SECONDS = 120.0
 
@@ -21,7 +20,7 @@ class _Selector(selectors.DefaultSelector):
         if timeout is None:
             ready = super().select(STUCK_SECONDS)
             if not ready:
-                raise RuntimeError("no task can ever go on: nothing is scheduled and nothing happens")
+                raise RuntimeError("deadlock: no task can run and no timer is set")
             return ready
         ready = super().select(MOMENT_SECONDS)
         if not ready:

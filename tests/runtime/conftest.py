@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from runtime.api import Api
-from tests.runtime.misbehaving import Server
+from tests.runtime.faulty_server import Server
 from tests.virtual_loop import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Nothing in these tests waits: all of them run in virtual time."""
+    """Tests of this room run in virtual time, so none of them waits."""
     return {"virtual": VirtualLoop}
 
 

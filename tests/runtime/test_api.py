@@ -1,4 +1,4 @@
-"""What goes over the wire, and what comes of answers, late answers and no answers."""
+"""Requests, answers, late answers and missing answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.resource import Resource, resource_of_path
 from tests.ports import free_port
-from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
+from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
@@ -83,7 +83,7 @@ CALLS: list[Any] = [
 
 
 @pytest.mark.parametrize(("call", "method", "path", "query", "body"), CALLS)
-async def test_each_call_says_what_it_means(
+async def test_each_call_sends_its_request(
     server: Server, api: Api, call: Any, method: str, path: str, query: dict[str, str], body: Any
 ) -> None:
     server.script = ok
@@ -104,7 +104,7 @@ async def test_each_call_says_what_it_means(
         ("apply", "application/apply-patch+yaml"),
     ],
 )
-async def test_a_patch_names_its_kind(server: Server, api: Api, kind: Any, content_type: str) -> None:
+async def test_a_patch_has_its_content_type(server: Server, api: Api, kind: Any, content_type: str) -> None:
     server.script = ok
     await api.patch(THINGS, "n", "a", {}, kind=kind)
     assert server.requests[0].headers["content-type"] == content_type
@@ -141,18 +141,18 @@ def test_paths(resource: Resource, where: tuple[str | None, str | None], path: s
         ("/", ""),
     ],
 )
-def test_a_path_is_counted_by_what_it_is_about_and_never_by_a_name(path: str, plural: str) -> None:
+def test_requests_are_counted_by_resource_and_never_by_name(path: str, plural: str) -> None:
     assert resource_of_path(path) == plural
 
 
 @pytest.mark.parametrize("where", [(None, "a"), ("", "a"), ("n", "")])
-def test_a_name_that_would_be_another_path_is_refused(where: tuple[str | None, str]) -> None:
-    """DELETE with an empty name is the delete of a whole collection."""
+def test_a_name_that_would_change_the_path_is_refused(where: tuple[str | None, str]) -> None:
+    """DELETE with an empty name would delete a whole collection."""
     with pytest.raises(ValueError, match="name"):
         THINGS.path(*where)
 
 
-async def test_a_list_is_all_its_pages(server: Server, api: Api) -> None:
+async def test_a_list_has_all_pages(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         more = {"": "x", "x": "y", "y": ""}[request.query.get("continue", "")]
         await request.answer(200, things(9, thing(more or "z", 1), more=more))
@@ -168,19 +168,19 @@ async def test_a_list_is_all_its_pages(server: Server, api: Api) -> None:
 # As whom
 
 
-async def test_a_callers_token_is_the_only_one_sent(server: Server, api: Api) -> None:
+async def test_only_the_callers_token_is_sent(server: Server, api: Api) -> None:
     server.script = ok
     await api.request("POST", "/x", body={}, token="theirs")
     assert server.requests[0].headers["authorization"] == "Bearer theirs"
 
 
-async def test_an_empty_token_is_nobodys_and_not_ours(server: Server, api: Api) -> None:
+async def test_an_empty_token_does_not_send_our_own(server: Server, api: Api) -> None:
     server.script = ok
     await api.request("GET", "/x", token="")
     assert server.requests[0].headers["authorization"].strip() == "Bearer"
 
 
-async def test_a_401_has_the_kubeconfig_read_again(server: Server, tmp_path: Path) -> None:
+async def test_a_401_reloads_the_kubeconfig(server: Server, tmp_path: Path) -> None:
     async def script(request: Request) -> None:
         fresh = request.headers["authorization"] == "Bearer fresh"
         await (ok(request) if fresh else request.answer(401, status(401, "Unauthorized")))
@@ -201,7 +201,7 @@ async def test_a_401_has_the_kubeconfig_read_again(server: Server, tmp_path: Pat
         assert len(server.requests) == 5, "another's token is not ours to renew"
 
 
-async def test_a_redirect_is_not_followed_with_our_credentials(server: Server, api: Api) -> None:
+async def test_redirects_are_not_followed(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         await request.answer(307, b"", {"Location": server.url + "/elsewhere"})
 
@@ -212,19 +212,19 @@ async def test_a_redirect_is_not_followed_with_our_credentials(server: Server, a
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 3", "current-context: none\nclusters: []\ncontexts: []"])
-async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+async def test_the_error_names_an_invalid_kubeconfig(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     with pytest.raises(Unreachable, match="kubeconfig"):
         await Api.connect(file, user_agent="test")
 
 
-async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+async def test_the_error_names_a_missing_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="nowhere"):
         await Api.connect(tmp_path / "nowhere", user_agent="test")
 
 
-async def test_neither_kubeconfig_nor_pod_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_says_that_there_is_no_kubeconfig_and_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Unreachable, match="service account"):
@@ -234,7 +234,7 @@ async def test_neither_kubeconfig_nor_pod_is_said(monkeypatch: pytest.MonkeyPatc
 # What comes back
 
 
-async def test_a_refusal_is_raised_with_all_that_the_server_said(server: Server, api: Api) -> None:
+async def test_a_refusal_keeps_the_status_of_the_server(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         causes = [{"reason": "FieldValueRequired", "field": "spec.x", "message": "Required value"}]
         await request.answer(404, status(404, "NotFound", 'things "a" not found', name="a", causes=causes))
@@ -283,7 +283,7 @@ async def no_object(request: Request) -> None:
 
 @pytest.mark.parametrize("script", [hang, hang_in_the_body, reset, cut, not_http, not_json, no_object])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_no_whole_answer_is_unreachable_within_the_deadline(
+async def test_an_incomplete_answer_is_unreachable_within_the_deadline(
     server: Server, api: Api, script: Any, method: str
 ) -> None:
     server.script = script
@@ -296,7 +296,7 @@ async def test_no_whole_answer_is_unreachable_within_the_deadline(
     assert len(server.requests) == 1 or method == "GET", "a write is never sent twice behind the caller's back"
 
 
-async def test_a_server_that_is_not_there_is_unreachable(server: Server, api: Api) -> None:
+async def test_a_refused_connection_is_unreachable(server: Server, api: Api) -> None:
     await server.stop()
     with pytest.raises(Unreachable):
         await api.get(THINGS, "n", "a")
@@ -310,7 +310,7 @@ async def test_a_request_may_have_its_own_deadline(server: Server, api: Api) -> 
     assert asyncio.get_running_loop().time() - began == pytest.approx(1, abs=0.1)
 
 
-async def test_who_waits_for_a_turn_loses_no_time_to_it_and_the_urgent_do_not_wait(
+async def test_waiting_for_a_free_place_does_not_count_and_urgent_calls_do_not_wait(
     server: Server, tmp_path: Path
 ) -> None:
     async def slow(request: Request) -> None:
@@ -330,7 +330,7 @@ async def test_who_waits_for_a_turn_loses_no_time_to_it_and_the_urgent_do_not_wa
         assert loop.time() - began == pytest.approx(30, abs=0.5)
 
 
-async def test_a_cancelled_call_gives_its_turn_to_the_next(server: Server, tmp_path: Path) -> None:
+async def test_a_cancelled_call_frees_its_place(server: Server, tmp_path: Path) -> None:
     server.script = hang
     async with await server.connect(tmp_path, max_connections=1) as api:
         call = asyncio.create_task(api.get(THINGS, "n", "a"))
@@ -355,7 +355,7 @@ async def watched(api: Api, **options: Any) -> list[tuple[str, str]]:
     return got
 
 
-async def test_a_watch_gives_its_events_and_ends_when_the_server_ends_it(server: Server, api: Api) -> None:
+async def test_a_watch_yields_events_until_the_server_ends_it(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         await request.begin()
         await request.event("ADDED", thing("a", 6))
@@ -373,7 +373,7 @@ async def test_a_watch_gives_its_events_and_ends_when_the_server_ends_it(server:
     }
 
 
-async def test_an_event_that_says_410_is_expired(server: Server, api: Api) -> None:
+async def test_an_event_with_410_is_expired(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         await request.begin()
         await request.event("ERROR", status(410, "Expired", "too old"))
@@ -383,13 +383,13 @@ async def test_an_event_that_says_410_is_expired(server: Server, api: Api) -> No
         await watched(api)
 
 
-async def test_a_watch_whose_head_never_comes_is_unreachable(server: Server, api: Api) -> None:
+async def test_a_watch_without_headers_is_unreachable(server: Server, api: Api) -> None:
     server.script = hang
     with pytest.raises(Unreachable, match="deadline"):
         await watched(api)
 
 
-async def test_a_watch_ends_soon_after_its_time_though_the_server_talks_on(server: Server, api: Api) -> None:
+async def test_a_watch_ends_soon_after_its_timeout(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         await request.begin()
         for version in range(6, 1000):
@@ -402,8 +402,8 @@ async def test_a_watch_ends_soon_after_its_time_though_the_server_talks_on(serve
     assert 60 <= asyncio.get_running_loop().time() - began <= 71
 
 
-async def test_a_consumer_may_take_its_time_with_an_event(server: Server, api: Api) -> None:
-    """No deadline of the stream may strike in what its reader does."""
+async def test_a_slow_consumer_does_not_end_the_watch(server: Server, api: Api) -> None:
+    """The deadlines of the stream do not apply to its consumer."""
 
     async def script(request: Request) -> None:
         await request.begin()
@@ -420,7 +420,7 @@ async def test_a_consumer_may_take_its_time_with_an_event(server: Server, api: A
     assert got == ["a", "b"]
 
 
-async def test_watches_take_no_turns(server: Server, tmp_path: Path) -> None:
+async def test_watches_need_no_free_place(server: Server, tmp_path: Path) -> None:
     async def script(request: Request) -> None:
         if request.watching:
             await request.begin()
@@ -461,7 +461,7 @@ async def test_requests_are_counted_by_verb_and_code(server: Server, tmp_path: P
     assert count("delete", "0") == 1
 
 
-async def test_a_body_of_any_text_arrives_as_it_is(server: Server, api: Api) -> None:
+async def test_any_text_in_a_body_arrives_unchanged(server: Server, api: Api) -> None:
     server.script = ok
     body = thing("a", 1, text='\u0000\u202e</script>"\n \U0001f600')
     await api.create(THINGS, body)
@@ -473,7 +473,7 @@ async def test_a_body_of_any_text_arrives_as_it_is(server: Server, api: Api) -> 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Callable[[], ssl.SSLContext]:
-    """Makes a server's TLS whose CA is written to ca.crt of the test's directory; each time another CA."""
+    """Makes the TLS context of a server with a new CA, and writes that CA to ca.crt in the test's directory."""
 
     def make() -> ssl.SSLContext:
         ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -523,8 +523,8 @@ def signed(name: str, key: Any, by: str, by_key: Any, *, authority: bool) -> x50
     )
 
 
-async def test_a_new_authority_is_learned_without_a_restart(tmp_path: Path, authority: Any) -> None:
-    """A cluster's CA is rotated: its file is renewed, and the server has a certificate of the new one."""
+async def test_a_new_ca_is_loaded_without_a_restart(tmp_path: Path, authority: Any) -> None:
+    """The CA of a cluster is rotated: its file changes, and the server has a certificate of the new CA."""
     async with Server(tls=authority(), port=free_port()) as old:
         old.script = ok
         async with await old.connect(tmp_path) as api:
@@ -541,7 +541,7 @@ async def test_a_new_authority_is_learned_without_a_restart(tmp_path: Path, auth
                 assert len(new.requests) == 1
 
 
-async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path, authority: Any) -> None:
+async def test_a_server_of_another_ca_is_not_trusted(tmp_path: Path, authority: Any) -> None:
     async with Server(tls=authority()) as server:
         server.script = ok
         authority()

@@ -1,4 +1,4 @@
-"""Writes for one owner: what is expected of them, and what is given up."""
+"""Batches of writes for one owner, and their expectations."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Calls:
         (10, 9, 3, [3, 3, 3, 1]),
     ],
 )
-async def test_batches_double_up_to_the_most(count: int, first: int, most: int, batches: list[int]) -> None:
+async def test_batches_double_up_to_the_maximum(count: int, first: int, most: int, batches: list[int]) -> None:
     calls = Calls(count)
     assert await slow_start_batch(calls.list, first=first, most=most) == list(range(count))
     assert calls.batches == batches
 
 
-async def test_the_first_failing_batch_is_the_last_and_says_what_came_of_each() -> None:
+async def test_the_first_batch_with_a_failure_is_the_last() -> None:
     calls = Calls(100, failing={4})
     results = await slow_start_batch(calls.list)
     assert len(results) == 7, "1 + 2 + 4"
@@ -55,11 +55,11 @@ async def test_the_first_failing_batch_is_the_last_and_says_what_came_of_each() 
     assert isinstance(results[4], RuntimeError)
 
 
-async def test_what_is_always_refused_costs_one_call() -> None:
+async def test_a_call_that_is_always_refused_is_made_once() -> None:
     assert len(await slow_start_batch(Calls(1000, failing={0}).list)) == 1
 
 
-async def test_cancelling_cancels_the_calls() -> None:
+async def test_a_cancellation_cancels_the_calls() -> None:
     ended = 0
 
     async def call() -> None:
@@ -86,7 +86,7 @@ REFUSED, UNANSWERED = Conflict("no", status=409), Unreachable("nothing", call="c
 
 @dataclass
 class Server:
-    """Answers as it is told, and notes what was asked while what was expected."""
+    """Answers as configured, and records each call with the expectations at that time."""
 
     expectations: Expectations[str]
     answers: dict[str, Exception] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def writes(expectations: Expectations[str]) -> BatchWriter:
     return BatchWriter(expectations, lambda: 0.0, trace)
 
 
-async def test_all_are_expected_before_the_first_is_made(writes: BatchWriter, server: Server) -> None:
+async def test_all_writes_are_expected_before_the_first_call(writes: BatchWriter, server: Server) -> None:
     made = await writes.make("owner", "Create", ["a", "b", "-c"], server)
     assert made == [("a", None), ("b", None), ("-c", None)]
     assert server.asked[0] == ("a", 3)
@@ -123,12 +123,16 @@ async def test_all_are_expected_before_the_first_is_made(writes: BatchWriter, se
 @pytest.mark.parametrize(
     ("answers", "became", "left"),
     [
-        pytest.param({"b": REFUSED}, [None, Conflict, None], {"a", "c"}, id="what was refused is not waited for"),
-        pytest.param({"b": UNANSWERED}, [None, Unreachable, None], {"a", "b", "c"}, id="without an answer it may be"),
-        pytest.param({"a": REFUSED}, [Conflict, NotSent, NotSent], set(), id="what was not sent is not waited for"),
+        pytest.param({"b": REFUSED}, [None, Conflict, None], {"a", "c"}, id="a refused write is not expected"),
+        pytest.param(
+            {"b": UNANSWERED}, [None, Unreachable, None], {"a", "b", "c"}, id="a write without an answer is expected"
+        ),
+        pytest.param(
+            {"a": REFUSED}, [Conflict, NotSent, NotSent], set(), id="a write that was not sent is not expected"
+        ),
     ],
 )
-async def test_what_was_certainly_not_done_is_given_up(
+async def test_expectations_of_failed_writes_are_taken_back(
     writes: BatchWriter, server: Server, answers: dict[str, Exception], became: list[type | None], left: set[str]
 ) -> None:
     server.answers = answers
@@ -137,16 +141,18 @@ async def test_what_was_certainly_not_done_is_given_up(
     assert server.expectations.open("owner")[0] == left
 
 
-async def test_what_leaves_it_open_is_the_callers_to_say(expectations: Expectations[str], server: Server) -> None:
+async def test_the_caller_chooses_the_errors_with_an_unknown_outcome(
+    expectations: Expectations[str], server: Server
+) -> None:
     writes = BatchWriter(expectations, lambda: 0.0, trace, outcome_unknown=(Conflict,))
     server.answers = {"a": REFUSED, "b": UNANSWERED}
     await writes.make("owner", "Create", ["a", "b"], server, careful=False)
     assert expectations.open("owner")[0] == {"a"}
 
 
-async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: BatchWriter, server: Server) -> None:
+async def test_a_verb_starts_with_one_write_until_a_batch_was_accepted(writes: BatchWriter, server: Server) -> None:
     async def sent(verb: str = "Create", *, careful: bool = True) -> int:
-        """How many, when the first of them is refused."""
+        """How many calls are made when the first is refused."""
         server.asked, server.answers = [], {"x": REFUSED}
         await writes.make("owner", verb, ["x", "y", "z"], server, careful=careful)
         return len(server.asked)
@@ -165,13 +171,13 @@ async def test_they_begin_one_by_one_until_all_were_accepted_once(writes: BatchW
 @pytest.mark.parametrize(
     ("error", "rounds"),
     [
-        pytest.param(Forbidden("not a", status=403), ["a", "bcda", "a"], id="somebody's policy"),
-        pytest.param(Invalid("not a", status=422), ["a", "bcda", "a"], id="it can't be so"),
-        pytest.param(QuotaExceeded("full", status=403), ["a", "a", "a"], id="the next would be refused as well"),
-        pytest.param(Conflict("changed", status=409), ["a", "a", "a"], id="it lost a race"),
+        pytest.param(Forbidden("not a", status=403), ["a", "bcda", "a"], id="an admission policy"),
+        pytest.param(Invalid("not a", status=422), ["a", "bcda", "a"], id="an invalid object"),
+        pytest.param(QuotaExceeded("full", status=403), ["a", "a", "a"], id="a full quota refuses the next write too"),
+        pytest.param(Conflict("changed", status=409), ["a", "a", "a"], id="a conflict"),
     ],
 )
-async def test_one_that_is_refused_holds_up_no_others(
+async def test_a_refused_write_does_not_delay_the_others(
     writes: BatchWriter, server: Server, error: Exception, rounds: list[str]
 ) -> None:
     server.answers, left = {"a": error}, ["a", "b", "c", "d"]
@@ -182,7 +188,7 @@ async def test_one_that_is_refused_holds_up_no_others(
         left = sorted(action for action, failed in made if failed)
 
 
-async def test_what_was_refused_is_known_until_it_is_accepted(writes: BatchWriter, server: Server) -> None:
+async def test_refused_writes_are_known_until_they_are_accepted(writes: BatchWriter, server: Server) -> None:
     server.answers = {each: Forbidden("no", status=403) for each in ("a", "-b")}
     for each in ("a", "-b"):
         await writes.make("owner", "Any", [each], server)
@@ -196,7 +202,7 @@ async def test_what_was_refused_is_known_until_it_is_accepted(writes: BatchWrite
     assert writes.refused("another") == {"a"}
 
 
-async def test_what_would_be_refused_comes_last_as_well(writes: BatchWriter, server: Server) -> None:
+async def test_a_write_that_would_be_refused_comes_last(writes: BatchWriter, server: Server) -> None:
     writes.expect("owner", ["a", "b"])
     writes.not_begun("owner", ["a", "b"], Forbidden("not a", status=403))
     assert not any(server.expectations.open("owner"))
@@ -204,7 +210,7 @@ async def test_what_would_be_refused_comes_last_as_well(writes: BatchWriter, ser
     assert [action for action, _ in server.asked] == ["b", "a"]
 
 
-async def test_not_more_than_so_many_refusals_are_remembered(writes: BatchWriter) -> None:
+async def test_the_number_of_remembered_refusals_is_bounded(writes: BatchWriter) -> None:
     async def refuse(action: str) -> None:
         raise Forbidden("no", status=403)
 
@@ -213,11 +219,11 @@ async def test_not_more_than_so_many_refusals_are_remembered(writes: BatchWriter
     assert writes.refused("owner") == set(names[1:])
 
 
-async def test_nothing_is_no_write(writes: BatchWriter, server: Server) -> None:
+async def test_no_actions_make_no_call(writes: BatchWriter, server: Server) -> None:
     assert await writes.make("owner", "Create", [], server) == []
     assert server.expectations.satisfied("owner", 0.0)
 
 
-async def test_without_an_owner_nothing_is_expected(writes: BatchWriter, server: Server) -> None:
+async def test_without_an_owner_there_are_no_expectations(writes: BatchWriter, server: Server) -> None:
     assert await writes.make("", "Release", ["a"], server) == [("a", None)]
     assert server.expectations.satisfied("", 0.0)

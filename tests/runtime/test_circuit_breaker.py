@@ -1,4 +1,4 @@
-"""The circuit breaker, event by event."""
+"""The circuit breaker after each event."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ def failed(times: int, now: float = 0.0) -> CircuitBreaker:
     return breaker
 
 
-def test_single_failures_leave_it_closed() -> None:
+def test_single_failures_do_not_open_the_breaker() -> None:
     assert failed(2).allow(0) == (failed(2), True)
     assert failed(2).succeeded().failed(0).failed(0).state == "closed"
 
 
-def test_failures_in_a_row_open_it() -> None:
+def test_failures_in_a_row_open_the_breaker() -> None:
     assert failed(3).state == "open"
     assert failed(3).allow(0.9) == (failed(3), False)
     assert [failed(3).wait_seconds(now) for now in (0.25, 1.0, 7.0)] == [0.75, 0, 0]
 
 
-def test_after_the_pause_one_call_goes_and_others_wait() -> None:
+def test_after_the_pause_one_probe_is_allowed() -> None:
     probing, may = failed(3).allow(1.0)
     assert (probing.state, may) == ("probing", True)
     assert probing.allow(1.5) == (probing, False)
 
 
-def test_good_news_close_it() -> None:
+def test_a_success_closes_the_breaker() -> None:
     probing, _ = failed(3).allow(1.0)
     assert probing.succeeded() == NEW
 
 
-def test_bad_news_double_the_pause_up_to_a_limit() -> None:
+def test_failed_probes_double_the_pause_up_to_a_maximum() -> None:
     breaker, now, pauses = failed(3), 1.0, []
     for _ in range(4):
         breaker, may = breaker.allow(now)
@@ -50,17 +50,17 @@ def test_bad_news_double_the_pause_up_to_a_limit() -> None:
     assert pauses == [2, 4, 4, 4]
 
 
-def test_calls_that_were_under_way_are_no_further_news() -> None:
+def test_failures_of_calls_in_progress_do_not_count() -> None:
     breaker = failed(3)
     assert failed(300) == breaker
 
 
-def test_a_probe_whose_news_never_came_is_given_up() -> None:
+def test_a_probe_without_a_result_is_replaced() -> None:
     probing, _ = failed(3).allow(1.0)
     again, may = probing.allow(3.0)
     assert (again.state, may) == ("probing", True)
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
-def test_any_success_forgets_the_failures(failures: int) -> None:
+def test_a_success_resets_the_failures(failures: int) -> None:
     assert failed(failures).succeeded() == NEW

@@ -11,7 +11,7 @@ from runtime.api import Api
 from runtime.clock import MAX_SAMPLES, MIN_SAMPLES, ApiServerClock, parse_date
 from runtime.errors import Unavailable
 from runtime.metrics import PREFIX, Metrics
-from tests.runtime.misbehaving import THINGS, Request, Server, thing
+from tests.runtime.faulty_server import THINGS, Request, Server, thing
 
 START = 1_800_000_000.0
 HOUR = 3600.0

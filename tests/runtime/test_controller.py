@@ -31,7 +31,7 @@ def times(log: list[float]) -> list[float]:
     return [round(time - log[0], 1) for time in log]
 
 
-async def test_a_key_is_in_work_once_at_a_time_and_workers_share_the_others() -> None:
+async def test_workers_share_keys_and_a_key_has_one_worker() -> None:
     now: set[str] = set()
     most = 0
 
@@ -51,7 +51,7 @@ async def test_a_key_is_in_work_once_at_a_time_and_workers_share_the_others() ->
     assert most == 3
 
 
-async def test_a_key_that_always_comes_back_at_once_lets_others_run() -> None:
+async def test_a_key_that_always_returns_at_once_does_not_block_the_event_loop() -> None:
     looks = 0
 
     async def reconcile(key: str) -> float | None:
@@ -66,7 +66,7 @@ async def test_a_key_that_always_comes_back_at_once_lets_others_run() -> None:
         assert 0 < looks < 100, "nobody else has run since it began"
 
 
-async def test_it_comes_back_when_the_reconcile_wants_to() -> None:
+async def test_a_reconcile_chooses_when_its_key_returns() -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> float | None:
@@ -80,7 +80,7 @@ async def test_it_comes_back_when_the_reconcile_wants_to() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), Conflict("changed"), Unreachable("gone"), TimeoutError()])
-async def test_a_failure_is_tried_again_after_growing_pauses_and_success_forgets_it(error: Exception) -> None:
+async def test_failures_are_retried_with_growing_pauses_until_a_success(error: Exception) -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> None:
@@ -96,7 +96,7 @@ async def test_a_failure_is_tried_again_after_growing_pauses_and_success_forgets
     assert times(log) == [0, 1, 3, 7, 50, 51]
 
 
-async def test_when_the_server_was_away_for_long_nobody_waits_for_long_after() -> None:
+async def test_errors_of_the_server_have_a_short_maximum_pause() -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> None:
@@ -111,7 +111,7 @@ async def test_when_the_server_was_away_for_long_nobody_waits_for_long_after() -
     assert max(pauses) == 15
 
 
-async def test_retry_after_is_waited_for() -> None:
+async def test_retry_after_is_respected() -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> None:
@@ -125,7 +125,7 @@ async def test_retry_after_is_waited_for() -> None:
     assert times(log) == [0, 25]
 
 
-async def test_a_key_that_fails_for_ever_does_not_starve_the_others() -> None:
+async def test_a_failing_key_does_not_starve_the_others() -> None:
     done: list[str] = []
     tries = 0
 
@@ -145,7 +145,7 @@ async def test_a_key_that_fails_for_ever_does_not_starve_the_others() -> None:
     assert len(done) == 100
 
 
-async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
+async def test_a_hanging_reconcile_is_cancelled_and_retried() -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> None:
@@ -159,7 +159,7 @@ async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
     assert times(log) == [0, 61]
 
 
-async def test_a_reconcile_without_a_deadline_takes_its_time() -> None:
+async def test_a_reconcile_without_a_deadline_is_not_cancelled() -> None:
     done: list[str] = []
 
     async def reconcile(key: str) -> None:
@@ -172,7 +172,7 @@ async def test_a_reconcile_without_a_deadline_takes_its_time() -> None:
     assert done == ["a"]
 
 
-async def test_when_it_is_cancelled_every_reconcile_has_ended() -> None:
+async def test_after_a_cancellation_every_reconcile_has_ended() -> None:
     ended: list[str] = []
 
     async def reconcile(key: str) -> None:

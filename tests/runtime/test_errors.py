@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime import errors
-from tests.runtime.misbehaving import status
+from tests.runtime.faulty_server import status
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
         (504, "Timeout", None, errors.Unavailable),
     ],
 )
-def test_each_answer_is_the_error_that_says_how_to_react(
+def test_each_answer_raises_its_class_of_error(
     code: int, reason: str, retry_after: str | None, expected: type[errors.ApiError]
 ) -> None:
     body = json.dumps(status(code, reason)).encode()
@@ -52,7 +52,7 @@ def test_each_answer_is_the_error_that_says_how_to_react(
         ('pods is forbidden: User "ann" cannot create resource "pods"', False),
     ],
 )
-def test_a_full_quota_is_told_from_other_refusals(message: str, expected: bool) -> None:
+def test_a_full_quota_differs_from_other_refusals(message: str, expected: bool) -> None:
     body = json.dumps({**status(403, "Forbidden"), "message": message}).encode()
     error = errors.error_from_response(403, body, now=NOW)
     assert isinstance(error, errors.Forbidden)
@@ -74,7 +74,7 @@ def test_a_full_quota_is_told_from_other_refusals(message: str, expected: bool) 
         ("99999999999999999999", {}, errors.RETRY_AFTER_LIMIT_SECONDS),
     ],
 )
-def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any], seconds: float | None) -> None:
+def test_all_forms_of_retry_after(header: str | None, details: dict[str, Any], seconds: float | None) -> None:
     body = json.dumps(status(429, "TooManyRequests", **details)).encode()
     assert errors.error_from_response(429, body, retry_after=header, now=NOW).retry_after_seconds == seconds
 
@@ -91,14 +91,14 @@ def test_retry_after_in_all_its_forms(header: str | None, details: dict[str, Any
         (b'{"kind": "Status", "details": {"causes": [7, {}]}, "message": "m"}', "m"),
     ],
 )
-def test_answers_that_are_no_status_keep_their_text(body: bytes, message: str) -> None:
+def test_answers_without_a_status_keep_their_text(body: bytes, message: str) -> None:
     error = errors.error_from_response(502, body, now=NOW)
     assert isinstance(error, errors.Unavailable)
     assert error.message == message
     assert error.causes == [] or error.causes == [{}]
 
 
-def test_every_cause_is_in_the_sentence_once() -> None:
+def test_every_cause_is_in_the_message_once() -> None:
     causes = [
         {"field": "spec.a", "message": "Required value"},
         {"field": "spec.b", "message": "Invalid value"},

@@ -22,7 +22,7 @@ from runtime.events import (
     object_reference,
     truncate_note,
 )
-from tests.runtime.misbehaving import Request, Server, status, thing
+from tests.runtime.faulty_server import Request, Server, status, thing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def observe(correlator: EventCorrelator, note: str, now: float, name: str = "poo
     return made.note if made else None
 
 
-def test_the_first_is_an_event_and_repeats_are_its_count() -> None:
+def test_repetitions_are_counted_in_one_event() -> None:
     correlator = EventCorrelator()
     assert observe(correlator, "made a", 0) == "made a"
     assert observe(correlator, "made a", 1) is None
@@ -47,7 +47,7 @@ def test_the_first_is_an_event_and_repeats_are_its_count() -> None:
     assert (due.count, due.last) == (3, START + timedelta(seconds=2))
 
 
-def test_what_does_not_repeat_is_never_written_again() -> None:
+def test_an_event_without_repetition_is_written_once() -> None:
     correlator = EventCorrelator()
     observe(correlator, "made a", 0)
     assert correlator.next_due() is None
@@ -55,7 +55,7 @@ def test_what_does_not_repeat_is_never_written_again() -> None:
     assert len(correlator) == 0
 
 
-def test_counts_are_written_less_and_less_often() -> None:
+def test_counts_are_written_with_growing_pauses() -> None:
     correlator = EventCorrelator()
     written = []
     for second in range(3600):
@@ -65,13 +65,13 @@ def test_counts_are_written_less_and_less_often() -> None:
     assert written == sorted(written)
 
 
-def test_what_was_quiet_begins_anew() -> None:
+def test_a_new_series_starts_after_a_pause() -> None:
     correlator = EventCorrelator()
     observe(correlator, "failed", 0)
     assert observe(correlator, "failed", SERIES_SECONDS + 1) == "failed"
 
 
-def test_a_thousand_different_notes_are_a_handful_of_events() -> None:
+def test_a_thousand_different_notes_make_few_events() -> None:
     correlator = EventCorrelator()
     made = [note for note in (observe(correlator, f"made vm-{n}", n / 100) for n in range(1000)) if note]
     assert made[:NOTES_LIMIT] == [f"made vm-{n}" for n in range(NOTES_LIMIT)]
@@ -80,21 +80,21 @@ def test_a_thousand_different_notes_are_a_handful_of_events() -> None:
     assert due.count == 1000 - NOTES_LIMIT
 
 
-def test_other_subjects_are_other_events() -> None:
+def test_other_keys_are_other_events() -> None:
     correlator = EventCorrelator()
     assert observe(correlator, "x", 0, "a")
     assert observe(correlator, "x", 0, "b")
     assert correlator.observe(subject("a", "ScaledIn"), "x", 0, START)
 
 
-def test_it_remembers_no_more_than_its_limit() -> None:
+def test_the_number_of_series_is_bounded() -> None:
     correlator = EventCorrelator()
     for number in range(SERIES_LIMIT + 100):
         observe(correlator, "x", 0, f"pool-{number}")
     assert len(correlator) == SERIES_LIMIT
 
 
-def test_a_name_is_the_same_for_the_same_occurrence_and_short_enough() -> None:
+def test_a_repeated_create_has_the_same_short_name() -> None:
     long = "a" * 229 + "." + "b" * 23
     names = set()
     for _ in range(2):
@@ -133,7 +133,7 @@ def outcome(api: Api, name: str) -> float | None:
     return api.metrics.registry.get_sample_value("kubevirt_poolhouse_events_total", {"outcome": name})
 
 
-async def test_an_event_says_who_what_and_why(server: Server, api: Api) -> None:
+async def test_the_fields_of_an_event(server: Server, api: Api) -> None:
     server.script = accept
     async with running(api) as events:
         say(events)
@@ -152,7 +152,7 @@ async def test_an_event_says_who_what_and_why(server: Server, api: Api) -> None:
     assert body["eventTime"].endswith("Z")
 
 
-async def test_repeats_are_a_count(server: Server, api: Api) -> None:
+async def test_a_repetition_updates_the_count(server: Server, api: Api) -> None:
     server.script = accept
     async with running(api) as events:
         for _ in range(100):
@@ -167,7 +167,7 @@ async def test_repeats_are_a_count(server: Server, api: Api) -> None:
         assert len(server.requests) == before, "at rest nothing is written"
 
 
-async def test_an_event_of_something_in_no_namespace_is_in_default(server: Server, api: Api) -> None:
+async def test_events_of_cluster_scoped_objects_are_in_default(server: Server, api: Api) -> None:
     server.script = accept
     async with running(api) as events:
         say(events, regarding={"apiVersion": "v1", "kind": "Node", "name": "x", "namespace": ""})
@@ -176,7 +176,7 @@ async def test_an_event_of_something_in_no_namespace_is_in_default(server: Serve
 
 
 @pytest.mark.parametrize("code", [403, 404, 422])
-async def test_what_is_refused_is_not_tried_again(server: Server, api: Api, code: int) -> None:
+async def test_a_refused_event_is_not_retried(server: Server, api: Api, code: int) -> None:
     async def script(request: Request) -> None:
         await request.answer(code, status(code, "No", "namespace is being terminated"))
 
@@ -188,7 +188,7 @@ async def test_what_is_refused_is_not_tried_again(server: Server, api: Api, code
     assert outcome(api, "refused") == 1
 
 
-async def test_what_failed_is_tried_a_few_times_under_the_same_name(server: Server, api: Api) -> None:
+async def test_a_failed_event_is_retried_under_the_same_name(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         if len(server.requests) == 1:
             await request.answer(500, b"no")
@@ -205,7 +205,7 @@ async def test_what_failed_is_tried_a_few_times_under_the_same_name(server: Serv
     assert outcome(api, "sent") == 1
 
 
-async def test_a_server_that_is_away_costs_the_caller_nothing(server: Server, api: Api) -> None:
+async def test_an_unreachable_server_does_not_delay_the_caller(server: Server, api: Api) -> None:
     async with running(api) as events:  # the server hangs
         for number in range(5000):
             say(events, f"note {number}")
@@ -213,7 +213,7 @@ async def test_a_server_that_is_away_costs_the_caller_nothing(server: Server, ap
     assert 5000 - QUEUE_LIMIT - 1 <= (outcome(api, "dropped") or 0) <= 5000 - QUEUE_LIMIT
 
 
-async def test_a_count_of_an_event_that_ran_out_is_a_new_one(server: Server, api: Api) -> None:
+async def test_the_count_of_a_deleted_event_creates_it_again(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         gone = request.method == "PATCH"
         await request.answer(404 if gone else 201, status(404, "NotFound") if gone else {})
@@ -227,7 +227,7 @@ async def test_a_count_of_an_event_that_ran_out_is_a_new_one(server: Server, api
     assert server.requests[-1].document["series"]["count"] == 2
 
 
-async def test_last_words_are_sent(server: Server, api: Api) -> None:
+async def test_queued_events_are_sent_after_a_cancellation(server: Server, api: Api) -> None:
     server.script = accept
     async with running(api) as events:
         await asyncio.sleep(1)
@@ -236,7 +236,7 @@ async def test_last_words_are_sent(server: Server, api: Api) -> None:
     assert len(server.requests) == 5
 
 
-async def test_last_words_do_not_hold_up_the_end(server: Server, api: Api) -> None:
+async def test_queued_events_do_not_delay_the_end(server: Server, api: Api) -> None:
     async with running(api) as events:
         for number in range(5):
             say(events, f"note {number}")
@@ -246,7 +246,7 @@ async def test_last_words_do_not_hold_up_the_end(server: Server, api: Api) -> No
 
 
 @pytest.mark.parametrize("note", ["", "x" * NOTE_BYTES, "x" * 5000, "é" * 5000, "\U0001f600" * 5000])
-def test_a_note_fits(note: Any) -> None:
+def test_a_note_is_truncated_to_the_limit(note: Any) -> None:
     short = truncate_note(note)
     assert len(short.encode()) <= NOTE_BYTES
     assert short == note or short.endswith("…")

@@ -7,11 +7,11 @@ def expectations() -> Expectations[str]:
     return Expectations(timeout_seconds=300)
 
 
-def test_an_owner_of_whom_nothing_is_expected_is_free() -> None:
+def test_without_expectations_an_owner_is_satisfied() -> None:
     assert expectations().satisfied("pool", now=0)
 
 
-def test_it_waits_until_everything_was_seen() -> None:
+def test_an_owner_is_satisfied_when_all_writes_are_observed() -> None:
     e = expectations()
     e.expect("pool", creates=["a", "b"], deletes=["u"], now=0)
     e.creation_observed("pool", "a")
@@ -23,22 +23,22 @@ def test_it_waits_until_everything_was_seen() -> None:
     assert e.wait_seconds("pool", now=1) is None
 
 
-def test_an_event_that_comes_before_the_answer_counts() -> None:
-    """Why it is expected before the call: seen first, expected after, it would be waited for until the timeout."""
+def test_an_event_before_the_answer_counts() -> None:
+    """An expectation that is recorded after its event would stay until the timeout."""
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
     e.creation_observed("pool", "a")
     assert e.satisfied("pool", now=0)
 
 
-def test_what_was_refused_is_not_waited_for() -> None:
+def test_refused_writes_are_not_expected() -> None:
     e = expectations()
     e.expect("pool", creates=["a", "b"], deletes=["u"], now=0)
     e.write_failed("pool", creates=["a", "b"], deletes=["u"])
     assert e.satisfied("pool", now=0)
 
 
-def test_what_never_comes_is_waited_for_until_the_timeout() -> None:
+def test_a_missing_event_counts_as_observed_after_the_timeout() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=100)
     assert e.wait_seconds("pool", now=150) == 250
@@ -47,7 +47,7 @@ def test_what_never_comes_is_waited_for_until_the_timeout() -> None:
     assert e.open("pool") == (frozenset(), frozenset())
 
 
-def test_owners_and_strangers_do_not_mix() -> None:
+def test_events_count_only_for_their_owner() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
     e.creation_observed("other", "a")
@@ -57,7 +57,7 @@ def test_owners_and_strangers_do_not_mix() -> None:
     assert not e.satisfied("pool", now=0)
 
 
-def test_new_ones_are_added_to_old_ones_and_the_timeout_begins_anew() -> None:
+def test_new_expectations_restart_the_timeout() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
     e.expect("pool", creates=["b"], now=200)
@@ -66,14 +66,14 @@ def test_new_ones_are_added_to_old_ones_and_the_timeout_begins_anew() -> None:
     assert e.satisfied("pool", now=500)
 
 
-def test_a_new_owner_of_the_same_name_does_not_wait_for_the_old_ones() -> None:
+def test_forgotten_expectations_do_not_hold_a_new_owner() -> None:
     e = expectations()
     e.expect("pool", creates=["a"], now=0)
     e.forget("pool")
     assert e.satisfied("pool", now=0)
 
 
-def test_expecting_nothing_is_nothing() -> None:
+def test_an_empty_expectation_is_satisfied() -> None:
     e = expectations()
     e.expect("pool", now=0)
     assert e.satisfied("pool", now=0)

@@ -1,5 +1,4 @@
-"""An informer against a server that misbehaves. Times are virtual: what matters is how often it asks, and what it
-believes."""
+"""Informers against a faulty server, in virtual time: how often they send requests, and what their stores hold."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import pytest
 from runtime.api import Api
 from runtime.informer import Informer, shared_reflectors
 from runtime.reflector import is_older
-from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, bookmark, status, thing, things
+from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def view(document: dict[str, Any]) -> View:
 
 
 class Seen(list[tuple[str, str]]):
-    """What a subscriber was told."""
+    """The changes that a handler got."""
 
     def __call__(self, old: View | None, new: View | None) -> None:
         what = "new" if old is None else "gone" if new is None else "changed"
@@ -63,8 +62,7 @@ def names(informer: Informer[View]) -> list[str]:
 
 
 class Cluster:
-    """A server that behaves, to be wrong in one place: lists what it has, watches send what `events` says and stay
-    open."""
+    """A correct server, which a test makes wrong in one place. Watches send `events` and stay open."""
 
     def __init__(self, server: Server, *items: dict[str, Any], version: int = 10) -> None:
         self.items = list(items)
@@ -127,7 +125,7 @@ async def test_events_change_the_store_and_its_indexes(server: Server, api: Api)
         assert seen[2:] == [("new", "c"), ("changed", "a"), ("gone", "b")]
 
 
-async def test_a_watch_goes_on_from_the_last_bookmark(server: Server, api: Api) -> None:
+async def test_a_watch_resumes_from_the_last_bookmark(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -146,7 +144,7 @@ async def test_a_watch_goes_on_from_the_last_bookmark(server: Server, api: Api) 
         assert len(server.lists) == 1
 
 
-async def test_a_change_of_nothing_in_the_view_is_no_news(server: Server, api: Api) -> None:
+async def test_a_change_outside_of_the_view_is_not_reported(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1, size=1))
     cluster.events = [("MODIFIED", thing("a", 11, size=1, heartbeat=1))]
     async with running(informer_of(api)) as seen:
@@ -154,7 +152,7 @@ async def test_a_change_of_nothing_in_the_view_is_no_news(server: Server, api: A
         assert seen == [("new", "a")]
 
 
-async def test_what_no_event_told_is_found_by_the_next_full_list(server: Server, api: Api) -> None:
+async def test_the_next_full_list_finds_missed_events(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1), thing("b", 2))
     informer = informer_of(api)
     async with running(informer) as seen:
@@ -184,9 +182,7 @@ async def test_a_watch_that_closes_at_once_is_not_a_hot_loop(server: Server, api
     assert len(server.lists) == 1, "an early end is no reason to list again"
 
 
-async def test_a_watch_that_gives_one_event_and_closes_is_not_a_hot_loop_and_loses_nothing(
-    server: Server, api: Api
-) -> None:
+async def test_a_watch_that_closes_after_one_event_is_not_a_hot_loop(server: Server, api: Api) -> None:
     cluster = Cluster(server)
 
     async def watch(request: Request) -> None:
@@ -203,7 +199,7 @@ async def test_a_watch_that_gives_one_event_and_closes_is_not_a_hot_loop_and_los
     assert len(informer.store) == len(server.watches) >= 60, "it keeps up, at about two a second"
 
 
-async def test_a_reset_in_the_middle_goes_on_where_it_was(server: Server, api: Api) -> None:
+async def test_a_watch_resumes_after_a_reset(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -232,13 +228,15 @@ async def test_a_reset_in_the_middle_goes_on_where_it_was(server: Server, api: A
         pytest.param(b'{"type":"ADDED","object":{"metadata":{"na', id="truncated"),
         pytest.param(b"<html>Bad gateway</html>\n", id="html"),
         pytest.param(b"null\n", id="null"),
-        pytest.param(b'{"type":"ADDED"}\n', id="no object"),
-        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"x","namespace":"n"}}}\n', id="no resourceVersion"),
+        pytest.param(b'{"type":"ADDED"}\n', id="without an object"),
+        pytest.param(
+            b'{"type":"ADDED","object":{"metadata":{"name":"x","namespace":"n"}}}\n', id="without a resourceVersion"
+        ),
         pytest.param(b'{"type":"BOOKMARK","object":{"metadata":null}}\n', id="bookmark without metadata"),
         pytest.param(b"\xff\xfe\n", id="not UTF-8"),
     ],
 )
-async def test_garbage_in_a_watch_costs_that_watch_only(server: Server, api: Api, line: bytes) -> None:
+async def test_an_invalid_line_ends_only_its_watch(server: Server, api: Api, line: bytes) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -261,7 +259,7 @@ async def test_garbage_in_a_watch_costs_that_watch_only(server: Server, api: Api
         assert informer.problem is None
 
 
-async def test_an_empty_line_is_no_event(server: Server, api: Api) -> None:
+async def test_an_empty_line_is_ignored(server: Server, api: Api) -> None:
     cluster = Cluster(server)
 
     async def watch(request: Request) -> None:
@@ -281,8 +279,8 @@ async def test_an_empty_line_is_no_event(server: Server, api: Api) -> None:
 # A server that says nothing
 
 
-async def test_a_silent_watch_is_begun_again_where_it_was(server: Server, api: Api) -> None:
-    """Half open: the server is gone, nobody told us, and no bookmark comes."""
+async def test_a_silent_watch_is_resumed(server: Server, api: Api) -> None:
+    """A half-open connection: the server is gone and no bookmark comes."""
     Cluster(server, thing("a", 1))
     async with running(informer_of(api)):
         await asyncio.sleep(600)
@@ -291,7 +289,7 @@ async def test_a_silent_watch_is_begun_again_where_it_was(server: Server, api: A
     assert len(server.lists) == 1
 
 
-async def test_a_list_that_hangs_is_given_up_and_tried_again(server: Server, api: Api) -> None:
+async def test_a_hanging_list_is_retried(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def list_(request: Request) -> None:
@@ -312,7 +310,7 @@ async def test_a_list_that_hangs_is_given_up_and_tried_again(server: Server, api
 # A server that refuses
 
 
-async def test_410_as_a_status_is_answered_by_a_list(server: Server, api: Api) -> None:
+async def test_status_410_causes_a_list(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -333,7 +331,7 @@ async def test_410_as_a_status_is_answered_by_a_list(server: Server, api: Api) -
 
 
 @pytest.mark.parametrize("reason", ["Expired", "Gone"])
-async def test_410_as_an_event_is_answered_by_a_list(server: Server, api: Api, reason: str) -> None:
+async def test_an_event_410_causes_a_list(server: Server, api: Api, reason: str) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -350,7 +348,7 @@ async def test_410_as_an_event_is_answered_by_a_list(server: Server, api: Api, r
         assert names(informer) == ["a", "b"]
 
 
-async def test_410_for_ever_is_not_a_storm_of_lists(server: Server, api: Api) -> None:
+async def test_repeated_410_causes_few_lists(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -363,7 +361,7 @@ async def test_410_for_ever_is_not_a_storm_of_lists(server: Server, api: Api) ->
     assert server.most_in(60) <= 20
 
 
-async def test_410_between_two_pages_begins_the_list_anew(server: Server, api: Api) -> None:
+async def test_410_between_two_pages_restarts_the_list(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         if request.watching:
             await request.begin()
@@ -383,7 +381,7 @@ async def test_410_between_two_pages_begins_the_list_anew(server: Server, api: A
         assert seen == [("new", "a"), ("new", "b")], "half a list was never believed"
 
 
-async def test_a_storm_of_500s_is_met_with_growing_pauses(server: Server, api: Api) -> None:
+async def test_repeated_500_is_retried_with_growing_pauses(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
     healthy = cluster.list
 
@@ -405,7 +403,7 @@ async def test_a_storm_of_500s_is_met_with_growing_pauses(server: Server, api: A
         assert names(informer) == ["a"]
 
 
-async def test_retry_after_is_waited_for(server: Server, api: Api) -> None:
+async def test_retry_after_is_respected(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
     healthy = cluster.list
 
@@ -426,16 +424,16 @@ async def test_retry_after_is_waited_for(server: Server, api: Api) -> None:
     ("code", "body"),
     [
         pytest.param(403, status(403, "Forbidden", "things is forbidden"), id="forbidden"),
-        pytest.param(404, b"404 page not found", id="its CRD is not there"),
+        pytest.param(404, b"404 page not found", id="its CRD is missing"),
         pytest.param(200, {}, id="an empty object"),
         pytest.param(200, b"", id="an empty body"),
         pytest.param(200, things(""), id="a list without a resourceVersion"),
-        pytest.param(200, {"metadata": {"resourceVersion": "1"}, "items": "many"}, id="items that are none"),
+        pytest.param(200, {"metadata": {"resourceVersion": "1"}, "items": "many"}, id="items of the wrong type"),
         pytest.param(200, [], id="a list that is an array"),
         pytest.param(302, b"", id="a redirect"),
     ],
 )
-async def test_an_answer_that_is_no_list_is_asked_for_again_with_pauses(
+async def test_an_answer_that_is_not_a_list_is_retried_with_pauses(
     server: Server, api: Api, code: int, body: Any
 ) -> None:
     async def script(request: Request) -> None:
@@ -451,8 +449,8 @@ async def test_an_answer_that_is_no_list_is_asked_for_again_with_pauses(
     assert server.most_in(60) <= 14
 
 
-async def test_a_kind_that_vanishes_for_a_while_takes_nothing_with_it(server: Server, api: Api) -> None:
-    """An upgrade of KubeVirt replaces its CRDs. A store that emptied itself would have every pool heal itself."""
+async def test_views_stay_while_the_kind_is_not_served(server: Server, api: Api) -> None:
+    """An upgrade of KubeVirt replaces its CRDs. An empty store would make every pool replace its VMs."""
     cluster = Cluster(server, thing("a", 1))
     gone = False
 
@@ -483,8 +481,8 @@ async def test_a_kind_that_vanishes_for_a_while_takes_nothing_with_it(server: Se
 # A server that is wrong
 
 
-async def test_a_server_that_has_gone_back_in_time_is_listed(server: Server, api: Api) -> None:
-    """etcd was restored from a backup: it has never heard of our version."""
+async def test_a_server_restored_from_a_backup_is_listed(server: Server, api: Api) -> None:
+    """etcd was restored from a backup: it does not know our resourceVersion."""
     cluster = Cluster(server, thing("a", 900), version=1000)
 
     async def watch(request: Request) -> None:
@@ -507,7 +505,7 @@ async def test_a_server_that_has_gone_back_in_time_is_listed(server: Server, api
         assert informer.store.get(("n", "a")) == View("a", 7), "what is listed is believed, however old its number"
 
 
-async def test_a_watch_that_is_refused_again_and_again_is_answered_by_a_list(server: Server, api: Api) -> None:
+async def test_repeated_refusals_of_a_watch_cause_a_list(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 
     async def watch(request: Request) -> None:
@@ -524,16 +522,18 @@ async def test_a_watch_that_is_refused_again_and_again_is_answered_by_a_list(ser
     ("events", "left"),
     [
         pytest.param([("ADDED", 11, 1), ("ADDED", 11, 1)], 1, id="the same twice"),
-        pytest.param([("ADDED", 12, 2), ("MODIFIED", 11, 1)], 2, id="a change that comes late"),
-        pytest.param([("ADDED", 11, 1), ("DELETED", 13, 1), ("MODIFIED", 12, 2)], None, id="a change after the end"),
+        pytest.param([("ADDED", 12, 2), ("MODIFIED", 11, 1)], 2, id="a late change"),
+        pytest.param(
+            [("ADDED", 11, 1), ("DELETED", 13, 1), ("MODIFIED", 12, 2)], None, id="a change after the deletion"
+        ),
         pytest.param([("ADDED", 11, 1), ("DELETED", 12, 1), ("DELETED", 12, 1)], None, id="deleted twice"),
-        pytest.param([("ADDED", 11, 1), ("ADDED", 15, 5), ("DELETED", 12, 1)], 5, id="an end that comes late"),
-        pytest.param([("DELETED", 11, 0)], None, id="the end of what was never there"),
-        pytest.param([("MODIFIED", 11, 3)], 3, id="a change of what was never there"),
-        pytest.param([("ADDED", 11, 1), ("DELETED", 12, 1), ("ADDED", 13, 4)], 4, id="made again"),
+        pytest.param([("ADDED", 11, 1), ("ADDED", 15, 5), ("DELETED", 12, 1)], 5, id="a late deletion"),
+        pytest.param([("DELETED", 11, 0)], None, id="the deletion of an unknown object"),
+        pytest.param([("MODIFIED", 11, 3)], 3, id="a change of an unknown object"),
+        pytest.param([("ADDED", 11, 1), ("DELETED", 12, 1), ("ADDED", 13, 4)], 4, id="created again"),
     ],
 )
-async def test_events_twice_and_in_the_wrong_order_end_in_the_truth(
+async def test_repeated_and_reordered_events_end_in_the_right_state(
     server: Server, api: Api, events: list[tuple[str, int, int]], left: int | None
 ) -> None:
     cluster = Cluster(server)
@@ -549,11 +549,11 @@ async def test_events_twice_and_in_the_wrong_order_end_in_the_truth(
     ("number", "than", "expected"),
     [("9", "10", True), ("10", "9", False), ("10", "10", False), ("abc", "10", False), ("9", "x1", False)],
 )
-def test_only_numbers_are_compared(number: str, than: str, expected: bool) -> None:
+def test_only_numeric_versions_are_compared(number: str, than: str, expected: bool) -> None:
     assert is_older(number, than) is expected
 
 
-async def test_one_object_that_cannot_be_read_hides_no_other(server: Server, api: Api) -> None:
+async def test_an_unreadable_object_does_not_hide_others(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1), thing("bad", 2, size=None), {"metadata": None}, thing("b", 3))
 
     def strict(document: dict[str, Any]) -> View:
@@ -570,7 +570,7 @@ async def test_one_object_that_cannot_be_read_hides_no_other(server: Server, api
         assert ("gone", "a") not in seen
 
 
-async def test_a_subscriber_that_fails_stops_neither_the_others_nor_the_informer(server: Server, api: Api) -> None:
+async def test_a_failing_handler_stops_neither_others_nor_the_informer(server: Server, api: Api) -> None:
     Cluster(server, thing("a", 1)).events = [("ADDED", thing("b", 11))]
     informer = informer_of(api)
 
@@ -583,7 +583,7 @@ async def test_a_subscriber_that_fails_stops_neither_the_others_nor_the_informer
         assert seen == [("new", "a"), ("new", "b")]
 
 
-async def test_one_who_subscribes_late_is_told_what_there_is(server: Server, api: Api) -> None:
+async def test_a_late_handler_is_told_about_all_views(server: Server, api: Api) -> None:
     Cluster(server, thing("a", 1), thing("b", 2))
     informer = informer_of(api)
     async with running(informer):
@@ -618,9 +618,7 @@ def size(document: dict[str, Any]) -> int:
     return int(document["spec"].get("size", 0))
 
 
-async def test_those_who_share_are_listed_and_watched_once_and_each_keeps_its_own_view(
-    server: Server, api: Api
-) -> None:
+async def test_informers_that_share_a_reflector_keep_their_own_views(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1, size=1))
     cluster.events = [("MODIFIED", thing("a", 11, size=2)), ("ADDED", thing("b", 12)), ("DELETED", thing("b", 13))]
     views, sizes = informer_of(api), Informer(api, THINGS, size)
@@ -636,7 +634,7 @@ async def test_those_who_share_are_listed_and_watched_once_and_each_keeps_its_ow
         assert views.problem is sizes.problem is None
 
 
-async def test_an_object_that_loses_the_label_is_gone_for_who_selects_by_it(server: Server, api: Api) -> None:
+async def test_an_object_without_the_label_leaves_the_selecting_informer(server: Server, api: Api) -> None:
     cluster = Cluster(server, labelled("a", 1, warm="yes"), labelled("b", 2))
     cluster.events = [
         ("MODIFIED", labelled("a", 11)),
@@ -655,7 +653,7 @@ async def test_an_object_that_loses_the_label_is_gone_for_who_selects_by_it(serv
         assert seen == [("new", "a"), ("gone", "a"), ("new", "b")]
 
 
-async def test_a_label_that_was_lost_unseen_is_missed_in_the_next_list(server: Server, api: Api) -> None:
+async def test_the_next_list_finds_a_lost_label(server: Server, api: Api) -> None:
     cluster = Cluster(server, labelled("a", 1, warm="yes"))
     every, warm = informer_of(api), informer_of(api, label_selector="warm")
     async with together(every, warm):
@@ -669,12 +667,12 @@ async def test_a_label_that_was_lost_unseen_is_missed_in_the_next_list(server: S
 @pytest.mark.parametrize(
     ("selectors", "asked"),
     [
-        pytest.param([None, None, "warm"], [None], id="who wants all has all sent"),
-        pytest.param(["warm", "warm"], ["warm"], id="where nobody wants all the server leaves out the rest"),
-        pytest.param(["warm", "cold"], ["cold", "warm"], id="two that want different parts"),
+        pytest.param([None, None, "warm"], [None], id="one informer wants all objects"),
+        pytest.param(["warm", "warm"], ["warm"], id="all informers select the same objects"),
+        pytest.param(["warm", "cold"], ["cold", "warm"], id="informers select different objects"),
     ],
 )
-async def test_the_server_leaves_out_what_nobody_wants(
+async def test_the_server_selects_if_no_informer_wants_all_objects(
     server: Server, api: Api, selectors: list[str | None], asked: list[str | None]
 ) -> None:
     Cluster(server)
@@ -684,7 +682,7 @@ async def test_the_server_leaves_out_what_nobody_wants(
             assert sorted((each.query.get("labelSelector") for each in requests), key=str) == asked
 
 
-async def test_who_follows_one_object_asks_for_no_other_whoever_else_is_there(server: Server, api: Api) -> None:
+async def test_an_informer_of_one_object_requests_only_that_object(server: Server, api: Api) -> None:
     Cluster(server)
     async with together(informer_of(api), informer_of(api, name="a")):
         await asyncio.sleep(1)
@@ -692,7 +690,7 @@ async def test_who_follows_one_object_asks_for_no_other_whoever_else_is_there(se
             assert sorted(each.query.get("fieldSelector", "") for each in requests) == ["", "metadata.name=a"]
 
 
-async def test_a_view_that_fails_is_the_loss_of_nobody_who_shares(server: Server, api: Api) -> None:
+async def test_a_failing_view_does_not_affect_sharing_informers(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1), thing("bad", 2, size="x"))
     cluster.events = [("MODIFIED", thing("a", 11, size="y")), ("ADDED", thing("c", 12))]
     sizes, views = Informer(api, THINGS, size), informer_of(api)
@@ -702,9 +700,9 @@ async def test_a_view_that_fails_is_the_loss_of_nobody_who_shares(server: Server
         assert len(sizes.store) == 2, "the last readable view of a stays, and c is there"
 
 
-async def test_documents_are_let_go(server: Server, api: Api) -> None:
+async def test_documents_are_not_kept(server: Server, api: Api) -> None:
     class Document(dict[str, Any]):
-        """Whose end can be awaited."""
+        """A document that can be weakly referenced."""
 
     held = [Document(labelled("a", 1, warm="yes"))]
     end = weakref.ref(held[0])
@@ -739,7 +737,7 @@ async def test_an_object_of_three_megabytes_in_a_thousand_pieces(server: Server,
         assert names(informer) == ["after", "big"]
 
 
-async def test_a_line_without_end_is_given_up(server: Server, api: Api) -> None:
+async def test_a_line_without_end_ends_the_watch(server: Server, api: Api) -> None:
     cluster = Cluster(server)
 
     async def watch(request: Request) -> None:
@@ -755,9 +753,8 @@ async def test_a_line_without_end_is_given_up(server: Server, api: Api) -> None:
                 await asyncio.sleep(0.2)
 
 
-async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Server, api: Api) -> None:
-    """What the loop does at a stretch is measured here, generously, in time of a processor: it goes on between pages,
-    and documents are let go."""
+async def test_ten_thousand_objects_neither_block_the_loop_nor_stay_in_memory(server: Server, api: Api) -> None:
+    """Measures the CPU time of each step of the event loop: it continues between pages, and documents are freed."""
     document = thing("x", 1, filler=["some text that is not small"] * 150)  # 5 KB
     gap = 0.0
 
@@ -791,7 +788,7 @@ async def test_ten_thousand_objects_neither_stop_the_loop_nor_stay(server: Serve
         assert kept < 10
 
 
-async def test_only_an_informer_that_runs_says_how_old_its_store_is(server: Server, api: Api) -> None:
+async def test_only_a_running_informer_has_the_metric_of_its_last_contact(server: Server, api: Api) -> None:
     def shown() -> set[str]:
         metrics = (api.metrics.informer_contact, api.metrics.informer_objects)
         return {sample.name for each in metrics for family in each.collect() for sample in family.samples}
@@ -805,7 +802,7 @@ async def test_only_an_informer_that_runs_says_how_old_its_store_is(server: Serv
     assert shown() == set(), "one that does not run any more is not stale"
 
 
-async def test_an_informer_that_never_sees_the_server_is_stale_since_it_began(server: Server, api: Api) -> None:
+async def test_an_informer_without_contact_is_stale_since_its_start(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         await request.answer(403, status(403, "Forbidden"))
 
@@ -817,7 +814,7 @@ async def test_an_informer_that_never_sees_the_server_is_stale_since_it_began(se
         assert began <= sample.value <= time.time()
 
 
-async def test_two_informers_of_a_plural_of_which_one_ends(server: Server, api: Api) -> None:
+async def test_metrics_of_two_informers_of_one_plural(server: Server, api: Api) -> None:
     class Ticking(Cluster):
         async def watch(self, request: Request) -> None:
             await request.begin()

@@ -1,4 +1,4 @@
-"""Whatever happens between a leader and the API server, its work is cancelled before another's begins."""
+"""Whatever fails between a leader and the API server, its work ends before the work of another leader starts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from runtime.api import Api
 from runtime.leader_election import LeaderElector, LeaseLost
-from tests.runtime.misbehaving import Hangup, Request, Server, status
+from tests.runtime.faulty_server import Hangup, Request, Server, status
 
 Fault = Callable[[Request, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 class Leases:
-    """One Lease with resourceVersions, as the API server keeps it; each client may have a fault between it and this."""
+    """A Lease with resourceVersions, as in the API server; each client may have a fault on its way to it."""
 
     def __init__(self, server: Server) -> None:
         self.document: dict[str, Any] | None = None
@@ -88,7 +88,7 @@ async def html(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
 
 
 def late(seconds: float) -> Fault:
-    """What is sent is carried out, but much later: a packet that was held up."""
+    """The request is carried out much later, like a delayed packet."""
 
     async def fault(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(seconds)
@@ -98,7 +98,7 @@ def late(seconds: float) -> Fault:
 
 
 class Work:
-    """Notes when it runs; takes `ending` seconds to end when it is cancelled."""
+    """Records when it runs. After a cancellation it takes `ending` seconds to end."""
 
     def __init__(self, name: str, diary: list[tuple[float, str, str]], ending: float = 0.0) -> None:
         self.name, self.diary, self.ending = name, diary, ending
@@ -160,7 +160,7 @@ def at(diary: list[tuple[float, str, str]], what: str, name: str) -> float:
     "fault", [hang, reset, refuse, throttle, forbid, html, late(14.9), late(3.4), late(30)], ids=lambda f: f.__name__
 )
 @pytest.mark.parametrize("cut_at", [0.0, 0.7, 1.5, 3.1])
-async def test_a_leader_that_is_cut_off_has_stopped_before_another_begins(
+async def test_a_disconnected_leader_stops_before_another_starts(
     leases: Leases, apis: Any, fault: Fault, cut_at: float
 ) -> None:
     diary: list[tuple[float, str, str]] = []
@@ -180,8 +180,8 @@ async def test_a_leader_that_is_cut_off_has_stopped_before_another_begins(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_no_weather_makes_two_leaders(leases: Leases, apis: Any, seed: int) -> None:
-    """Three candidates that come back whenever they lose, with faults that come and go: at no time do two work."""
+async def test_no_sequence_of_faults_makes_two_leaders(leases: Leases, apis: Any, seed: int) -> None:
+    """Three candidates with changing faults: at no time do two of them work."""
     weather = random.Random(seed)
     diary: list[tuple[float, str, str]] = []
 
@@ -216,9 +216,7 @@ async def test_no_weather_makes_two_leaders(leases: Leases, apis: Any, seed: int
     assert sum(1 for _, what, _ in diary if what == "begins") >= 3, "and it does change hands"
 
 
-async def test_work_that_does_not_end_is_ended_with_the_process_before_another_begins(
-    leases: Leases, apis: Any
-) -> None:
+async def test_the_process_exits_when_cancelled_work_does_not_end(leases: Leases, apis: Any) -> None:
     diary: list[tuple[float, str, str]] = []
     died: list[float] = []
     a = await lease_of(apis, "a", exit_process=lambda: died.append(asyncio.get_running_loop().time()))
@@ -236,7 +234,7 @@ async def test_work_that_does_not_end_is_ended_with_the_process_before_another_b
 # One leader
 
 
-async def test_work_ends_and_the_lease_is_free_at_once(leases: Leases, apis: Any) -> None:
+async def test_the_lease_is_released_when_the_work_returns(leases: Leases, apis: Any) -> None:
     async def work() -> None:
         await asyncio.sleep(30)
 
@@ -249,7 +247,7 @@ async def test_work_ends_and_the_lease_is_free_at_once(leases: Leases, apis: Any
         assert at(diary, "begins", "b") - now < 0.1
 
 
-async def test_what_the_work_raises_is_raised_and_the_lease_is_given_back(leases: Leases, apis: Any) -> None:
+async def test_the_lease_is_released_when_the_work_raises(leases: Leases, apis: Any) -> None:
     async def work() -> None:
         raise RuntimeError("broken")
 
@@ -258,8 +256,8 @@ async def test_what_the_work_raises_is_raised_and_the_lease_is_given_back(leases
     assert leases.holder == ""
 
 
-async def test_a_stop_ends_the_work_first_and_gives_the_lease_back_then(leases: Leases, apis: Any) -> None:
-    """Work that takes long to end keeps the lease until it has ended, though it takes longer than a lease lasts."""
+async def test_a_stop_ends_the_work_before_it_releases_the_lease(leases: Leases, apis: Any) -> None:
+    """Cancelled work keeps the lease until it has ended, even longer than the lease lasts."""
     diary: list[tuple[float, str, str]] = []
     async with holding(await lease_of(apis, "b"), Work("b", diary)) as task:
         await asyncio.sleep(10)
@@ -275,7 +273,7 @@ async def test_a_stop_ends_the_work_first_and_gives_the_lease_back_then(leases: 
 
 
 @pytest.mark.parametrize("seconds", [5, 7])
-async def test_a_short_outage_costs_nothing(leases: Leases, apis: Any, seconds: float) -> None:
+async def test_a_short_outage_does_not_lose_the_lease(leases: Leases, apis: Any, seconds: float) -> None:
     diary: list[tuple[float, str, str]] = []
     async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
         for _ in range(5):
@@ -287,7 +285,7 @@ async def test_a_short_outage_costs_nothing(leases: Leases, apis: Any, seconds: 
         assert [what for _, what, _ in diary] == ["begins"]
 
 
-async def test_a_renewal_whose_answer_was_lost_is_known_as_ours(leases: Leases, apis: Any) -> None:
+async def test_a_renewal_whose_answer_was_lost_is_recognized(leases: Leases, apis: Any) -> None:
     diary: list[tuple[float, str, str]] = []
     lost = 0
 
@@ -305,7 +303,7 @@ async def test_a_renewal_whose_answer_was_lost_is_known_as_ours(leases: Leases, 
         assert [what for _, what, _ in diary] == ["begins"]
 
 
-async def test_a_lease_that_someone_takes_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
+async def test_a_lease_with_another_holder_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
     diary: list[tuple[float, str, str]] = []
     async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
         await asyncio.sleep(10)
@@ -316,7 +314,7 @@ async def test_a_lease_that_someone_takes_is_lost_at_the_next_renewal(leases: Le
         assert leases.holder == "thief", "what is another's is not given back"
 
 
-async def test_a_lease_that_is_deleted_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
+async def test_a_deleted_lease_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:
     diary: list[tuple[float, str, str]] = []
     async with holding(await lease_of(apis, "a"), Work("a", diary)) as task:
         await asyncio.sleep(10)
@@ -325,7 +323,7 @@ async def test_a_lease_that_is_deleted_is_lost_at_the_next_renewal(leases: Lease
         assert isinstance(task.exception(), LeaseLost)
 
 
-async def test_an_annotation_by_somebody_else_is_kept(leases: Leases, apis: Any) -> None:
+async def test_annotations_of_other_writers_stay(leases: Leases, apis: Any) -> None:
     async with holding(await lease_of(apis, "a"), Work("a", [])) as task:
         await asyncio.sleep(10)
         assert leases.document is not None
@@ -336,7 +334,7 @@ async def test_an_annotation_by_somebody_else_is_kept(leases: Leases, apis: Any)
         assert leases.document["metadata"]["annotations"] == {"x": "y"}
 
 
-async def test_a_dead_leaders_lease_is_waited_for_by_our_clock_not_by_its_times(leases: Leases, apis: Any) -> None:
+async def test_a_candidate_uses_its_own_clock_not_the_times_in_the_lease(leases: Leases, apis: Any) -> None:
     spec = {"holderIdentity": "dead", "leaseDurationSeconds": 30, "renewTime": "1999-01-01T00:00:00.000000Z"}
     leases.put({"metadata": {"name": "leader", "namespace": "n"}, "spec": spec})
     diary: list[tuple[float, str, str]] = []
@@ -348,7 +346,7 @@ async def test_a_dead_leaders_lease_is_waited_for_by_our_clock_not_by_its_times(
     assert leases.document["spec"]["leaseTransitions"] == 1
 
 
-async def test_the_same_identity_has_its_lease_back_at_once(leases: Leases, apis: Any) -> None:
+async def test_the_same_identity_gets_its_lease_back_at_once(leases: Leases, apis: Any) -> None:
     leases.put(
         {
             "metadata": {"name": "leader", "namespace": "n"},
@@ -362,7 +360,7 @@ async def test_the_same_identity_has_its_lease_back_at_once(leases: Leases, apis
     assert leases.document["spec"]["leaseTransitions"] == 4
 
 
-async def test_waiting_for_a_lease_is_no_storm(server: Server, leases: Leases, apis: Any) -> None:
+async def test_waiting_for_a_lease_sends_few_requests(server: Server, leases: Leases, apis: Any) -> None:
     async with holding(await lease_of(apis, "a"), Work("a", [])), holding(await lease_of(apis, "b"), Work("b", [])):
         await asyncio.sleep(300)
         assert server.most_in(10) <= 14
@@ -373,6 +371,6 @@ async def test_waiting_for_a_lease_is_no_storm(server: Server, leases: Leases, a
         assert len(asked) < 40
 
 
-async def test_times_that_cannot_work_are_refused(leases: Leases, apis: Any) -> None:
+async def test_contradicting_times_are_refused(leases: Leases, apis: Any) -> None:
     with pytest.raises(ValueError, match="duration_seconds"):
         await lease_of(apis, "a", duration_seconds=5, renew_deadline_seconds=10)

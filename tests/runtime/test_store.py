@@ -7,7 +7,7 @@ from runtime.store import Store
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 3)))))
-def test_after_any_changes_an_index_finds_what_a_search_would(changes: list[tuple[str, int | None]]) -> None:
+def test_an_index_finds_what_a_search_finds(changes: list[tuple[str, int | None]]) -> None:
     store: Store[tuple[str, int]] = Store({"number": lambda view: [view[1], view[1] % 2 == 0]})
     for name, number in changes:
         if number is None:
@@ -20,7 +20,7 @@ def test_after_any_changes_an_index_finds_what_a_search_would(changes: list[tupl
     assert len(store) == len(store.all())
 
 
-def test_it_says_what_was_there() -> None:
+def test_put_and_drop_return_the_old_view() -> None:
     store: Store[int] = Store()
     assert store.put(("n", "a"), 0) is None
     assert store.put(("n", "a"), 2) == 0

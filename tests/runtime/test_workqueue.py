@@ -14,7 +14,7 @@ from runtime.workqueue import WorkQueue
 
 
 async def ready(queue: WorkQueue[str]) -> str | None:
-    """The next key, if there is one now."""
+    """The next key, if one is ready."""
     try:
         async with asyncio.timeout(0.001):
             return await queue.get()
@@ -22,14 +22,14 @@ async def ready(queue: WorkQueue[str]) -> str | None:
         return None
 
 
-async def test_keys_come_in_the_order_they_were_added_once_each() -> None:
+async def test_keys_keep_their_order_and_come_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in "abab":
         queue.add(key)
     assert [await ready(queue), await ready(queue), await ready(queue)] == ["a", "b", None]
 
 
-async def test_a_key_in_work_is_given_to_nobody_else_and_once_more_after() -> None:
+async def test_a_key_in_work_comes_once_more_after_it_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await ready(queue) == "a"
@@ -42,7 +42,7 @@ async def test_a_key_in_work_is_given_to_nobody_else_and_once_more_after() -> No
     assert await ready(queue) is None
 
 
-async def test_a_later_time_comes_when_it_is_due_and_the_earliest_holds() -> None:
+async def test_the_earliest_of_several_times_counts() -> None:
     queue: WorkQueue[str] = WorkQueue()
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -58,7 +58,7 @@ async def test_a_later_time_comes_when_it_is_due_and_the_earliest_holds() -> Non
     assert await ready(queue) is None, "the times that were not the earliest are gone"
 
 
-async def test_one_that_waits_is_woken_by_an_earlier_time() -> None:
+async def test_an_earlier_time_wakes_a_waiting_worker() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("late", 1000)
     waiting = asyncio.create_task(queue.get())
@@ -68,7 +68,7 @@ async def test_one_that_waits_is_woken_by_an_earlier_time() -> None:
     assert await waiting == "soon"
 
 
-async def test_a_time_that_comes_during_work_is_kept_until_after() -> None:
+async def test_a_time_that_comes_during_work_counts_after_it() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     await queue.get()
@@ -79,7 +79,7 @@ async def test_a_time_that_comes_during_work_is_kept_until_after() -> None:
     assert await ready(queue) == "a"
 
 
-async def test_retries_wait_longer_each_time_until_forgotten() -> None:
+async def test_pauses_grow_until_the_key_is_forgotten() -> None:
     queue: WorkQueue[str] = WorkQueue(backoff=Backoff(1, 60, spread=0))
     assert [queue.add_rate_limited("a") for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert queue.add_rate_limited("b") == 1
@@ -88,7 +88,7 @@ async def test_retries_wait_longer_each_time_until_forgotten() -> None:
     assert queue.add_rate_limited("a", at_least_seconds=90) == 90
 
 
-async def test_each_of_many_waiting_workers_gets_its_key() -> None:
+async def test_each_waiting_worker_gets_a_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [asyncio.create_task(queue.get()) for _ in range(5)]
     await asyncio.sleep(1)
@@ -97,7 +97,7 @@ async def test_each_of_many_waiting_workers_gets_its_key() -> None:
     assert sorted(await asyncio.gather(*workers)) == list("abcde")
 
 
-async def test_a_key_wakes_one_of_those_that_wait_and_a_later_time_wakes_nobody() -> None:
+async def test_a_key_wakes_one_worker_and_a_later_time_wakes_none() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [Steps(queue.get()) for _ in range(32)]
     tasks = [asyncio.create_task(each.run()) for each in workers]
@@ -116,7 +116,7 @@ async def test_a_key_wakes_one_of_those_that_wait_and_a_later_time_wakes_nobody(
 
 
 class Steps:
-    """Counts how often a coroutine is woken."""
+    """Counts the wake-ups of a coroutine."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, str]) -> None:
         self._coroutine = coroutine
@@ -139,7 +139,7 @@ class Steps:
         return await self
 
 
-async def test_a_worker_that_is_cancelled_while_it_waits_takes_no_key_with_it() -> None:
+async def test_a_cancelled_worker_loses_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(1)
@@ -150,7 +150,7 @@ async def test_a_worker_that_is_cancelled_while_it_waits_takes_no_key_with_it() 
     assert await ready(queue) == "a"
 
 
-async def test_depth_and_waiting_time_are_measured() -> None:
+async def test_metrics_of_depth_and_waiting_time() -> None:
     registry = CollectorRegistry()
     queue: WorkQueue[str] = WorkQueue("pools", metrics=Metrics(registry))
     queue.add("a")
@@ -164,8 +164,8 @@ async def test_depth_and_waiting_time_are_measured() -> None:
     assert waited == pytest.approx(3)
 
 
-def test_services_own_loop_takes_times_that_are_over_at_once() -> None:
-    """uvloop, on which the services run, has timers of its own kind."""
+def test_uvloop_adds_keys_whose_time_is_over() -> None:
+    """The services run on uvloop, whose timers differ from asyncio's."""
 
     async def keys() -> set[int]:
         queue: WorkQueue[int] = WorkQueue()

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from tests.runtime.misbehaving import Request, Script
+from tests.runtime.faulty_server import Request, Script
 from tests.webhook.json_patch import apply
 from webhook.review import AdmissionRequest
 

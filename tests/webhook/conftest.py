@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from runtime.circuit_breaker import CircuitBreaker
 from service.request_body import BodyReader
 from service.server import serve
-from tests.runtime.misbehaving import Server
+from tests.runtime.faulty_server import Server
 from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.admission import Admission

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
 from service.request_body import MAX_BODY_BYTES, BodyReader
-from tests.runtime.misbehaving import Script, status
+from tests.runtime.faulty_server import Script, status
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import POOL, api_server, disk, granting, patched, review, vm
 from tests.webhook.conftest import Running

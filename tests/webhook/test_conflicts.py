@@ -8,7 +8,7 @@ import pytest
 
 from tests.kinds.policies import policy
 from tests.kinds.warm import warm_pool
-from tests.runtime.misbehaving import Request, status
+from tests.runtime.faulty_server import Request, status
 from tests.webhook.builders import granting, review
 from tests.webhook.conftest import Running
 from tests.webhook.test_explain import api_server

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from defaulter.contract import Problem
-from tests.runtime.misbehaving import Request, Script, status
+from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.builders import api_server, disk, vm
 from tests.webhook.conftest import Running
 from webhook.rate_limit import RateLimiter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kinds.policies import policy, upstream
-from tests.runtime.misbehaving import Request, Script, status
+from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.conftest import Running
 from webhook.explain import parse_question
 from webhook.models import QueryError

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 import kinds
-from tests.runtime.misbehaving import Request, Server
+from tests.runtime.faulty_server import Request, Server
 from tests.waiting import PATIENCE_SECONDS
 from webhook.models import PlanStep
 from webhook.plans import PlanAnswer, PlanClient

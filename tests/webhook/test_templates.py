@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kinds.warm import ec2_pool, warm_pool
-from tests.runtime.misbehaving import Request, Script
+from tests.runtime.faulty_server import Request, Script
 from tests.webhook.builders import POOL, granting, request, review
 from tests.webhook.conftest import Running
 from webhook.templates import changed_template, vm_of

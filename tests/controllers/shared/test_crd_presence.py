@@ -9,7 +9,7 @@ from typing import Any
 
 from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from runtime.api import Api
-from tests.runtime.misbehaving import THINGS, Hangup, Request, Server, status, thing, things
+from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, status, thing, things
 
 SERVED = {"resources": [{"name": "things"}]}
 A_WHILE = 20 * POLL_SECONDS

@@ -1,7 +1,7 @@
-"""The one fake: an HTTP server that misbehaves, byte by byte, as its script says.
+"""An HTTP server with faults: a script decides every byte of its answers.
 
-It speaks HTTP by hand, because a library would not send half a chunk. A script is a coroutine function that is given
-each request; what it does not answer is a closed connection.
+It writes HTTP without a library, which would not send half a chunk. A script is a coroutine function that gets each
+request. If it does not answer, the connection closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THINGS = Resource("test.dev", "v1", "things", "Thing")
 
 
 class Hangup(Exception):
-    """Ends the connection after what was sent."""
+    """Closes the connection after what was sent."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Request:
         await self.raw(_head(code, head) + raw)
 
     async def begin(self) -> None:
-        """The head of an answer that comes in chunks."""
+        """Sends the head of a chunked answer."""
         await self.raw(_head(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}))
 
     async def chunk(self, raw: bytes) -> None:
@@ -67,7 +67,7 @@ class Request:
         await self.writer.drain()
 
     def reset(self) -> None:
-        """The connection dies without a goodbye."""
+        """Resets the connection."""
         self.writer.transport.abort()
 
     async def hang(self) -> None:
@@ -98,7 +98,7 @@ class Server:
         return [request for request in self.requests if request.watching]
 
     def most_in(self, seconds: float) -> int:
-        """The largest number of requests in any stretch of that length."""
+        """The largest number of requests in any interval of that length."""
         times = [request.at for request in self.requests]
         return max((sum(1 for t in times if start <= t < start + seconds) for start in times), default=0)
 
@@ -134,7 +134,7 @@ class Server:
         await self.stop()
 
     async def stop(self) -> None:
-        """Nobody answers any more, and every connection is closed."""
+        """Stops listening and closes every connection."""
         self._server.close()
         for task in self._tasks:
             task.cancel()

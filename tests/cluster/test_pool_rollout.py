@@ -117,7 +117,7 @@ async def test_a_paused_pool_waits(running: Place) -> None:
     await complete(running)
     before = await runs(running)
     await running.change(paused=True, template=bigger(), replicas=3)
-    await until(lambda: condition(running, "Progressing"), ("False", "Paused"))
+    await until(lambda: condition(running, "Progressing"), ("False", "PoolPaused"))
     await asyncio.sleep(1)
     assert await runs(running) == before
     await running.change(paused=False)

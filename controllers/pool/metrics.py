@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -136,10 +137,8 @@ class PoolMetrics:
 
 
 def _remove(metric: Any, *labels: str) -> None:
-    try:
+    with suppress(KeyError):  # nothing was measured with these labels
         metric.remove(*labels)
-    except KeyError:
-        return  # nothing was measured with these labels
 
 
 class Transition(NamedTuple):

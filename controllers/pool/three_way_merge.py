@@ -12,9 +12,15 @@ import copy
 from collections.abc import Callable, Hashable
 from typing import Any
 
-Json = dict[str, Any]
+from apimachinery.unstructured import Json, at
 
 TARGETS = ("disk", "cdrom", "lun")
+
+KEYS: tuple[Callable[[Any], Hashable], ...] = (
+    lambda item: at(item, "name"),
+    lambda item: at(item, "metadata", "name"),
+)
+"""The keys that identify the items of a list."""
 
 
 def merge_template(live: Json, base: Json | None, new: Json) -> Json:
@@ -82,22 +88,7 @@ def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any],
 def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
     """The key that identifies the items, if all of them have one."""
     items = [each for found in lists if isinstance(found, list) for each in found]
-    for key in (_name, _metadata_name):
-        try:
-            names = [key(each) for each in items]
-        except (KeyError, TypeError):
-            continue
-        if all(isinstance(name, str) for name in names):
-            return key
-    return None
-
-
-def _name(item: Any) -> Hashable:
-    return item["name"]  # type: ignore[no-any-return]
-
-
-def _metadata_name(item: Any) -> Hashable:
-    return item["metadata"]["name"]  # type: ignore[no-any-return]
+    return next((key for key in KEYS if all(isinstance(key(each), str) for each in items)), None)
 
 
 def _one_of_two(spec: Json, new: Json) -> None:

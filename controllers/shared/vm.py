@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from controllers.shared.disks import disk_names
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vmi import VMI, group_kind
+from controllers.shared.objects import object_facts
+from controllers.shared.vmi import VMI
 from kinds import meta
 from kinds.vm_documents import run_strategy
 
@@ -93,51 +92,32 @@ class VM:
         return self.ready and self.vmi is not None and not self.vmi.deleting
 
 
-def vm_facts(document: Json) -> dict[str, Any]:
-    """Arguments of `VM`, or of a subclass. Fields that the document lacks are empty."""
+def parse_vm(document: Json) -> VM:
+    """Fields that the document lacks keep their defaults."""
     metadata = document["metadata"]
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    owner = controller_of(document) or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    base_name, ordinal = parent_and_ordinal(metadata["name"])
-    return {
-        "namespace": metadata.get("namespace", ""),
-        "name": metadata["name"],
-        "uid": metadata.get("uid", ""),
-        "base_name": base_name,
-        "ordinal": ordinal,
-        "resource_version": metadata.get("resourceVersion", ""),
-        "owner_uid": owner.get("uid", ""),
-        "owner_kind": group_kind(owner),
-        "owner_name": owner.get("name", ""),
-        "created_at": metadata.get("creationTimestamp") or "",
-        "deleted_at": metadata.get("deletionTimestamp") or "",
-        "labels": labels,
-        "revision": labels.get(meta.REVISION, ""),
-        "retains_disks": meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
-        "retained_by": annotations.get(meta.KEPT_BY, ""),
-        "scale_in": annotations.get(meta.SCALE_IN) or labels.get(meta.SCALE_IN) or "",
-        "disks": disk_names(document),
-        **_running_facts(spec, status),
-    }
-
-
-def parse_vm(document: Json) -> VM:
-    return VM(**vm_facts(document))
-
-
-def _running_facts(spec: Json, status: Json) -> dict[str, Any]:
-    strategy, created, ended = run_strategy(spec), bool(status.get("created")), _has_ended(run_strategy(spec), status)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
-    return {
-        "run_strategy": strategy,
+    base_name, ordinal = parent_and_ordinal(metadata["name"])
+    strategy, created = run_strategy(spec), bool(status.get("created"))
+    ended = _has_ended(strategy, status)
+    return VM(
+        **object_facts(document),
+        base_name=base_name,
+        ordinal=ordinal,
+        revision=labels.get(meta.REVISION, ""),
+        retains_disks=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
+        retained_by=annotations.get(meta.KEPT_BY, ""),
+        scale_in=annotations.get(meta.SCALE_IN) or labels.get(meta.SCALE_IN) or "",
+        disks=disk_names(document),
+        run_strategy=strategy,
         # A VM with the strategy Manual should run once a user has started it.
-        "should_run": not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
-        "vmi_exists": created and not ended,
-        "ready": bool(status.get("ready")) or conditions.get("Ready") == "True",
-        "printable_status": status.get("printableStatus") or "",
-        "start_failures": int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
-    }
+        should_run=not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
+        vmi_exists=created and not ended,
+        ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
+        printable_status=status.get("printableStatus") or "",
+        start_failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
+    )
 
 
 def _has_ended(strategy: str, status: Json) -> bool:

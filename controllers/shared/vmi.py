@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from sys import intern
 
-from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
+from controllers.shared.objects import object_facts, parse_count
 from kinds import meta
 
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
-MAX_DIGITS = 9
-"""Longer numbers in annotations count as 0: no controller of ours writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,7 @@ class VMI:
 
 def parse_vmi(document: Json) -> VMI:
     """Fields that the document lacks keep their defaults."""
-    metadata, status = document["metadata"], document.get("status") or {}
-    owner = controller_of(document) or {}
+    status = document.get("status") or {}
     phase = intern(status.get("phase") or "")
     conditions: dict[str, Json] = {c.get("type", ""): c for c in status.get("conditions") or ()}
     true = _interned(frozenset(kind for kind, c in conditions.items() if c.get("status") == "True"))
@@ -108,16 +105,7 @@ def parse_vmi(document: Json) -> VMI:
     )
     start_failure, message = _start_failure(conditions)
     return VMI(
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        resource_version=metadata.get("resourceVersion", ""),
-        owner_uid=owner.get("uid", ""),
-        owner_kind=group_kind(owner),
-        owner_name=owner.get("name", ""),
-        labels=metadata.get("labels") or {},
-        created_at=metadata.get("creationTimestamp") or "",
-        deleted_at=metadata.get("deletionTimestamp") or "",
+        **object_facts(document),
         phase=phase,
         phase_times=times,
         reason=status.get("reason") or "",
@@ -130,21 +118,8 @@ def parse_vmi(document: Json) -> VMI:
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
         ended_at=_ended_at(phase, dict(times), conditions),
-        attempt=parse_count((metadata.get("annotations") or {}).get(meta.ATTEMPT)),
+        attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),
     )
-
-
-def group_kind(reference: Json) -> str:
-    """`Kind.group` of an owner reference, as GroupKind prints it in Kubernetes; empty without a reference."""
-    if not reference:
-        return ""
-    group, slash, _ = str(reference.get("apiVersion", "")).partition("/")
-    return intern(f"{reference.get('kind', '')}.{group}" if slash else str(reference.get("kind", "")))
-
-
-def parse_count(text: object) -> int:
-    """A number from an annotation. Users may write anything there: other texts count as 0."""
-    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) <= MAX_DIGITS else 0
 
 
 @cache

@@ -68,7 +68,7 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
         pytest.param(pool(condition("Healing", False, "NoFailingVMs")), Health("well"), id="nothing to heal is well"),
         pytest.param(pool(condition("Default", False, "DefaultConflict")), Health("well"), id="not the default"),
         pytest.param(
-            pool(condition("Progressing", False, "Paused"), paused=True), Health("going", "paused"), id="paused"
+            pool(condition("Progressing", False, "PoolPaused"), paused=True), Health("going", "paused"), id="paused"
         ),
         pytest.param(
             pool(generation=2), Health("going", "its last change has not been looked at yet"), id="nobody has looked"

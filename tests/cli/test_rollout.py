@@ -33,7 +33,7 @@ STUCK = progressing("False", "ProgressDeadlineExceeded", "no progress")
 INVALID = progressing("False", "InvalidSpec", "spec.maxUnavailable: what is that")
 REFUSED = progressing("False", "FailedCreate", "Create web-3: 503: away")
 SHARED = progressing("False", "DiskConflict", "dataVolumeTemplate root is also pool db's")
-PAUSED = progressing("False", "Paused", "spec.paused is true")
+PAUSED = progressing("False", "PoolPaused", "spec.paused is true")
 GOING = progressing("True", "Updating", "")
 
 

@@ -1,0 +1,42 @@
+"""The parts of a document that views of VMs and VMIs have in common."""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Any
+
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
+
+MAX_DIGITS = 9
+"""Longer numbers in annotations count as 0: no controller of ours writes them."""
+
+
+def object_facts(document: Json) -> dict[str, Any]:
+    """The metadata as keyword arguments of a view. Fields that the document lacks are empty."""
+    metadata, owner = document["metadata"], controller_of(document) or {}
+    return {
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "resource_version": metadata.get("resourceVersion", ""),
+        "owner_uid": owner.get("uid", ""),
+        "owner_kind": group_kind(owner),
+        "owner_name": owner.get("name", ""),
+        "labels": metadata.get("labels") or {},
+        "created_at": metadata.get("creationTimestamp") or "",
+        "deleted_at": metadata.get("deletionTimestamp") or "",
+    }
+
+
+def group_kind(reference: Json) -> str:
+    """`Kind.group` of an owner reference, as GroupKind prints it in Kubernetes; empty without a reference."""
+    if not reference:
+        return ""
+    group, slash, _ = str(reference.get("apiVersion", "")).partition("/")
+    return intern(f"{reference.get('kind', '')}.{group}" if slash else str(reference.get("kind", "")))
+
+
+def parse_count(text: object) -> int:
+    """A number from an annotation. Users may write anything there: other texts count as 0."""
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) <= MAX_DIGITS else 0

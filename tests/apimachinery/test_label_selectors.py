@@ -15,7 +15,7 @@ def expression(operator: str, *values: str) -> dict[str, Any]:
     ("selector", "labels", "expected"),
     [
         pytest.param(None, {"k": "v"}, False, id="an absent selector matches nothing"),
-        pytest.param({}, {}, True, id="an empty one matches everything"),
+        pytest.param({}, {}, True, id="an empty selector matches everything"),
         pytest.param({"matchLabels": None, "matchExpressions": None}, {}, True, id="nulls are empty"),
         pytest.param({}, None, True, id="labels may be absent"),
         pytest.param({"matchLabels": {"k": "v"}}, {"k": "v", "x": "y"}, True, id="equal"),
@@ -27,10 +27,12 @@ def expression(operator: str, *values: str) -> dict[str, Any]:
         pytest.param(expression("NotIn", "v"), {}, True, id="an absent label is not in"),
         pytest.param(expression("Exists"), {"k": ""}, True, id="exists"),
         pytest.param(expression("DoesNotExist"), {"k": ""}, False, id="does not exist"),
-        pytest.param({"matchLabels": {"a": "b"}} | expression("Exists"), {"a": "b"}, False, id="all must hold"),
+        pytest.param(
+            {"matchLabels": {"a": "b"}} | expression("Exists"), {"a": "b"}, False, id="all requirements must be met"
+        ),
     ],
 )
-def test_matching(selector: Any, labels: Any, expected: bool) -> None:
+def test_a_selector_matches_labels(selector: Any, labels: Any, expected: bool) -> None:
     assert matches(selector, labels) is expected
 
 
@@ -46,7 +48,7 @@ def test_matching(selector: Any, labels: Any, expected: bool) -> None:
         ({"matchLabels": {"a": "1"}} | expression("Exists"), "a=1,k"),
     ],
 )
-def test_text(selector: Any, text: str) -> None:
+def test_a_selector_as_text(selector: Any, text: str) -> None:
     assert to_string(selector) == text
     assert to_string(from_string(text)) == text
     assert all(
@@ -55,7 +57,7 @@ def test_text(selector: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["k==v", "k!=v", "!k=v", "k in v", "k,", "k in (v", "k > 1"])
-def test_a_text_of_another_form_is_refused(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="none of"):
         from_string(text)
 
@@ -66,6 +68,6 @@ def test_an_absent_selector_has_no_text() -> None:
 
 
 @pytest.mark.parametrize("use", [lambda s: matches(s, {}), to_string])
-def test_an_unknown_operator_is_named(use: Any) -> None:
+def test_the_error_names_an_unknown_operator(use: Any) -> None:
     with pytest.raises(ValueError, match="Gt"):
         use(expression("Gt", "1"))

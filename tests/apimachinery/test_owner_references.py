@@ -13,7 +13,7 @@ REFERENCE = controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", 
     ("owners", "found"),
     [
         pytest.param([{"uid": "other"}, REFERENCE], REFERENCE, id="the controller among other owners"),
-        pytest.param([{"uid": "other"}], None, id="an owner that is no controller"),
+        pytest.param([{"uid": "other"}], None, id="an owner that is not the controller"),
         pytest.param([], None, id="no owner"),
         pytest.param(None, None, id="null"),
         pytest.param("text", None, id="not a list"),

@@ -193,12 +193,12 @@ async def test_a_401_reloads_the_kubeconfig(server: Server, tmp_path: Path) -> N
         file.write_text(file.read_text().replace("ours", "fresh"))
         with pytest.raises(Forbidden):
             await api.get(THINGS, "n", "a")
-        assert len(server.requests) == 2, "not for every refused call"
+        assert len(server.requests) == 2, "the kubeconfig is not read after every refused call"
         await asyncio.sleep(60)
         await api.get(THINGS, "n", "a")
         with pytest.raises(Forbidden):
             await api.request("GET", "/x", token="theirs")
-        assert len(server.requests) == 5, "another's token is not ours to renew"
+        assert len(server.requests) == 5, "the token of another user is not renewed"
 
 
 async def test_redirects_are_not_followed(server: Server, api: Api) -> None:
@@ -293,7 +293,7 @@ async def test_an_incomplete_answer_is_unreachable_within_the_deadline(
     assert asyncio.get_running_loop().time() - began <= 15.1
     assert caught.value.message
     assert f"{method} /x" in str(caught.value)
-    assert len(server.requests) == 1 or method == "GET", "a write is never sent twice behind the caller's back"
+    assert len(server.requests) == 1 or method == "GET", "a write is sent once"
 
 
 async def test_a_refused_connection_is_unreachable(server: Server, api: Api) -> None:

@@ -159,9 +159,9 @@ async def test_a_verb_starts_with_one_write_until_a_batch_was_accepted(writes: B
 
     assert await sent() == 1
     await writes.make("owner", "Create", ["a", "b"], server)
-    assert await sent("Delete") == 1, "of each verb by itself"
+    assert await sent("Delete") == 1, "each verb counts separately"
     assert await sent() == 3
-    assert await sent() == 1, "a failure ends the trust"
+    assert await sent() == 1, "after a failure a batch starts with one write"
     assert await sent(careful=False) == 3
     await writes.make("owner", "Create", ["a"], server)
     writes.forget("owner")

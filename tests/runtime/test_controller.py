@@ -21,7 +21,7 @@ async def running(reconcile: Reconcile, **options: Any) -> AsyncIterator[Control
     task = asyncio.create_task(controller.run())
     try:
         yield controller
-        assert not task.done(), "it works for ever"
+        assert not task.done(), "run() does not return"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -63,7 +63,7 @@ async def test_a_key_that_always_returns_at_once_does_not_block_the_event_loop()
         controller.enqueue("a")
         for _ in range(10):
             await asyncio.sleep(0)
-        assert 0 < looks < 100, "nobody else has run since it began"
+        assert 0 < looks < 100, "other tasks run in between"
 
 
 async def test_a_reconcile_chooses_when_its_key_returns() -> None:

@@ -115,7 +115,7 @@ async def running(api: Api) -> AsyncIterator[EventRecorder]:
     task = asyncio.create_task(events.run())
     try:
         yield events
-        assert not task.done(), "it runs for ever"
+        assert not task.done(), "run() does not return"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -164,7 +164,7 @@ async def test_a_repetition_updates_the_count(server: Server, api: Api) -> None:
         assert server.requests[-1].document["series"]["count"] == 100
         before = len(server.requests)
         await asyncio.sleep(3600)
-        assert len(server.requests) == before, "at rest nothing is written"
+        assert len(server.requests) == before, "without repetitions nothing is written"
 
 
 async def test_events_of_cluster_scoped_objects_are_in_default(server: Server, api: Api) -> None:

@@ -47,7 +47,7 @@ async def running(informer: Informer[View]) -> AsyncIterator[Seen]:
     task = asyncio.create_task(informer.run())
     try:
         yield seen
-        assert not task.done(), "it runs for ever"
+        assert not task.done(), "run() does not return"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -179,7 +179,7 @@ async def test_a_watch_that_closes_at_once_is_not_a_hot_loop(server: Server, api
         await asyncio.sleep(600)
     assert server.most_in(1) <= 4
     assert server.most_in(60) <= 14
-    assert len(server.lists) == 1, "an early end is no reason to list again"
+    assert len(server.lists) == 1, "an early end causes no list"
 
 
 async def test_a_watch_that_closes_after_one_event_is_not_a_hot_loop(server: Server, api: Api) -> None:
@@ -196,7 +196,7 @@ async def test_a_watch_that_closes_after_one_event_is_not_a_hot_loop(server: Ser
     async with running(informer):
         await asyncio.sleep(60)
     assert server.most_in(1) <= 4
-    assert len(informer.store) == len(server.watches) >= 60, "it keeps up, at about two a second"
+    assert len(informer.store) == len(server.watches) >= 60, "the store keeps up at about two events a second"
 
 
 async def test_a_watch_resumes_after_a_reset(server: Server, api: Api) -> None:
@@ -378,7 +378,7 @@ async def test_410_between_two_pages_restarts_the_list(server: Server, api: Api)
     async with running(informer) as seen:
         await asyncio.sleep(5)
         assert names(informer) == ["a", "b"]
-        assert seen == [("new", "a"), ("new", "b")], "half a list was never believed"
+        assert seen == [("new", "a"), ("new", "b")], "an incomplete list changes nothing"
 
 
 async def test_repeated_500_is_retried_with_growing_pauses(server: Server, api: Api) -> None:
@@ -502,7 +502,7 @@ async def test_a_server_restored_from_a_backup_is_listed(server: Server, api: Ap
         cluster.items, cluster.version = [thing("a", 90, size=7), thing("b", 95)], 100
         await asyncio.sleep(120)
         assert names(informer) == ["a", "b", "c"]
-        assert informer.store.get(("n", "a")) == View("a", 7), "what is listed is believed, however old its number"
+        assert informer.store.get(("n", "a")) == View("a", 7), "a list counts, however old its versions are"
 
 
 async def test_repeated_refusals_of_a_watch_cause_a_list(server: Server, api: Api) -> None:

@@ -311,7 +311,7 @@ async def test_a_lease_with_another_holder_is_lost_at_the_next_renewal(leases: L
         leases.put(leases.document | {"spec": leases.document["spec"] | {"holderIdentity": "thief"}})
         await asyncio.sleep(2.5)
         assert isinstance(task.exception(), LeaseLost)
-        assert leases.holder == "thief", "what is another's is not given back"
+        assert leases.holder == "thief", "the lease of another holder is not released"
 
 
 async def test_a_deleted_lease_is_lost_at_the_next_renewal(leases: Leases, apis: Any) -> None:

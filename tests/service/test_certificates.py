@@ -33,12 +33,12 @@ OLD, NEW = authority(NOW), authority(NOW + 6 * DAY)
     ("share", "due"),
     [
         pytest.param(0.0, False, id="new"),
-        pytest.param(0.59, False, id="there is time"),
-        pytest.param(0.6, True, id="at six tenths, while there is time to notice a failure"),
-        pytest.param(1.5, True, id="over"),
+        pytest.param(0.59, False, id="before six tenths"),
+        pytest.param(0.6, True, id="at six tenths"),
+        pytest.param(1.5, True, id="expired"),
     ],
 )
-def test_when_a_certificate_is_due(share: float, due: bool) -> None:
+def test_renewal_is_due_at_six_tenths_of_the_validity(share: float, due: bool) -> None:
     assert Validity(NOW, NOW + 10 * DAY).renewal_due(NOW + 10 * DAY * share) is due
 
 
@@ -46,31 +46,36 @@ def test_when_a_certificate_is_due(share: float, due: bool) -> None:
     ("authorities", "now", "expected"),
     [
         pytest.param([PublishedCA(OLD, NOW)], NOW + HOUR, OLD, id="the only one"),
-        pytest.param([PublishedCA(OLD, NOW)], NOW, None, id="not before clients have it"),
-        pytest.param([PublishedCA(OLD, NOW), PublishedCA(NEW)], NOW + 7 * DAY, OLD, id="unpublished, it signs nothing"),
+        pytest.param([PublishedCA(OLD, NOW)], NOW, None, id="published just now"),
+        pytest.param([PublishedCA(OLD, NOW), PublishedCA(NEW)], NOW + 7 * DAY, OLD, id="the newest is not published"),
         pytest.param(
             [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW + 6 * DAY)],
             NOW + 6 * DAY + SETTLE / 2,
             OLD,
-            id="one that was just published signs nothing yet",
+            id="the newest was published just now",
         ),
         pytest.param(
             [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW + 6 * DAY)],
             NOW + 6 * DAY + SETTLE,
             NEW,
-            id="the newest that settled",
+            id="the newest that clients have had long enough",
         ),
-        pytest.param([PublishedCA(OLD, NOW)], NOW + 11 * DAY, None, id="an ended one signs nothing"),
+        pytest.param([PublishedCA(OLD, NOW)], NOW + 11 * DAY, None, id="an expired CA signs nothing"),
         pytest.param(
-            [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW)], NOW + DAY, OLD, id="one that has not begun signs nothing"
+            [PublishedCA(OLD, NOW), PublishedCA(NEW, NOW)],
+            NOW + DAY,
+            OLD,
+            id="a CA that is not valid yet signs nothing",
         ),
     ],
 )
-def test_who_signs(authorities: list[PublishedCA], now: datetime, expected: KeyPair | None) -> None:
+def test_the_newest_ca_that_clients_have_signs(
+    authorities: list[PublishedCA], now: datetime, expected: KeyPair | None
+) -> None:
     assert signing_ca(authorities, now, SETTLE) == expected
 
 
-def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
+def test_a_new_ca_is_due_when_the_newest_is_due() -> None:
     assert ca_renewal_due([], NOW)
     assert not ca_renewal_due([PublishedCA(OLD, NOW)], NOW + HOUR)
     assert ca_renewal_due([PublishedCA(OLD, NOW)], NOW + 7 * DAY)
@@ -81,12 +86,12 @@ def test_a_new_authority_is_wanted_when_the_newest_is_due() -> None:
 @pytest.mark.parametrize(
     ("life", "skew"),
     [
-        pytest.param(365 * DAY, HOUR, id="an authority"),
+        pytest.param(365 * DAY, HOUR, id="a CA"),
         pytest.param(7 * DAY, HOUR, id="a certificate"),
-        pytest.param(HOUR, HOUR / 10, id="a short one"),
+        pytest.param(HOUR, HOUR / 10, id="a short-lived certificate"),
     ],
 )
-def test_what_is_made_holds_by_clocks_that_are_behind(life: timedelta, skew: timedelta) -> None:
+def test_new_certificates_are_valid_by_clocks_that_are_behind(life: timedelta, skew: timedelta) -> None:
     made = authority(NOW, life)
     for validity in (made.validity, new_server_certificate(made, "webhook", ["localhost"], NOW, life).validity):
         assert validity.is_valid(NOW - skew)
@@ -94,7 +99,7 @@ def test_what_is_made_holds_by_clocks_that_are_behind(life: timedelta, skew: tim
         assert not validity.is_valid(NOW + life)
 
 
-def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_of_a_name() -> None:
+def test_a_certificate_is_renewed_when_it_is_due_of_another_ca_or_lacks_a_host() -> None:
     leaf = new_server_certificate(OLD, "webhook", ["localhost", "127.0.0.1"], NOW, DAY)
     assert not certificate_renewal_due(leaf, OLD, ["127.0.0.1"], NOW + HOUR)
     assert certificate_renewal_due(None, OLD, [], NOW)
@@ -103,16 +108,16 @@ def test_a_certificate_is_replaced_when_it_is_due_by_another_authority_or_short_
     assert certificate_renewal_due(leaf, OLD, ["webhook.svc"], NOW + HOUR)
 
 
-def test_a_bundle_has_every_authority_until_it_ends() -> None:
+def test_a_bundle_has_every_ca_that_has_not_expired() -> None:
     assert ca_bundle([OLD, NEW], NOW + DAY) == OLD.certificate + NEW.certificate
     assert ca_bundle([OLD, NEW], NOW + 11 * DAY) == NEW.certificate
 
 
-def test_two_authorities_never_have_one_name() -> None:
+def test_two_cas_have_different_names() -> None:
     assert authority(NOW).name != authority(NOW + timedelta(microseconds=1)).name
 
 
-def test_what_was_made_is_read_back() -> None:
+def test_a_new_pair_can_be_parsed() -> None:
     leaf = new_server_certificate(OLD, "webhook", ["localhost", "127.0.0.1", "::1"], NOW, DAY)
     assert leaf.hosts == {"localhost", "127.0.0.1", "::1"}
     assert leaf.issuer == OLD.name

@@ -1,4 +1,4 @@
-"""How a process ends; each test is a process."""
+"""How a service stops. Each test starts a process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ready(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_end_it_ends_all_it_began_and_succeeds(number: signal.Signals) -> None:
+def test_a_signal_ends_all_tasks_and_the_exit_code_is_0(number: signal.Signals) -> None:
     with start(ending=0.2) as process:
         ready(process)
         process.send_signal(number)
@@ -65,7 +65,7 @@ def test_asked_to_end_it_ends_all_it_began_and_succeeds(number: signal.Signals) 
     assert sorted(out.splitlines()) == ["one ended", "two ended"]
 
 
-def test_what_does_not_end_is_named_and_left() -> None:
+def test_tasks_that_do_not_end_are_named() -> None:
     with start(ending=100, grace=0.3) as process:
         ready(process)
         process.send_signal(signal.SIGTERM)
@@ -75,7 +75,7 @@ def test_what_does_not_end_is_named_and_left() -> None:
     assert "did not stop within" in errors
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
+def test_a_second_signal_ends_the_process_at_once() -> None:
     with start(ending=100, grace=100) as process:
         ready(process)
         process.send_signal(signal.SIGTERM)
@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.wait(timeout=PATIENCE_SECONDS) != 0
 
 
-def test_a_failure_is_said_without_its_wrapping_and_is_exit_code_1() -> None:
+def test_a_failure_is_logged_without_exception_groups_and_the_exit_code_is_1() -> None:
     with start("fails") as process:
         out, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
@@ -93,7 +93,7 @@ def test_a_failure_is_said_without_its_wrapping_and_is_exit_code_1() -> None:
     assert "failed: broken" in errors
 
 
-def test_a_main_that_returns_is_exit_code_0() -> None:
+def test_a_main_that_returns_exits_with_0() -> None:
     with start("returns") as process:
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0

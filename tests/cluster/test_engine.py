@@ -96,7 +96,7 @@ def pid_of(paths: StackPaths, part: str) -> int:
     return int(next(each["pid"] for each in status["parts"] if each["name"] == part))
 
 
-async def test_a_vm_runs_with_its_disk_and_leaves_nothing(api: Api) -> None:
+async def test_a_vm_runs_with_its_disk_and_is_deleted_completely(api: Api) -> None:
     await api.create(VMS, with_disk(vm("a"), {"blank": {}}))
     machine = await says(api, "a", "Running")
     assert machine["status"]["ready"] is True
@@ -108,7 +108,7 @@ async def test_a_vm_runs_with_its_disk_and_leaves_nothing(api: Api) -> None:
     await eventually(lambda: nothing_left(api))
 
 
-async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
+async def test_a_deleted_vmi_is_replaced(api: Api) -> None:
     await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     first = (await api.get(VMIS, "default", "a"))["metadata"]["uid"]
@@ -124,7 +124,7 @@ async def test_a_deleted_vmi_comes_back_as_another(api: Api) -> None:
     await eventually(another)
 
 
-async def test_requests_go_through_the_api_server(api: Api) -> None:
+async def test_subresource_requests_go_through_the_api_server(api: Api) -> None:
     await api.create(VMS, vm("a", runStrategy="Manual"))
     await says(api, "a", "Stopped")
     await eventually(lambda: asked(api, "a", "start"))
@@ -140,7 +140,7 @@ async def test_requests_go_through_the_api_server(api: Api) -> None:
     assert (refused.value.status, "VM is not running" in refused.value.message) == (409, True)
 
 
-async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
+async def test_stop_and_start_change_the_spec(api: Api) -> None:
     await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     await eventually(lambda: asked(api, "a", "stop"))
@@ -151,7 +151,7 @@ async def test_what_halts_and_starts_is_the_spec(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ErrImagePull", "ErrorUnschedulable", "DataVolumeError", "CrashLoopBackOff"])
-async def test_faults_look_as_kubevirts_do(api: Api, kind: str) -> None:
+async def test_injected_faults_look_like_kubevirts(api: Api, kind: str) -> None:
     asked = vm("a", annotations={"sim.poolhouse.dev/fail": kind})
     await api.create(VMS, with_disk(asked, {"http": {"url": "http://nowhere.invalid/x"}}))
     machine = await says(api, "a", kind)
@@ -159,14 +159,14 @@ async def test_faults_look_as_kubevirts_do(api: Api, kind: str) -> None:
         assert machine["status"]["startFailure"]["consecutiveFailCount"] >= 1
 
 
-async def test_a_vm_that_fails_twice_runs_the_third_time(api: Api) -> None:
+async def test_a_vm_that_fails_twice_runs_at_the_third_try(api: Api) -> None:
     faults = {"fail": "CrashLoopBackOff", "fail-times": "2", "retry-seconds": "0.2", "start-seconds": "0.1"}
     await api.create(VMS, vm("a", annotations={f"sim.poolhouse.dev/{key}": text for key, text in faults.items()}))
     machine = await says(api, "a", "Running")
     assert "startFailure" not in machine["status"]
 
 
-async def test_settings_for_all_are_read_while_it_runs(api: Api) -> None:
+async def test_the_config_map_is_read_while_the_engine_runs(api: Api) -> None:
     settings = {"metadata": {"name": "simulation", "namespace": "poolhouse-system"}, "data": {"fail": "Stuck"}}
     await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **settings})
     try:
@@ -177,7 +177,7 @@ async def test_settings_for_all_are_read_while_it_runs(api: Api) -> None:
     await says(api, "a", "Running")
 
 
-async def test_a_cordon_closes_and_a_lost_node_is_left(api: Api) -> None:
+async def test_cordoned_and_lost_nodes_get_no_vmis(api: Api) -> None:
     await api.patch(NODES, None, "node-1", {"spec": {"unschedulable": True}})
     try:
         await eventually(lambda: on_node_2(api))
@@ -209,7 +209,7 @@ async def on_node_2(api: Api) -> bool:
     return False
 
 
-async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(api: Api) -> None:
+async def test_a_vmi_migrates_by_its_policy_and_is_evacuated(api: Api) -> None:
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
     slow = {"bandwidthPerMigration": "500Mi", "selectors": selectors}
     named = {
@@ -237,7 +237,7 @@ async def test_a_vmi_moves_on_the_terms_of_its_policy_and_leaves_a_drained_node(
             await api.patch(NODES, None, node, {"spec": {"taints": None}})
 
 
-async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api, simulated: StackPaths) -> None:
+async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: StackPaths) -> None:
     named = {
         "apiVersion": MIGRATION_POLICIES.api_version,
         "kind": MIGRATION_POLICIES.kind,
@@ -260,7 +260,7 @@ async def test_a_migration_that_loses_the_engine_fails_and_the_vm_stays(api: Api
         await api.delete(MIGRATION_POLICIES, None, "crawl")
 
 
-async def test_a_guest_that_writes_too_much_stays_or_moves_by_post_copy(api: Api) -> None:
+async def test_a_vmi_that_dirties_too_much_memory_stays_or_migrates_by_post_copy(api: Api) -> None:
     named = {
         "apiVersion": MIGRATION_POLICIES.api_version,
         "kind": MIGRATION_POLICIES.kind,
@@ -304,7 +304,7 @@ async def on_another(api: Api, node: str) -> bool:
     return bool(state.get("completed") and found["status"]["nodeName"] != node)
 
 
-async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulated: StackPaths) -> None:
+async def test_a_killed_engine_neither_duplicates_nor_loses_objects(api: Api, simulated: StackPaths) -> None:
     names = [f"vm-{number}" for number in range(40)]
     await asyncio.gather(*(api.create(VMS, vm(name)) for name in names))
     await asyncio.sleep(0.5)
@@ -314,7 +314,7 @@ async def test_killed_in_the_middle_nothing_is_doubled_or_lost(api: Api, simulat
     assert sorted(each["metadata"]["name"] for each in instances) == sorted(names)
 
 
-async def test_at_rest_nothing_is_written(api: Api) -> None:
+async def test_an_idle_engine_writes_nothing(api: Api) -> None:
     await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
 

@@ -107,7 +107,7 @@ async def api(paths: StackPaths) -> AsyncIterator[Api]:
         assert not await asyncio.to_thread(lambda: list(paths.disks.glob("*.qcow2")))
 
 
-async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_anew(api: Api, paths: StackPaths) -> None:
+async def test_a_guest_outlives_engine_and_libvirt_and_migrates_without_a_reboot(api: Api, paths: StackPaths) -> None:
     await api.create(VMS, with_disk(vm("a"), {"http": {"url": "http://nowhere.invalid/alpine.iso"}}))
     await says(api, "a", "Running")
     console = Console(paths, "a")
@@ -125,7 +125,7 @@ async def test_a_guest_outlives_engine_and_libvirt_and_moves_without_starting_an
     await console.tells_of_one_start()
 
 
-async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Api, paths: StackPaths) -> None:
+async def test_recorded_hardware_stays_when_devices_are_added(api: Api, paths: StackPaths) -> None:
     await api.create(VMS, hardware(vm("kept"), ["root", "more"], ["net"]))
     console = Console(paths, "kept")
     await console.shows(UP)
@@ -146,7 +146,7 @@ async def test_a_recorded_guest_sees_the_same_hardware_whatever_is_added(api: Ap
     assert sorted(line.split()[2] for line in after - before if "1af4:" in line) == ["1af4:1041", "1af4:1042"]
 
 
-async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
+async def test_a_damaged_hardware_record_is_reported(api: Api) -> None:
     labels, annotations = {"poolhouse.dev/defaulting": "disabled"}, {HARDWARE_ANNOTATION: '{"v":1,"digest":"0"}'}
     metadata = {"name": "odd", "namespace": "default", "labels": labels, "annotations": annotations}
     spec = vm("odd")["spec"]["template"]["spec"]
@@ -163,7 +163,7 @@ async def test_a_damaged_record_is_refused_and_said(api: Api) -> None:
     assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
 
 
-async def test_a_guest_that_writes_faster_than_it_is_copied_moves_as_its_policy_says(
+async def test_a_guest_that_dirties_memory_migrates_by_its_policy(
     api: Api, paths: StackPaths
 ) -> None:
     await api.create(VMS, vm("busy", annotations=BUSY))

@@ -90,7 +90,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     assert list(find_processes(paths.dir)) == []
 
 
-def test_the_example_runs_with_its_hardware_decided(whole: StackPaths) -> None:
+def test_the_example_pool_runs_with_defaulted_hardware(whole: StackPaths) -> None:
     machines, _ = call(whole, lambda api: api.list(MACHINES, "default"))
     assert sorted(machine["metadata"]["name"] for machine in machines) == [
         "my-vm-pool-1",
@@ -104,7 +104,7 @@ def test_the_example_runs_with_its_hardware_decided(whole: StackPaths) -> None:
         assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
 
 
-def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole: StackPaths) -> None:
+def test_each_endpoint_is_verified_by_the_ca_file_and_served_by_its_component(whole: StackPaths) -> None:
     found = json.loads(whole.endpoints.read_text())
     assert set(found) == {"apiserver", "webhook", "defaulter", "controllers", "ca"}
     assert Path(found["ca"]).is_absolute()
@@ -114,18 +114,18 @@ def test_each_endpoint_is_verified_by_the_named_file_and_held_by_its_part(whole:
             assert answer.status == 200, name
 
 
-def test_every_process_shows_whose_it_is(whole: StackPaths) -> None:
+def test_every_process_has_the_variable_of_its_stack(whole: StackPaths) -> None:
     mark = f"POOLHOUSE_DIR={whole.dir}".encode()
     for part in status(whole)["parts"]:
         assert mark in Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0"), part["name"]
 
 
-def test_a_second_up_is_refused_with_a_sentence(whole: StackPaths) -> None:
+def test_a_second_up_is_refused_with_a_message(whole: StackPaths) -> None:
     said = poolhouse("up", "--dir", str(whole.dir), expect=1)
     assert f"a stack is already running in {whole.dir}" in said
 
 
-def test_certificates_change_and_no_admission_is_refused(whole: StackPaths) -> None:
+def test_no_admission_fails_while_certificates_are_renewed(whole: StackPaths) -> None:
     """Over several lives of a certificate and a change of authority, with ten questions a second."""
     first = (whole.tls_of("webhook") / "tls.crt").read_bytes()
     authorities = set((whole.tls / "authorities").glob("*.crt"))
@@ -155,7 +155,7 @@ def test_certificates_change_and_no_admission_is_refused(whole: StackPaths) -> N
 @pytest.mark.parametrize(
     "name", ["controllers", "webhook", "defaulter", "engine", "kube-controller-manager", "kube-apiserver", "etcd"]
 )
-def test_a_part_that_is_killed_comes_back(whole: StackPaths, name: str) -> None:
+def test_a_killed_component_is_restarted(whole: StackPaths, name: str) -> None:
     before = next(part for part in status(whole)["parts"] if part["name"] == name)
     os.kill(before["pid"], signal.SIGKILL)
 
@@ -183,7 +183,7 @@ def kill_supervisor(paths: StackPaths) -> set[int]:
     return {found.pid for found in find_processes(paths.dir)}
 
 
-def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) -> None:
+def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
     """In a directory of 120 characters, detached, ended by `down`, killed, and ended by `down` again."""
     one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
     try:
@@ -215,7 +215,7 @@ def test_a_stack_ends_and_goes_on_where_it_was_beside_another(tmp_path: Path) ->
             poolhouse("down", "--dir", str(paths.dir))
 
 
-def test_without_the_webhook_nothing_of_an_earlier_run_is_in_the_way(tmp_path: Path) -> None:
+def test_without_the_webhook_its_configurations_are_removed(tmp_path: Path) -> None:
     paths = StackPaths(tmp_path)
     with stack(paths, "--without", "engine", "--without", "controllers"):
         assert call(paths, lambda api: api.list(WEBHOOKS))[0]
@@ -225,7 +225,7 @@ def test_without_the_webhook_nothing_of_an_earlier_run_is_in_the_way(tmp_path: P
         assert set(json.loads(paths.endpoints.read_text())) == {"apiserver", "ca"}
 
 
-def test_a_missing_prerequisite_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_prerequisite_is_reported_in_one_line(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": str(tmp_path)}
     script = (
         "import local.prerequisites as p; p.SBIN = ()\n"
@@ -239,5 +239,5 @@ def test_a_missing_prerequisite_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_status_says_when_it_was_asked_of_nothing(tmp_path: Path) -> None:
+def test_status_of_a_directory_without_a_stack(tmp_path: Path) -> None:
     assert "no stack is running" in poolhouse("status", "--dir", str(tmp_path), expect=3)

@@ -45,7 +45,7 @@ GOOD: dict[str, Version] = {"etcd": (3, 6), "kube-apiserver": (1, 34), "kube-con
         pytest.param("unknown flag: --version", None, id="something else"),
     ],
 )
-def test_versions(answer: str, version: Version | None) -> None:
+def test_parse_version(answer: str, version: Version | None) -> None:
     assert parse_version(answer) == version
 
 
@@ -67,7 +67,7 @@ def test_versions(answer: str, version: Version | None) -> None:
         ),
     ],
 )
-def test_which_programs_fit(change: dict[str, Version | None], complaint: str | None) -> None:
+def test_why_unusable(change: dict[str, Version | None], complaint: str | None) -> None:
     versions = {**GOOD, **change}
     assert why_unusable(Path("/x"), lambda program: versions[program.name]) == complaint
 
@@ -93,7 +93,7 @@ def never(*_: object) -> bool:
     raise AssertionError("not to be asked")
 
 
-def test_the_named_directory_comes_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubebuilder_assets_come_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{programs(alone / 'path')}:/usr/bin:/bin")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets")))
     assert find_programs(never, download=never, build=never).directory == alone / "assets"
@@ -101,7 +101,7 @@ def test_the_named_directory_comes_first(alone: Path, monkeypatch: pytest.Monkey
     assert find_programs(never, download=never, build=never).directory == alone / "path"
 
 
-def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_programs_are_skipped_with_a_message(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets", kubernetes="v1.25.0")))
     said: list[str] = []
     programs(alone / "cache/poolhouse/controlplane" / cache_key())
@@ -111,13 +111,13 @@ def test_what_is_too_old_is_passed_over_with_a_sentence(alone: Path, monkeypatch
     ]
 
 
-def test_it_is_built_where_it_cannot_be_downloaded(alone: Path) -> None:
+def test_a_failed_download_leads_to_a_build(alone: Path) -> None:
     built: list[Path] = []
     found = find_programs(print, download=lambda *_: False, build=lambda directory, echo: built.append(directory))
     assert built == [found.directory]
 
 
-def test_a_change_of_the_module_is_another_cache(tmp_path: Path) -> None:
+def test_the_cache_key_depends_on_the_module(tmp_path: Path) -> None:
     for name in ("main.go", "go.mod", "go.sum"):
         (tmp_path / name).write_bytes((MODULE / name).read_bytes())
     assert cache_key(tmp_path) == cache_key()
@@ -125,21 +125,21 @@ def test_a_change_of_the_module_is_another_cache(tmp_path: Path) -> None:
     assert cache_key(tmp_path) != cache_key()
 
 
-def test_one_program_becomes_four(tmp_path: Path) -> None:
+def test_link_programs(tmp_path: Path) -> None:
     (tmp_path / "built").write_text('#!/bin/sh\nbasename "$0"\n')
     link_programs(tmp_path / "built", tmp_path / "cache")
     for name in (*PROGRAMS, "kubectl"):
         assert subprocess.check_output([tmp_path / "cache" / name], text=True) == f"{name}\n"
 
 
-def test_the_build_says_which_version_it_is() -> None:
+def test_the_build_sets_the_version() -> None:
     flags = " ".join(command(Path("/x")))
     assert f"gitVersion={kubernetes_version()}" in flags
     assert "gitMajor=1 " in flags
     assert "-trimpath" in flags
 
 
-def test_without_go_one_line_says_what_to_install(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_go_is_reported_in_one_line(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(alone))
     with pytest.raises(StackError) as broken:
         check_go()
@@ -158,7 +158,7 @@ def test_without_go_one_line_says_what_to_install(alone: Path, monkeypatch: pyte
         pytest.param("v1.32.0", False, id="newer"),
     ],
 )
-def test_kubectl_is_ours_where_theirs_will_not_do(
+def test_kubectl_is_linked_if_path_has_no_newer_one(
     alone: Path, monkeypatch: pytest.MonkeyPatch, theirs: str | None, linked: bool
 ) -> None:
     ours = programs(alone / "ours")
@@ -203,7 +203,7 @@ def published(tmp_path: Path) -> Iterator[tuple[Path, Releases]]:
         server.shutdown()
 
 
-def test_releases_are_downloaded_and_can_be_run(published: tuple[Path, Releases], tmp_path: Path) -> None:
+def test_downloaded_programs_are_executable(published: tuple[Path, Releases], tmp_path: Path) -> None:
     _, releases = published
     assert releases.download(tmp_path / "got", print)
     assert {file.name: file.read_text() for file in (tmp_path / "got").iterdir()} == {
@@ -212,7 +212,7 @@ def test_releases_are_downloaded_and_can_be_run(published: tuple[Path, Releases]
     assert all(os.access(file, os.X_OK) for file in (tmp_path / "got").iterdir())
 
 
-def test_a_file_that_is_not_what_was_published_is_not_used(published: tuple[Path, Releases], tmp_path: Path) -> None:
+def test_a_file_with_another_hash_is_refused(published: tuple[Path, Releases], tmp_path: Path) -> None:
     site, releases = published
     next(site.rglob("kube-controller-manager")).write_text("something else")
     said: list[str] = []
@@ -221,7 +221,7 @@ def test_a_file_that_is_not_what_was_published_is_not_used(published: tuple[Path
     assert not (tmp_path / "got").exists()
 
 
-def test_a_machine_without_the_internet_loses_seconds(tmp_path: Path) -> None:
+def test_an_unreachable_server_costs_seconds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never answers
         base = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         started = time.monotonic()

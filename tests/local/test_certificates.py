@@ -58,7 +58,7 @@ def new_manager(directory: Path, now: datetime) -> CertificateManager:
 
 
 @pytest.mark.parametrize("outage_hours", [0.0, 0.2, 1.2])
-async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: Path, outage_hours: float) -> None:
+async def test_certificates_are_trusted_throughout_a_long_run(tmp_path: Path, outage_hours: float) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     manager = new_manager(tmp_path, now)
     api = Published(manager.bundle(now), now, delay=manager.settle / 2)
@@ -81,7 +81,7 @@ async def test_at_no_moment_of_a_long_run_is_a_certificate_distrusted(tmp_path: 
     assert len(authorities) > 3
 
 
-async def test_the_next_up_goes_on_with_what_there_is(tmp_path: Path) -> None:
+async def test_the_next_up_uses_valid_certificates_again(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     new_manager(tmp_path, now)
     first = load_pair(tmp_path / "webhook", "tls"), load_pair(tmp_path / "cluster", "apiserver")
@@ -94,7 +94,7 @@ async def test_the_next_up_goes_on_with_what_there_is(tmp_path: Path) -> None:
     assert Published(manager.bundle(later), later, timedelta()).trusts(leaf)
 
 
-def test_the_file_for_clients_verifies_every_server_on_loopback(tmp_path: Path) -> None:
+def test_the_ca_file_verifies_every_server_on_loopback(tmp_path: Path) -> None:
     new_manager(tmp_path, datetime.now(UTC))
     trust = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
     for directory, name in (("webhook", "tls"), ("engine", "tls"), ("cluster", "apiserver")):
@@ -124,14 +124,14 @@ def serving(directory: Path, name: str) -> Iterator[int]:
         thread.join(PATIENCE_SECONDS)
 
 
-def test_keys_are_their_owner_s_alone(tmp_path: Path) -> None:
+def test_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     new_manager(tmp_path, datetime.now(UTC))
     keys = list(tmp_path.rglob("*.key"))
     assert len(keys) >= 7
     assert all(key.stat().st_mode & 0o077 == 0 for key in keys)
 
 
-async def test_a_failed_round_is_not_the_last(tmp_path: Path) -> None:
+async def test_a_failed_renewal_is_retried(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     manager = CertificateManager(
         tmp_path, HOSTS, prepare_cluster_certificates(tmp_path / "cluster", now), timedelta(seconds=0.4)

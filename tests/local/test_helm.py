@@ -26,7 +26,7 @@ def build(target: Path, echo: object) -> None:
     target.write_text("#!/bin/sh\n")
 
 
-def test_it_is_built_once_and_kept() -> None:
+def test_helm_is_built_once_and_cached() -> None:
     first = helm.find_helm(silent, build=build)
     assert first.parent.name.startswith(helm.version())
 
@@ -44,7 +44,7 @@ def test_it_is_built_once_and_kept() -> None:
         pytest.param("v4.0.0+g1", False, id="another major version, whose words are others"),
     ],
 )
-def test_the_machines_own_is_taken_if_it_will_do(tmp_path: Path, answer: str, taken: bool) -> None:
+def test_helm_on_path_is_used_if_its_version_fits(tmp_path: Path, answer: str, taken: bool) -> None:
     program = tmp_path / "bin" / "helm"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho {answer}\n")
@@ -52,7 +52,7 @@ def test_the_machines_own_is_taken_if_it_will_do(tmp_path: Path, answer: str, ta
     assert (helm.find_helm(silent, build=build) == program) is taken
 
 
-def test_a_chart_is_told_the_kubernetes_that_we_have() -> None:
+def test_the_build_sets_the_kubernetes_version() -> None:
     major, minor = kubernetes_version().removeprefix("v").split(".")[:2]
     flags = " ".join(helm.command(Path("helm")))
     assert f"chartutil.k8sVersionMajor={major}" in flags

@@ -15,7 +15,7 @@ from local.lock import hold, holder, holder_in_proc
 
 
 @pytest.mark.parametrize("ask", [holder, holder_in_proc], ids=["by the lock", "by the kernel's list"])
-def test_the_holder_is_known_while_it_holds(tmp_path: Path, ask: Callable[[Path], int | None]) -> None:
+def test_holder_returns_the_pid_while_the_lock_is_held(tmp_path: Path, ask: Callable[[Path], int | None]) -> None:
     lock = tmp_path / "lock"
     with hold(lock):
         assert ask(lock) == os.getpid()
@@ -24,7 +24,7 @@ def test_the_holder_is_known_while_it_holds(tmp_path: Path, ask: Callable[[Path]
     assert ask(lock) is None
 
 
-def test_who_asks_at_the_wrong_moment_is_no_stack(tmp_path: Path) -> None:
+def test_parallel_queries_do_not_count_as_a_stack(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with hold(lock):
         pass
@@ -38,5 +38,5 @@ def test_who_asks_at_the_wrong_moment_is_no_stack(tmp_path: Path) -> None:
         moment.join()
 
 
-def test_where_nothing_ever_ran_nobody_holds_it(tmp_path: Path) -> None:
+def test_a_missing_lock_file_has_no_holder(tmp_path: Path) -> None:
     assert holder(tmp_path / "lock") is None

@@ -6,13 +6,13 @@ from pathlib import Path
 from local.paths import StackPaths, abandoned_directories
 
 
-def test_two_spellings_are_one_stack(tmp_path: Path) -> None:
+def test_paths_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert StackPaths(tmp_path / "link") == StackPaths(tmp_path / "real" / ".." / "real")
 
 
-def test_sockets_have_short_paths_however_long_the_directory(tmp_path: Path) -> None:
+def test_sockets_have_short_paths_in_a_long_directory(tmp_path: Path) -> None:
     paths = StackPaths(tmp_path / ("x" * 120) / ("y" * 120))
     paths.prepare(None)
     assert len(str(paths.runtime)) < 20
@@ -22,7 +22,7 @@ def test_sockets_have_short_paths_however_long_the_directory(tmp_path: Path) -> 
     os.rmdir(paths.runtime)
 
 
-def test_a_copied_directory_does_not_use_the_original_s_places(tmp_path: Path) -> None:
+def test_a_copied_directory_gets_its_own_runtime_and_shared_directories(tmp_path: Path) -> None:
     original = StackPaths(tmp_path / "original")
     original.prepare(None)
     copy = StackPaths(tmp_path / "copy")
@@ -38,7 +38,7 @@ def test_a_copied_directory_does_not_use_the_original_s_places(tmp_path: Path) -
         os.rmdir(paths.runtime)
 
 
-def test_what_a_removed_directory_left_elsewhere_is_found(tmp_path: Path) -> None:
+def test_directories_of_deleted_stacks_are_abandoned(tmp_path: Path) -> None:
     owner = tmp_path / "stack"
     owner.mkdir()
     for name, owned_by in (
@@ -52,6 +52,6 @@ def test_what_a_removed_directory_left_elsewhere_is_found(tmp_path: Path) -> Non
     assert list(abandoned_directories(tmp_path)) == [tmp_path / "poolhouse-b"]
 
 
-def test_an_owner_that_cannot_be_read_keeps_what_is_its(tmp_path: Path) -> None:
+def test_a_directory_with_an_unreadable_owner_is_not_abandoned(tmp_path: Path) -> None:
     (tmp_path / "poolhouse-a").mkdir()
     assert list(abandoned_directories(tmp_path)) == []

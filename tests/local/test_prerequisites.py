@@ -10,12 +10,12 @@ from local.components import StackError
 from local.prerequisites import MINIMUM_FREE_BYTES, check_disk_space
 
 
-def test_a_disk_that_is_too_full_for_a_new_stack_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_for_a_new_stack(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=f"{tmp_path} has 3 MiB free, and a stack needs 256"):
         check_disk_space(tmp_path, free=3 << 20)
     check_disk_space(tmp_path, free=MINIMUM_FREE_BYTES)
 
 
-def test_one_that_was_started_before_has_its_room_already(tmp_path: Path) -> None:
+def test_an_existing_stack_needs_no_free_space(tmp_path: Path) -> None:
     (tmp_path / "etcd" / "member").mkdir(parents=True)
     check_disk_space(tmp_path, free=0)

@@ -23,7 +23,7 @@ def start(command: list[str], **marks: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_only_processes_of_that_very_stack_are_ended(tmp_path: Path) -> None:
+def test_only_processes_of_the_stack_are_ended(tmp_path: Path) -> None:
     ours = start(SLEEP, **{DIR_VARIABLE: str(tmp_path)})
     deaf = start(DEAF, **{DIR_VARIABLE: str(tmp_path)})
     others = [
@@ -41,7 +41,7 @@ def test_only_processes_of_that_very_stack_are_ended(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_whoever_asks_is_spared(tmp_path: Path) -> None:
+def test_the_caller_is_not_found(tmp_path: Path) -> None:
     script = f"""
 import os, sys
 from pathlib import Path
@@ -53,7 +53,7 @@ print([found.pid for found in find_processes(Path({str(tmp_path)!r}))])
     assert answer.stdout.strip() == "[]"
 
 
-def test_a_process_that_ended_belongs_to_nobody(tmp_path: Path) -> None:
+def test_an_ended_process_is_not_found(tmp_path: Path) -> None:
     process = start(SLEEP, **{DIR_VARIABLE: str(tmp_path)})
     process.kill()
     process.wait()

@@ -11,7 +11,7 @@ from local.components import StackError
 from local.progress import LAST_APPLIED, as_applied, read_manifests
 
 
-def test_a_manifest_is_made_as_kubectl_apply_would() -> None:
+def test_objects_are_created_as_by_kubectl_apply() -> None:
     document = {"kind": "VirtualMachinePool", "metadata": {"name": "web", "annotations": {"mine": "yes"}}, "spec": {}}
     made = as_applied(document)
     said = made["metadata"]["annotations"].pop(LAST_APPLIED)
@@ -20,12 +20,12 @@ def test_a_manifest_is_made_as_kubectl_apply_would() -> None:
     assert LAST_APPLIED not in document["metadata"]["annotations"]
 
 
-def test_one_without_annotations_says_so_as_kubectl_does() -> None:
+def test_absent_annotations_are_recorded_as_by_kubectl() -> None:
     made = as_applied({"kind": "VirtualMachinePool", "metadata": {"name": "web"}})
     assert json.loads(made["metadata"]["annotations"][LAST_APPLIED])["metadata"] == {"name": "web", "annotations": {}}
 
 
-def test_what_cannot_be_applied_is_said_before_anything_is_started_and_all_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_manifests_are_reported_before_the_stack_starts(tmp_path: Path) -> None:
     texts = {
         "good.yaml": "{apiVersion: kubevirt.io/v1, kind: VirtualMachinePool, metadata: {name: web}}",
         "prose.yaml": "a: b: c",

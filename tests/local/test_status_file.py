@@ -5,7 +5,7 @@ from pathlib import Path
 from local.status_file import tail, trim_log
 
 
-def test_a_log_over_its_limit_starts_anew_and_its_writer_goes_on(tmp_path: Path) -> None:
+def test_a_log_over_its_limit_is_trimmed_under_its_writer(tmp_path: Path) -> None:
     log = tmp_path / "component.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"old\n" * 100)
@@ -15,7 +15,7 @@ def test_a_log_over_its_limit_starts_anew_and_its_writer_goes_on(tmp_path: Path)
     assert (tmp_path / "component.log.1").read_bytes() == b"old\n" * 100
 
 
-def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
+def test_a_log_within_its_limit_is_not_trimmed(tmp_path: Path) -> None:
     log = tmp_path / "component.log"
     assert not trim_log(log)
     log.write_text("line\n")
@@ -23,7 +23,7 @@ def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
     assert log.read_text() == "line\n"
 
 
-def test_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
+def test_tail(tmp_path: Path) -> None:
     log = tmp_path / "component.log"
     log.write_text("".join(f"line {n}\n" for n in range(100_000)) + "x" * 1000)
     assert tail(log, lines=2, width=10) == "line 99999\nxxxxxxxxxx"

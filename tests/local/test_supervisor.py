@@ -54,16 +54,16 @@ def alive(pid: int) -> bool:
         pytest.param({"b": ("left-out",)}, [["b"]], id="what was left out is not waited for"),
     ],
 )
-def test_layers(after: dict[str, tuple[str, ...]], expected: list[list[str]]) -> None:
+def test_start_order(after: dict[str, tuple[str, ...]], expected: list[list[str]]) -> None:
     assert start_order(after) == expected
 
 
-def test_parts_that_wait_for_each_other_are_named() -> None:
+def test_circular_dependencies_are_named() -> None:
     with pytest.raises(ValueError, match=r"\['a', 'b'\]"):
         start_order({"a": ("b",), "b": ("a",)})
 
 
-async def test_a_part_starts_when_what_it_needs_is_ready_and_ends_before_it(tmp_path: Path) -> None:
+async def test_a_component_starts_after_its_dependencies_and_stops_before_them(tmp_path: Path) -> None:
     note = f"echo $0 >> {tmp_path}/order"
     script = "trap '{0}; exit 0' TERM; {0}; touch ready-$0; while :; do sleep 0.05; done"
     components = [
@@ -77,7 +77,7 @@ async def test_a_part_starts_when_what_it_needs_is_ready_and_ends_before_it(tmp_
     assert (tmp_path / "order").read_text().split() == ["base", "middle", "top", "top", "middle", "base"]
 
 
-async def test_a_gate_opens_between_parts(tmp_path: Path) -> None:
+async def test_a_setup_step_runs_between_components(tmp_path: Path) -> None:
     seen: list[str] = []
 
     async def look() -> None:
@@ -89,7 +89,7 @@ async def test_a_gate_opens_between_parts(tmp_path: Path) -> None:
         assert seen == ["first.made"]
 
 
-async def test_what_dies_is_started_again(tmp_path: Path) -> None:
+async def test_a_component_that_dies_is_restarted(tmp_path: Path) -> None:
     async with running(supervisor(tmp_path, shell("component", "exec sleep 60"))) as supervised:
         pid = supervised.states["component"].pid
         assert pid is not None
@@ -100,7 +100,7 @@ async def test_what_dies_is_started_again(tmp_path: Path) -> None:
     assert supervised.states["component"].exit_code is None, "that it ended with the stack is no news of its own"
 
 
-async def test_a_part_that_never_becomes_ready_breaks_the_stack_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_component_that_never_becomes_ready_breaks_the_stack_and_shows_its_log(tmp_path: Path) -> None:
     component = shell(
         "component", "echo the disk is full; exit 7", ready=FileProbe(tmp_path / "never"), restart_seconds=0.01
     )
@@ -108,18 +108,18 @@ async def test_a_part_that_never_becomes_ready_breaks_the_stack_with_its_last_wo
         await supervisor(tmp_path, component).run()
 
 
-async def test_a_part_that_hangs_at_its_first_start_breaks_the_stack(tmp_path: Path) -> None:
+async def test_a_component_that_hangs_at_its_first_start_breaks_the_stack(tmp_path: Path) -> None:
     component = shell("component", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.2)
     with pytest.raises(StackError, match=r"component was not ready after 0\.2 s"):
         await supervisor(tmp_path, component).run()
 
 
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="component cannot be started: /no/such/program: No such file"):
         await supervisor(tmp_path, Component("component", ("/no/such/program",))).run()
 
 
-async def test_a_broken_gate_ends_every_part(tmp_path: Path) -> None:
+async def test_a_failed_setup_step_stops_all_components(tmp_path: Path) -> None:
     async def refuse() -> None:
         raise StackError("refused")
 
@@ -132,7 +132,7 @@ async def test_a_broken_gate_ends_every_part(tmp_path: Path) -> None:
     assert told["component"].pid is None
 
 
-async def test_nothing_outlives_the_end(tmp_path: Path) -> None:
+async def test_no_process_outlives_the_supervisor(tmp_path: Path) -> None:
     script = "sleep 61 & echo $! > child; trap '' TERM; touch up; while :; do sleep 0.05; done"
     deaf = shell("deaf", script, ready=FileProbe(tmp_path / "up"), stop_seconds=0.1)
     async with running(supervisor(tmp_path, deaf)) as supervised:
@@ -143,7 +143,7 @@ async def test_nothing_outlives_the_end(tmp_path: Path) -> None:
     await eventually(lambda: not alive(child))
 
 
-async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
     deaf = shell(
         "deaf",
         "trap '' TERM; touch up; while :; do sleep 0.05; done",

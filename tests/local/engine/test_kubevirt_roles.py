@@ -30,12 +30,12 @@ START, MIGRATE = (("subresources.kubevirt.io", f"virtualmachines/{verb}") for ve
         pytest.param("migrate", [("create", *MOVES), ("update", *MIGRATE)], [("update", *START)], id="move"),
     ],
 )
-def test_who_may_what(role: str, allowed: list[Any], denied: list[Any]) -> None:
+def test_rights_of_the_cluster_roles(role: str, allowed: list[Any], denied: list[Any]) -> None:
     assert [each for each in allowed if not may(f"kubevirt.io:{role}", *each)] == []
     assert [each for each in denied if may(f"kubevirt.io:{role}", *each)] == []
 
 
-def test_those_that_kubernetes_takes_up_and_the_one_that_is_bound_by_hand() -> None:
+def test_all_roles_but_migrate_are_aggregated() -> None:
     labels = {each["metadata"]["name"]: set(each["metadata"]["labels"]) for each in kubevirt_roles()}
     for name in ("view", "edit", "admin"):
         assert f"rbac.authorization.k8s.io/aggregate-to-{name}" in labels[f"kubevirt.io:{name}"]

@@ -30,7 +30,7 @@ from tests.local.engine.builders import NOW, ago, vmi
         pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="what runs goes on"),
     ],
 )
-def test_what_a_domain_would_be(
+def test_simulated_domain(
     phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str
 ) -> None:
     found = simulate_domain(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
@@ -54,18 +54,18 @@ def test_what_a_domain_would_be(
         pytest.param(vmi("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="what never ran ends at once"),
     ],
 )
-def test_a_real_guest_that_is_to_fail_is_not_started(seen: VMI, faults: Faults, failures: int, state: str) -> None:
+def test_injected_failures_of_real_guests(seen: VMI, faults: Faults, failures: int, state: str) -> None:
     assert injected_failure(seen, faults, "x", failures, NOW).state == state
 
 
-def test_a_stop_takes_its_time_but_no_longer_than_its_grace() -> None:
+def test_a_stop_takes_at_most_the_grace_period() -> None:
     ending = vmi(deleted=ago(1))
     assert simulate_domain(ending, Faults(stop_seconds=3), "x", 0, NOW).change_seconds == 2
     assert simulate_domain(vmi(deleted=ago(4)), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
     assert simulate_domain(vmi(deleted=ago(1), grace_seconds=0.0), Faults(stop_seconds=3), "x", 0, NOW) == ABSENT
 
 
-def test_a_seed_repeats_and_rates_are_met() -> None:
+def test_a_seed_repeats_outcomes_and_rates_hold() -> None:
     faults = Faults(fail_rate=0.3, seed="s")
     outcomes = [faults.outcome(f"vm-{number}", 0) for number in range(1000)]
     assert outcomes == [faults.outcome(f"vm-{number}", 0) for number in range(1000)]
@@ -73,25 +73,25 @@ def test_a_seed_repeats_and_rates_are_met() -> None:
     assert outcomes != [Faults(fail_rate=0.3, seed="t").outcome(f"vm-{number}", 0) for number in range(1000)]
 
 
-def test_nearer_settings_win() -> None:
+def test_later_layers_take_precedence() -> None:
     faults, problems = parse_faults([[("fail", "Stuck"), ("start-seconds", "3")], [("fail", "ErrImagePull")]])
     assert (faults.fail, faults.start_seconds, problems) == ("ErrImagePull", 3.0, ())
 
 
 @pytest.mark.parametrize("key", sorted(set(SETTINGS) - {"seed"}))
-def test_a_bad_value_is_named_and_changes_nothing(key: str) -> None:
+def test_an_invalid_value_is_reported_and_ignored(key: str) -> None:
     faults, problems = parse_faults([[(key, "certainly not")]])
     assert faults == Faults()
     assert key in problems[0]
     assert "certainly not" in problems[0]
 
 
-def test_unknown_settings_are_named() -> None:
+def test_unknown_settings_are_reported() -> None:
     assert "unknown setting" in parse_faults([[("fail-often", "1")]])[1][0]
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_every_kind_can_be_asked_for(kind: str) -> None:
+def test_every_fault_is_accepted(kind: str) -> None:
     assert parse_faults([[("fail", kind)]])[0].outcome("x", 0) == kind
 
 
@@ -106,5 +106,5 @@ def test_every_kind_can_be_asked_for(kind: str) -> None:
         pytest.param(MigrationSettings(), 64 << 20, 0.5, id="or has all the bandwidth there is"),
     ],
 )
-def test_how_long_a_move_takes(settings: MigrationSettings, dirty: int, seconds: float) -> None:
+def test_duration_of_a_simulated_migration(settings: MigrationSettings, dirty: int, seconds: float) -> None:
     assert copy_seconds(128 << 20, settings, dirty) == seconds

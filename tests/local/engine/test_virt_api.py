@@ -28,7 +28,7 @@ async def ask(path: str, method: str = "GET", body: bytes = b"", peer: str | Non
     return sent[0]["status"], json.loads(sent[1]["body"] or b"null")
 
 
-async def test_clients_find_what_is_served() -> None:
+async def test_discovery() -> None:
     status, found = await ask(BASE)
     assert status == 200
     assert {each["name"] for each in found["resources"]} >= {
@@ -55,14 +55,14 @@ async def test_clients_find_what_is_served() -> None:
         pytest.param("pods/vm/stop", "PUT", b"{}", "poolhouse-front-proxy", 404, id="no such resource"),
     ],
 )
-async def test_what_is_refused(path: str, method: str, body: bytes, peer: str | None, status: int) -> None:
+async def test_refused_requests(path: str, method: str, body: bytes, peer: str | None, status: int) -> None:
     found, answer = await ask(f"{BASE}/namespaces/default/{path}", method, body, peer)
     assert (found, answer["kind"], answer["code"]) == (status, "Status", status)
 
 
-async def test_it_is_not_ready_before_it_sees_everything() -> None:
+async def test_readiness_needs_synced_informers() -> None:
     assert (await ask("/readyz"))[0] == 503
 
 
-def test_headers_are_no_proof() -> None:
+def test_headers_do_not_authenticate() -> None:
     assert not from_front_proxy({"headers": [(b"x-remote-user", b"admin")]})

@@ -80,7 +80,7 @@ def create(*arguments: str) -> None:
 SMALL = pvc(phase="Pending", size="2Mi")
 
 
-async def test_an_image_is_imported_and_grown(tmp_path: Path, server: str) -> None:
+async def test_an_image_is_imported_and_resized(tmp_path: Path, server: str) -> None:
     importer = new_importer(tmp_path, Said())
     made = await filled(importer, disk(phase="", source={"http": {"url": f"{server}/image"}}), SMALL)
     assert (made.state, made.content) == ("done", "image")
@@ -88,7 +88,7 @@ async def test_an_image_is_imported_and_grown(tmp_path: Path, server: str) -> No
     assert [path.name for path in (tmp_path / "disks").iterdir()] == ["disk-pvc.qcow2"]
 
 
-async def test_an_image_that_nobody_serves_becomes_the_tiny_linux_and_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_image_is_replaced_with_the_built_in_linux(tmp_path: Path) -> None:
     said = Said()
     made = await filled(
         new_importer(tmp_path, said), disk(phase="", source={"http": {"url": "http://127.0.0.1:1/x"}}), SMALL
@@ -97,7 +97,7 @@ async def test_an_image_that_nobody_serves_becomes_the_tiny_linux_and_says_so(tm
     assert said.notes[0][0] == "ImageUnreachable"
 
 
-async def test_a_server_that_says_no_is_an_error(tmp_path: Path, server: str) -> None:
+async def test_an_error_answer_fails_the_import(tmp_path: Path, server: str) -> None:
     made = await filled(
         new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/none"}}), SMALL
     )
@@ -106,7 +106,7 @@ async def test_a_server_that_says_no_is_an_error(tmp_path: Path, server: str) ->
     assert made.requeue_seconds is not None
 
 
-async def test_an_image_must_stand_alone(tmp_path: Path) -> None:
+async def test_an_image_with_a_backing_file_is_refused(tmp_path: Path) -> None:
     secret, evil = tmp_path / "secret", tmp_path / "evil.qcow2"
     secret.write_bytes(b"x" * 1024)
     create("-b", str(secret), "-F", "raw", str(evil))
@@ -117,7 +117,7 @@ async def test_an_image_must_stand_alone(tmp_path: Path) -> None:
     assert "stands alone" in made.reason
 
 
-async def test_an_image_must_fit(tmp_path: Path, server: str) -> None:
+async def test_an_image_larger_than_the_pvc_is_refused(tmp_path: Path, server: str) -> None:
     small = pvc(phase="Pending", size="512Ki")
     made = await filled(
         new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/image"}}), small
@@ -125,7 +125,7 @@ async def test_an_image_must_fit(tmp_path: Path, server: str) -> None:
     assert "512" in made.reason or "524288" in made.reason
 
 
-async def test_a_clone_has_what_its_source_has(tmp_path: Path) -> None:
+async def test_a_clone_has_the_content_of_its_source(tmp_path: Path) -> None:
     source = pvc("source", content="image", size="1Mi")
     importer = new_importer(tmp_path, Said(), source)
     await importer.blank(importer.path(source), 1 << 20)
@@ -133,7 +133,7 @@ async def test_a_clone_has_what_its_source_has(tmp_path: Path) -> None:
     assert (made.state, made.content) == ("done", "image")
 
 
-async def test_files_of_claims_that_are_gone_are_removed(tmp_path: Path) -> None:
+async def test_files_of_deleted_pvcs_are_deleted(tmp_path: Path) -> None:
     importer = new_importer(tmp_path, Said())
     kept, gone = pvc("kept"), pvc("gone")
     for each in (kept, gone):

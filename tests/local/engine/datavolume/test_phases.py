@@ -54,14 +54,14 @@ from tests.local.engine.builders import NOW, ago, disk, pvc
         ),
     ],
 )
-def test_what_becomes_of_a_disk(
+def test_phase_and_actions_of_a_data_volume(
     made: PVC | None, progress: ImportProgress, phase: str, actions: tuple[Any, ...]
 ) -> None:
     done = plan_data_volume(disk(phase=""), made, progress, NOW)
     assert (done.status["phase"], done.actions) == (phase, actions)
 
 
-def test_progress_and_failures_read_like_cdis() -> None:
+def test_progress_and_failures_look_like_those_of_cdi() -> None:
     half = plan_data_volume(disk(phase=""), pvc(phase="Pending"), ImportProgress("running", share=0.5), NOW).status
     assert half["progress"] == "50.0%"
     failed = plan_data_volume(
@@ -72,7 +72,7 @@ def test_progress_and_failures_read_like_cdis() -> None:
     assert disk(status=failed).failed
 
 
-def test_simulated_imports_fail_as_often_as_they_are_told() -> None:
+def test_simulated_imports_fail_as_often_as_set() -> None:
     importer, never = SimulatedImporter(), Faults(fail="DataVolumeError")
     assert importer.progress(disk(created=ago(99)), None, never, NOW).state == "failed"
     twice = Faults(fail="DataVolumeError", fail_times=2)

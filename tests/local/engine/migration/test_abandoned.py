@@ -39,7 +39,7 @@ def state(informers: Any) -> Any:
         pytest.param(MOVES | {"phase": "Succeeded"}, None, (False, False), id="it has ended itself"),
     ],
 )
-async def test_a_move_that_nobody_makes_any_more_is_ended(
+async def test_the_state_of_an_abandoned_migration_is_ended(
     status: Any, asked: Migration | None, told: tuple[bool, bool]
 ) -> None:
     informers = a_world()
@@ -53,7 +53,7 @@ async def test_a_move_that_nobody_makes_any_more_is_ended(
     assert (state(informers).get("completed", False), state(informers).get("failed", False)) == told
 
 
-async def test_one_whose_beginning_was_lost_is_ended_when_it_is_taken_back() -> None:
+async def test_a_migration_deleted_after_a_failed_start_is_ended() -> None:
     informers, mover = a_world(), Mover()
     engine = an_engine(informers, Server(informers, 2, True), mover)
     with pytest.raises(Unreachable):
@@ -67,7 +67,7 @@ async def test_one_whose_beginning_was_lost_is_ended_when_it_is_taken_back() -> 
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["at once", "after a lost answer"])
-async def test_one_that_is_taken_back_as_it_moves_is_ended_by_who_moves_it(lost: bool) -> None:
+async def test_a_running_migration_is_ended_only_by_its_controller(lost: bool) -> None:
     informers = a_world()
 
     class Deleted(Mover):
@@ -88,7 +88,7 @@ async def test_one_that_is_taken_back_as_it_moves_is_ended_by_who_moves_it(lost:
     assert (state(informers)["completed"], state(informers)["abortStatus"]) == (True, "Succeeded")
 
 
-async def test_what_is_seen_late_is_not_written_over() -> None:
+async def test_a_stale_view_does_not_overwrite_the_state() -> None:
     informers = a_world()
     informers.migrations.sees(M, None)
     informers.vmis.sees(VM, vmi(status=MOVES, resource_version="1"))

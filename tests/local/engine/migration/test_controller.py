@@ -148,7 +148,7 @@ WRITES = [
     ("fails_at", "written"),
     [pytest.param(at, done, id=f"{name}, {'answer' if done else 'request'} lost") for at, name, done in WRITES],
 )
-async def test_what_became_of_it_is_told_though_the_api_server_is_away_for_a_moment(
+async def test_the_end_is_written_despite_failed_writes(
     fails_at: int, written: bool, refused: HypervisorRefused | None
 ) -> None:
     informers, mover = a_world(), Mover(refused)
@@ -165,7 +165,7 @@ async def test_what_became_of_it_is_told_though_the_api_server_is_away_for_a_mom
     assert told.status["migrationState"] == state
 
 
-async def test_a_vmi_learns_that_it_has_moved_though_its_migration_is_gone_by_then() -> None:
+async def test_the_vmi_is_updated_though_its_migration_is_deleted() -> None:
     informers, mover = a_world(), Mover()
     events = SimpleNamespace(emit=lambda *args, **named: None)
     engine = MigrationController(
@@ -181,7 +181,7 @@ async def test_a_vmi_learns_that_it_has_moved_though_its_migration_is_gone_by_th
 
 @pytest.mark.parametrize("moves", [True, False], ids=["it moved", "it did not"])
 @pytest.mark.parametrize("again", ["the migration", "the VMI"])
-async def test_nothing_is_told_of_a_namesake(again: str, moves: bool) -> None:
+async def test_objects_with_the_same_name_are_not_written(again: str, moves: bool) -> None:
     informers = a_world()
     informer, key = (informers.migrations, ("default", "m")) if again == "the migration" else (informers.vmis, VM)
 
@@ -204,7 +204,7 @@ async def test_nothing_is_told_of_a_namesake(again: str, moves: bool) -> None:
         assert informers.migrations.store.get(("default", "m")).phase == ("Succeeded" if moves else "Failed")
 
 
-async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_completed() -> None:
+async def test_a_migration_of_an_earlier_engine_is_completed() -> None:
     informers = a_world()
     informers.migrations.sees(("default", "m"), migration("Running"))
     informers.vmis.sees(("default", "vm"), vmi(status=MOVED))
@@ -219,7 +219,7 @@ async def test_one_that_an_engine_before_this_one_brought_to_its_target_is_compl
 
 @pytest.mark.parametrize("moves", [True, False], ids=["too late", "in time"])
 @pytest.mark.parametrize("taken", ["the migration", "the VMI"])
-async def test_one_that_is_taken_back_says_where_the_guest_is(taken: str, moves: bool) -> None:
+async def test_an_aborted_migration_reports_the_node_of_the_vmi(taken: str, moves: bool) -> None:
     informers, told = a_world(), []
 
     class Late(Mover):
@@ -250,7 +250,7 @@ async def test_one_that_is_taken_back_says_where_the_guest_is(taken: str, moves:
     assert ("too late" in told[-1], "The VMI stays" in told[-1]) == (moves, not moves)
 
 
-async def test_one_that_is_taken_back_as_it_begins_does_not_begin() -> None:
+async def test_a_migration_deleted_at_its_start_does_not_start() -> None:
     informers, mover = a_world(), Mover()
     server = Server(informers, 0, False)
     patch = server.patch
@@ -270,7 +270,7 @@ async def test_one_that_is_taken_back_as_it_begins_does_not_begin() -> None:
     assert (mover.moved, state["completed"], state["abortStatus"]) == ([], True, "Succeeded")
 
 
-async def test_a_guest_goes_on_by_post_copy_though_that_cannot_be_written_just_then() -> None:
+async def test_a_failed_write_does_not_stop_post_copy() -> None:
     informers = a_world()
 
     class Hurried(Mover):
@@ -289,7 +289,7 @@ async def test_a_guest_goes_on_by_post_copy_though_that_cannot_be_written_just_t
     assert (state["completed"], state["mode"], "failed" in state) == (True, "PostCopy", False)
 
 
-async def test_guests_that_move_at_once_do_not_take_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parallel_migrations_do_not_use_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     informers, go = a_world(), asyncio.Event()
     informers.nodes.sees(("", "node-2"), node("node-2", memory=3 * vmi().memory_with_overhead // 2))
     other, asked = vmi(name="other", uid="other-uid"), migration(name="n", uid="n-uid", vmi="other")
@@ -339,7 +339,7 @@ BEGUN = vmi(status={"migrationState": {"migrationUid": EVACUATION.uid}})
         pytest.param(migration(), vmi(), (), True, id="somebody asked for it"),
     ],
 )
-async def test_what_a_drain_asked_for_is_taken_back_with_it(
+async def test_obsolete_evacuations_are_deleted(
     asked: Migration, vmi: VMI, taints: Any, stays: bool
 ) -> None:
     informers = a_world()
@@ -351,7 +351,7 @@ async def test_what_a_drain_asked_for_is_taken_back_with_it(
     assert (informers.migrations.store.get(asked.key) is not None) is stays
 
 
-async def test_a_vmi_does_not_leave_a_node_that_is_not_drained_any_more() -> None:
+async def test_an_obsolete_evacuation_does_not_start() -> None:
     informers, mover = a_world(), Mover()
     informers.migrations.sees(EVACUATION.key, EVACUATION)
     engine = MigrationController(
@@ -362,7 +362,7 @@ async def test_a_vmi_does_not_leave_a_node_that_is_not_drained_any_more() -> Non
 
 
 @pytest.mark.parametrize("order", list(permutations(["VMI", "migration", "node"])), ids=", ".join)
-def test_a_vmi_leaves_the_node_that_it_came_to_in_whatever_order_that_is_seen(
+def test_a_vmi_is_evacuated_again_in_any_order_of_events(
     order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node is drained as it arrives: the migration that brought it may not be seen to be over yet."""

@@ -62,20 +62,20 @@ MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migra
         ),
     ],
 )
-def test_what_comes_next(
+def test_actions(
     asked: Migration, vmi: VMI | None, others: list[Migration], target: str | None, wanted: Action
 ) -> None:
     assert plan_migration(asked, vmi, others, target, "full") == wanted
 
 
-def test_one_at_a_time_in_the_order_in_which_they_were_asked_for() -> None:
+def test_migrations_of_a_vmi_run_one_at_a_time_in_order() -> None:
     first, second = migration(name="a", created=ago(9)), migration(name="b", created=ago(5))
     both = [first, second]
     assert plan_migration(first, vmi(), both, "node-2", "") == StartMigration("node-2")
     assert isinstance(plan_migration(second, vmi(), both, "node-2", ""), Wait)
 
 
-def test_a_drained_node_is_left_by_all_that_run_once_each() -> None:
+def test_each_running_vmi_of_a_drained_node_is_evacuated_once() -> None:
     nodes = [node("node-1", taints=DRAIN), node("node-2")]
     staying = vmi(name="other", status={"nodeName": "node-2"})
     ending = vmi(name="ending", deleted=NOW)
@@ -94,7 +94,7 @@ def test_a_drained_node_is_left_by_all_that_run_once_each() -> None:
         pytest.param(30, 299, 1, id="up to a limit"),
     ],
 )
-def test_one_that_failed_to_leave_is_asked_again_later(failures: int, since: int, again: float | None) -> None:
+def test_a_failed_evacuation_is_retried_after_a_backoff(failures: int, since: int, again: float | None) -> None:
     stamped = {"phase": "Failed", "phaseTransitionTimestamp": format_time(ago(since))}
     status = {"phase": "Failed", "phaseTransitionTimestamps": [stamped]}
     failed = [migration(name=f"m-{number}", evacuates="node-1", status=status) for number in range(failures)]
@@ -104,13 +104,13 @@ def test_one_that_failed_to_leave_is_asked_again_later(failures: int, since: int
     assert vmis_to_evacuate(nodes, [vmi()], elsewhere, NOW) == ([vmi()], None)
 
 
-def test_the_last_five_that_are_over_stay() -> None:
+def test_five_finished_migrations_stay() -> None:
     over = [migration("Succeeded", name=f"m-{number}", created=ago(number)) for number in range(7)]
     assert [each.name for each in surplus_migrations([migration("Running"), *over])] == ["m-6", "m-5"]
     assert surplus_migrations(over[:5]) == []
 
 
-def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
+def test_migration_state_looks_like_kubevirts() -> None:
     state = started_state(
         vmi(), migration(), "node-2", MigrationSettings(policy="p", values={"allowPostCopy": False}), NOW
     )
@@ -127,7 +127,7 @@ def test_the_vmi_tells_of_it_as_kubevirts_do() -> None:
     assert finished_state(post_copy_state(state), NOW, Outcome())["mode"] == "PostCopy"
 
 
-def test_nothing_stays_of_the_migration_before() -> None:
+def test_the_patch_clears_the_earlier_migration() -> None:
     before = finished_state(
         started_state(vmi(), migration(), "node-2", MigrationSettings(policy="p"), NOW),
         NOW,
@@ -139,13 +139,13 @@ def test_nothing_stays_of_the_migration_before() -> None:
     assert {"failed", "failureReason", "abortStatus", "endTimestamp", "migrationPolicyName"} <= gone
 
 
-def test_phases_are_dated_once() -> None:
+def test_each_phase_transition_is_recorded_once() -> None:
     first = migration_status(migration(), "Running", NOW)
     again = migration_status(migration(status=first), "Running", ago(-9))
     assert again["phaseTransitionTimestamps"] == first["phaseTransitionTimestamps"]
 
 
-def test_what_cannot_be_done_is_a_condition() -> None:
+def test_unavailable_post_copy_is_a_condition() -> None:
     told = migration_status(migration(), "Running", NOW, conditions=[post_copy_unavailable("the kernel says no")])
     assert [each["type"] for each in told["conditions"]] == ["PostCopyPossible"]
     assert told["conditions"][0]["message"] == "the kernel says no"
@@ -168,12 +168,12 @@ def policy(name: str, vmi: dict[str, str] | None = None, namespace: dict[str, st
         pytest.param([{"metadata": {"name": "a"}, "spec": {}}], None, id="no selectors match nothing"),
     ],
 )
-def test_whose_terms_hold(policies: list[Any], winner: str | None) -> None:
+def test_winning_policy(policies: list[Any], winner: str | None) -> None:
     found = winning_policy({"x": "1"}, {"n": "1"}, policies)
     assert (found["metadata"]["name"] if found else None) == winner
 
 
-def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
+def test_policies_take_precedence_over_kubevirts_configuration() -> None:
     cluster = {"metadata": {"name": "kv"}, "spec": {"configuration": {"migrations": {"completionTimeoutPerGiB": 7}}}}
     settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration="10Mi")], [cluster])
     assert (settings.policy, settings.bandwidth, settings.seconds_per_gib, settings.auto_converge) == (
@@ -185,7 +185,7 @@ def test_a_policy_goes_over_the_cluster_and_that_over_defaults() -> None:
     assert [settings.timeout_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
 
 
-def test_why_it_was_too_slow_is_told_by_figures() -> None:
+def test_the_timeout_message_has_job_statistics() -> None:
     said = {"memory_total": 200 << 20, "memory_remaining": 30 << 20, "memory_iteration": 4, "memory_bps": 24 << 20}
     told = timeout_message(5, {**said, "memory_dirty_rate": 25600, "memory_page_size": 4096})
     assert "after 5 seconds and has been aborted: 30 of 200 MiB were left in round 4, copied at 24 MiB/s" in told
@@ -197,11 +197,11 @@ def test_why_it_was_too_slow_is_told_by_figures() -> None:
     ("said", "copied"),
     [("0", 0), ("1", 1), ("217Ki", 1), ("1Mi", 1), ("1535Ki", 1), ("1536Ki", 2), ("64M", 61), ("2Gi", 2048)],
 )
-def test_bandwidth_is_in_whole_mebibytes_as_kubevirt_rounds_them(said: str, copied: int) -> None:
+def test_bandwidth_is_rounded_to_mebibytes_as_in_kubevirt(said: str, copied: int) -> None:
     settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, bandwidthPerMigration=said)], [])
     assert settings.bandwidth == copied << 20
 
 
-def test_no_seconds_for_a_gib_mean_no_limit() -> None:
+def test_zero_seconds_per_gib_mean_no_timeout() -> None:
     settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, completionTimeoutPerGiB=0)], [])
     assert settings.timeout_seconds(2 << 30) is None

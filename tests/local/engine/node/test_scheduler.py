@@ -31,11 +31,11 @@ GIB = 1 << 30
         pytest.param([node("a", memory=GIB)], {"a": GIB // 2 + 1}, None, id="memory ends"),
     ],
 )
-def test_where_it_goes(nodes: list[Node], used: dict[str, int], wanted: str | None) -> None:
+def test_schedule_chooses_the_node_with_the_least_memory_in_use(nodes: list[Node], used: dict[str, int], wanted: str | None) -> None:
     assert schedule((), GIB // 2, nodes, used) == wanted
 
 
-def test_a_selector_must_be_met() -> None:
+def test_schedule_honours_the_node_selector() -> None:
     nodes = [node("a"), node("b", labels=(("zone", "1"),))]
     assert schedule((("zone", "1"),), 1, nodes, {"b": GIB}) == "b"
     assert schedule((("zone", "2"),), 1, nodes, {}) is None
@@ -50,7 +50,7 @@ def test_a_selector_must_be_met() -> None:
         ({"taints": (("x", "NoSchedule"),)}, "1 node(s) had untolerated taint"),
     ],
 )
-def test_why_not_is_said(changes: dict[str, Any], words: str) -> None:
+def test_unschedulable_messages(changes: dict[str, Any], words: str) -> None:
     assert words in unschedulable_message((), GIB, [node(**changes)], {})
     assert "node selector" in unschedulable_message((("a", "b"),), 1, [node()], {})
 
@@ -65,7 +65,7 @@ def test_why_not_is_said(changes: dict[str, Any], words: str) -> None:
         pytest.param("", "node-1", 0, id="nor was any of what is seen"),
     ],
 )
-def test_room_that_is_given_back_is_told_of(kept: str, observed_on: str, told: int) -> None:
+def test_subscribers_hear_of_released_memory(kept: str, observed_on: str, told: int) -> None:
     capacity, calls = NodeCapacity(Store()), []
     capacity.subscribe(lambda: calls.append(capacity.reserved_node("uid")))
     if kept:
@@ -110,7 +110,7 @@ def stays(informers: Any, capacity: NodeCapacity) -> None:
     ("happens", "looks"),
     [(moves_away, True), (migration_is_over, True), (migration_is_gone, True), (ends, True), (stays, False)],
 )
-async def test_a_vmi_that_found_no_room_looks_again_when_there_is_some(
+async def test_an_unscheduled_vmi_is_retried_when_memory_is_freed(
     happens: Any, looks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     informers = a_full_world()

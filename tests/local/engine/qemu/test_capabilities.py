@@ -20,7 +20,7 @@ KERNEL = "postcopy_ram_supported_by_host: userfaultfd not available: "
         pytest.param("not JSON", "", "without an answer", id="it is something else"),
     ],
 )
-def test_what_qemu_says_of_post_copy(answers: str, complaints: str, told: str | None) -> None:
+def test_parse_answer_of_qemu(answers: str, complaints: str, told: str | None) -> None:
     found = parse_answer(answers, complaints)
     assert found is None if told is None else told in (found or "")
     assert found is None or found.startswith("post-copy is not possible here: ")

@@ -27,7 +27,7 @@ def host(**changes: Any) -> DomainContext:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FILES.glob("*.yaml")))
-def test_as_in_the_file(name: str) -> None:
+def test_domain_xml_matches_the_golden_file(name: str) -> None:
     asked = yaml.safe_load((FILES / f"{name}.yaml").read_text())
     volumes = [volume["name"] for volume in asked["spec"].get("volumes", ())]
     sources = {volume: VolumeFile(Path(f"/disks/{volume}.qcow2")) for volume in volumes}
@@ -47,12 +47,12 @@ def test_as_in_the_file(name: str) -> None:
         pytest.param({"devices": {"interfaces": [{"name": "n", "pciAddress": "1:2"}]}}, id="no such address"),
     ],
 )
-def test_what_cannot_be_is_said(domain: dict[str, Any]) -> None:
+def test_invalid_values_are_refused(domain: dict[str, Any]) -> None:
     with pytest.raises(InvalidDomain):
         domain_xml(vmi(**domain), {"d": VolumeFile(Path("/d"))}, host())
 
 
-def test_a_damaged_record_is_refused_and_none_changes_nothing() -> None:
+def test_a_damaged_hardware_record_is_refused() -> None:
     asked, domain = vmi(), domain_xml(vmi(), {}, host())
     assert with_recorded_hardware(asked, domain) == domain
     asked["metadata"]["annotations"] = {HARDWARE_ANNOTATION: '{"v":1}'}
@@ -60,11 +60,11 @@ def test_a_damaged_record_is_refused_and_none_changes_nothing() -> None:
         with_recorded_hardware(asked, domain)
 
 
-def test_nothing_of_a_spec_is_ever_markup() -> None:
+def test_values_of_a_spec_are_escaped() -> None:
     made = domain_xml(vmi(firmware={"serial": '"/><evil a="'}), {}, host())
     assert "<evil" not in made
 
 
-def test_a_comma_does_not_end_an_option() -> None:
+def test_commas_in_qemu_options_are_escaped() -> None:
     made = domain_xml(vmi(firmware={"serial": "a,uuid=b"}), {}, host())
     assert "serial=a,,uuid=b" in made

@@ -9,7 +9,7 @@ def module(*needs: str) -> bytes:
     return b"\x7fELF...\0license=GPL\0depends=" + ",".join(needs).encode() + b"\0name=x\0"
 
 
-def test_modules_come_after_what_they_need() -> None:
+def test_modules_follow_their_dependencies() -> None:
     modules = {
         "virtio_net": module("net_failover", "virtio"),
         "net_failover": module("failover"),
@@ -21,7 +21,7 @@ def test_modules_come_after_what_they_need() -> None:
     assert order == ("failover", "net_failover", "virtio_ring", "virtio", "virtio_net")
 
 
-def test_an_initrd_is_the_same_every_time_and_holds_its_init() -> None:
+def test_the_initrd_is_reproducible_and_contains_init() -> None:
     made = initrd(b"busybox", {"evdev": module()})
     assert made == initrd(b"busybox", {"evdev": module()})
     archive = gzip.decompress(made)
@@ -29,19 +29,19 @@ def test_an_initrd_is_the_same_every_time_and_holds_its_init() -> None:
     assert b"TRAILER!!!" in archive
 
 
-def test_records_begin_at_multiples_of_four() -> None:
+def test_cpio_records_are_aligned() -> None:
     archive = cpio([program("a", b"12345"), program("bcd", b"")])
     starts = [at for at in range(len(archive)) if archive.startswith(b"070701", at)]
     assert len(starts) == 3
     assert not any(at % 4 for at in starts)
 
 
-def test_what_it_writes_over_is_told_in_whole_strokes() -> None:
+def test_dirty_memory_is_rounded_up_to_whole_blocks() -> None:
     assert "poolhouse.dirty=32" in command_line("vm", dirty=30 << 20)
     assert "dirty" not in command_line("vm")
     assert b"__" not in gzip.decompress(initrd(b"", {}))
 
 
-def test_a_panic_ends_the_guest() -> None:
+def test_a_kernel_panic_ends_the_guest() -> None:
     assert "panic=-1" in command_line("vm")
     assert "poolhouse.probe" not in command_line("vm")

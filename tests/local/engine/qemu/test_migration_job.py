@@ -58,13 +58,13 @@ class Guest:
 
 
 @pytest.mark.parametrize("refusals", [0, 3, 40])
-async def test_it_goes_on_by_post_copy_however_often_that_is_refused(refusals: int) -> None:
+async def test_the_switch_to_post_copy_is_retried(refusals: int) -> None:
     guest = Guest(refusals)
     await await_migration(guest.move, guest, 0, guest.told, 0)
     assert guest.switched == 1
 
 
-async def test_one_that_comes_to_its_end_while_post_copy_is_refused_has_moved() -> None:
+async def test_a_migration_may_end_while_post_copy_is_refused() -> None:
     guest = Guest(refusals=1 << 20)
     seen = asyncio.create_task(await_migration(guest.move, guest, 0, guest.told, 0))
     await guest.began.wait()
@@ -74,27 +74,27 @@ async def test_one_that_comes_to_its_end_while_post_copy_is_refused_has_moved() 
 
 
 @pytest.mark.parametrize("aborts", [1, 3, MAX_ABORTS])
-async def test_one_that_is_too_slow_is_given_up(aborts: int) -> None:
+async def test_a_slow_migration_is_aborted(aborts: int) -> None:
     guest = Guest(aborts=aborts)
     with pytest.raises(MigrationTimeout) as slow:
         await await_migration(guest.move, guest, 0, None, 0)
     assert slow.value.progress == {"memory_remaining": 1}
 
 
-async def test_one_that_moves_as_it_is_given_up_has_moved() -> None:
+async def test_a_migration_may_complete_during_its_abort() -> None:
     guest = Guest(aborts=2, moved=True)
     await await_migration(guest.move, guest, 0, None, 0)
 
 
 @pytest.mark.parametrize("switched", [True, False])
-async def test_one_that_breaks_off_by_itself_says_why(switched: bool) -> None:
+async def test_the_error_of_a_failed_migration_is_raised(switched: bool) -> None:
     guest = Guest()
     guest.ends(moved=False)
     with pytest.raises(Lost):
         await await_migration(guest.move, guest, None, guest.told if switched else None, 0)
 
 
-async def test_one_that_is_taken_back_is_given_up() -> None:
+async def test_a_cancelled_migration_is_aborted() -> None:
     guest = Guest(aborts=2)
     seen = asyncio.create_task(await_migration(guest.move, guest, None, None, 0))
     await guest.began.wait()
@@ -105,7 +105,7 @@ async def test_one_that_is_taken_back_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("aborts", [1, MAX_ABORTS + 1], ids=["it moves at that moment", "it cannot be given up"])
-async def test_one_that_is_taken_back_too_late_has_moved(aborts: int) -> None:
+async def test_a_cancelled_migration_may_complete(aborts: int) -> None:
     guest = Guest(aborts=aborts, moved=True)
     seen = asyncio.create_task(await_migration(guest.move, guest, None, None, 0))
     await guest.began.wait()
@@ -117,7 +117,7 @@ async def test_one_that_is_taken_back_too_late_has_moved(aborts: int) -> None:
     assert not seen.cancelled()
 
 
-async def test_a_mistake_of_whoever_is_told_leaves_nothing_going_on() -> None:
+async def test_an_error_of_the_callback_aborts_the_migration() -> None:
     guest = Guest(aborts=1)
 
     async def start_post_copy() -> bool:

@@ -87,11 +87,11 @@ def kinds(actions: tuple[Action, ...]) -> list[type[Action]]:
         ),
     ],
 )
-def test_what_is_done(vm: VM, vmi: VMI | None, disks: dict[str, DataVolume], wanted: list[type[Action]]) -> None:
+def test_actions(vm: VM, vmi: VMI | None, disks: dict[str, DataVolume], wanted: list[type[Action]]) -> None:
     assert kinds(plan_vm(vm, vmi, disks, NOW).actions) == wanted
 
 
-def test_a_start_after_failures_is_looked_for_at_its_time() -> None:
+def test_a_start_after_failures_is_requeued_for_the_backoff() -> None:
     assert plan_vm(vm(status=failed()), None, {}, NOW).requeue_seconds == 30
 
 
@@ -104,12 +104,12 @@ def test_a_start_after_failures_is_looked_for_at_its_time() -> None:
         pytest.param({"created": ago(10), "status": {"runStrategy": "Always"}}, True, None, id="nor one that has run"),
     ],
 )
-def test_a_first_start_waits_for_defaults(changes: dict[str, Any], starts: bool, again: float | None) -> None:
+def test_a_first_start_waits_for_the_defaulter(changes: dict[str, Any], starts: bool, again: float | None) -> None:
     made = plan_vm(vm(**({"defaulted": False} | changes)), None, {}, NOW, delays=Delays(defaults_seconds=30))
     assert (bool(made.actions), made.requeue_seconds) == (starts, again)
 
 
-def test_a_moment_of_starting_is_not_written_down_where_thousands_start() -> None:
+def test_transient_statuses_are_not_written() -> None:
     young = vmi("", created=ago(1), status={"conditions": []})
     starting = vm(created=ago(1))
     assert plan_vm(starting, young, {}, NOW).status["printableStatus"] == "Starting"
@@ -126,12 +126,12 @@ def test_a_moment_of_starting_is_not_written_down_where_thousands_start() -> Non
         pytest.param("Provisioning", ("FailedCreate", "no"), "Stopped", id="one that cannot be started is too"),
     ],
 )
-def test_what_is_on_its_way_does_not_stop_for_a_moment(before: str, failure: Any, word: str) -> None:
+def test_a_starting_vm_is_never_reported_as_stopped(before: str, failure: Any, word: str) -> None:
     made = plan_vm(vm(status={"printableStatus": before}), None, {}, NOW, failure=failure)
     assert (kinds(made.actions), made.status["printableStatus"]) == ([CreateVMI], word)
 
 
-def test_the_same_state_changes_nothing() -> None:
+def test_the_same_state_gives_the_same_status() -> None:
     first = plan_vm(vm(), vmi(), {}, NOW)
     again = plan_vm(vm(status=first.status), vmi(), {}, ago(-100))
     assert again.status == first.status

@@ -37,15 +37,15 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("word", "vm", "vmi", "disks"), ROWS)
-def test_the_word_for_it(word: str, vm: VM, vmi: VMI | None, disks: dict[str, DataVolume]) -> None:
+def test_printable_status(word: str, vm: VM, vmi: VMI | None, disks: dict[str, DataVolume]) -> None:
     assert vm_status(vm, vmi, disks, NOW)["printableStatus"] == word
 
 
-def test_every_word_is_tried() -> None:
+def test_every_printable_status_is_tested() -> None:
     assert {word for word, _ in PRINTABLE} == {row[0] for row in ROWS}
 
 
-def test_failed_starts_are_counted_once_each_and_end_with_a_run() -> None:
+def test_each_failed_start_counts_once_until_a_run() -> None:
     first = vm_status(vm(), vmi("Failed"), {}, NOW)["startFailure"]
     assert (first["consecutiveFailCount"], first["lastFailedVMIUID"]) == (1, "vmi-uid")
     same = vm_status(vm(status={"startFailure": first}), vmi("Failed"), {}, NOW)["startFailure"]
@@ -55,19 +55,19 @@ def test_failed_starts_are_counted_once_each_and_end_with_a_run() -> None:
     assert "startFailure" not in vm_status(vm(status=second), vmi(), {}, NOW)
 
 
-def test_a_guest_that_ran_and_crashed_is_no_failed_start() -> None:
+def test_a_crash_after_running_is_not_a_failed_start() -> None:
     crashed = vmi("Failed", status=RAN)
     assert "startFailure" not in vm_status(vm(), crashed, {}, NOW)
 
 
-def test_the_pause_grows_to_five_minutes() -> None:
+def test_the_backoff_grows_to_five_minutes() -> None:
     pauses = [start_backoff(count, "x") for count in range(1, 8)]
     assert pauses == sorted(pauses)
     assert 10 <= pauses[0] <= 15
     assert pauses[-1] == 300
 
 
-def test_answered_requests_are_dropped_one_at_a_time() -> None:
+def test_done_requests_are_removed_one_at_a_time() -> None:
     both = {"stateChangeRequests": [{"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}]}
     assert len(vm_status(vm(status=both), vmi(), {}, NOW)["stateChangeRequests"]) == 2
     left = vm_status(vm(status=both), None, {}, NOW)["stateChangeRequests"]
@@ -75,16 +75,16 @@ def test_answered_requests_are_dropped_one_at_a_time() -> None:
     assert "stateChangeRequests" not in vm_status(vm(status=asked("Start")), vmi(), {}, NOW)
 
 
-def test_a_changed_template_asks_for_a_restart() -> None:
+def test_a_changed_template_sets_restart_required() -> None:
     conditions = vm_status(vm(template_hash="t2"), vmi(), {}, NOW)["conditions"]
     assert find_condition(conditions, "RestartRequired") is not None
     assert find_condition(vm_status(vm(template_hash="t2"), None, {}, NOW)["conditions"], "RestartRequired") is None
 
 
-def test_what_others_wrote_stays() -> None:
+def test_fields_of_others_stay() -> None:
     assert vm_status(vm(status={"volumeSnapshotStatuses": [1]}), None, {}, NOW)["volumeSnapshotStatuses"] == [1]
 
 
-def test_a_failed_create_is_told() -> None:
+def test_a_failed_create_is_a_condition() -> None:
     status = vm_status(vm(), None, {}, NOW, failure=("FailedCreate", "quota"))
     assert find_condition(status["conditions"], "Failure")["message"] == "quota"  # type: ignore[index]

@@ -94,7 +94,7 @@ STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
         pytest.param("migrate", vm(), None, {}, 409, id="of what runs"),
     ],
 )
-def test_what_is_written(
+def test_changes_of_a_request(
     verb: str, vm: VM | None, vmi: VMI | None, options: dict[str, Any], wanted: list[Change] | int
 ) -> None:
     made = plan_request(verb, "virtualmachines", "vm", vm, vmi, options)
@@ -106,13 +106,13 @@ def test_what_is_written(
 
 
 @pytest.mark.parametrize(("field", "before", "after"), [("running", True, False), ("runStrategy", "Always", "Halted")])
-def test_the_word_that_the_spec_uses_is_the_one_that_changes(field: str, before: Any, after: Any) -> None:
+def test_the_patch_uses_the_field_of_the_spec(field: str, before: Any, after: Any) -> None:
     document = {"metadata": {"name": "vm", "resourceVersion": "7"}, "spec": {field: before}}
     where, patch = vm_patch(document, SetRunning(False))  # type: ignore[misc]
     assert (where, patch["spec"], patch["metadata"]) == (None, {field: after}, {"resourceVersion": "7"})
 
 
-def test_what_is_under_way_is_not_asked_for_twice() -> None:
+def test_a_queued_request_blocks_the_next_one() -> None:
     document = {"metadata": {"name": "vm", "resourceVersion": "7"}, "spec": {}, "status": asked("Stop")}
     assert isinstance(vm_patch(document, QueueStateChanges((START,))), StatusError)
     assert not isinstance(vm_patch(document, QueueStateChanges((STOP,), replace=True)), StatusError)

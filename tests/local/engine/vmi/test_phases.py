@@ -48,24 +48,24 @@ def test_what_becomes_of_it(state: VMISnapshot, phase: str, actions: tuple[Any, 
     assert (made.status["phase"] or "", made.actions) == (phase, actions)
 
 
-def test_a_placed_one_knows_its_node() -> None:
+def test_a_scheduled_vmi_has_a_node_name() -> None:
     assert plan_vmi(seen("", target="node-2"), NOW).status["nodeName"] == "node-2"
 
 
-def test_the_finalizer_goes_last() -> None:
+def test_the_finalizer_is_removed_last() -> None:
     assert plan_vmi(seen("Running", RUNNING, deleted=ago(1)), NOW).finalizer
     assert not plan_vmi(seen("Running", ABSENT, deleted=ago(1)), NOW).finalizer
     assert not plan_vmi(seen("Failed", ABSENT, deleted=ago(1)), NOW).finalizer
 
 
-def test_finalizers_of_others_are_never_touched() -> None:
+def test_finalizers_of_others_stay() -> None:
     mixed = vmi(finalizers=("theirs", VMI_FINALIZER))
     assert wanted_finalizers(mixed, False) == ("theirs",)
     assert wanted_finalizers(vmi(finalizers=("theirs",)), True) == ("theirs", VMI_FINALIZER)
     assert wanted_finalizers(vmi(finalizers=("theirs",), deleted=NOW), True) == ("theirs",)
 
 
-def test_a_lost_node_makes_unready_then_failed() -> None:
+def test_a_vmi_on_a_lost_node_is_unready_and_then_fails() -> None:
     away = node(ready=False, unready_since=ago(10))
     made = plan_vmi(seen("Running", RUNNING, node=away), NOW, lost_seconds=30)
     assert made.status["phase"] == "Running"
@@ -75,26 +75,26 @@ def test_a_lost_node_makes_unready_then_failed() -> None:
     assert (gone.status["phase"], gone.status["reason"]) == ("Failed", "NodeUnresponsive")
 
 
-def test_a_vmi_that_failed_with_its_node_does_not_wait_for_it() -> None:
+def test_a_failed_vmi_does_not_wait_for_its_lost_node() -> None:
     away = node(ready=False, unready_since=ago(100))
     made = plan_vmi(seen("Failed", RUNNING, node=away, deleted=ago(1)), NOW)
     assert (made.actions, made.finalizer) == ((), False)
 
 
-def test_a_node_that_comes_back_repairs() -> None:
+def test_a_vmi_is_ready_again_when_its_node_is_back() -> None:
     unready = [{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]
     made = plan_vmi(seen("Running", RUNNING, node=node(), status={"conditions": unready}), NOW)
     assert has_condition(made.status["conditions"], "Ready")
 
 
-def test_a_pause_shows_and_goes() -> None:
+def test_the_paused_condition_follows_the_domain() -> None:
     paused = plan_vmi(seen("Running", Domain("paused", "node-1")), NOW)
     assert has_condition(paused.status["conditions"], "Paused")
     assert has_condition(paused.status["conditions"], "Ready")
     assert find_condition(plan_vmi(seen("Running", RUNNING), NOW).status["conditions"], "Paused") is None
 
 
-def test_a_quick_start_is_one_change() -> None:
+def test_a_quick_start_is_one_write() -> None:
     soon = Domain("starting", change_seconds=1.0)
     made = plan_vmi(seen("", soon, target="node-1"), NOW, settle_seconds=2)
     assert made.status["phase"] == ""
@@ -110,7 +110,7 @@ def test_a_quick_start_is_one_change() -> None:
     ]
 
 
-def test_the_same_state_changes_nothing() -> None:
+def test_the_same_state_gives_the_same_status() -> None:
     first = plan_vmi(seen("Scheduled", RUNNING), NOW).status
     again = plan_vmi(VMISnapshot(vmi(status=first), RUNNING), ago(-50))
     assert again.status == first

@@ -61,6 +61,19 @@ class ApiObject:
 
 
 @dataclass(frozen=True)
+class PhasedObject(ApiObject):
+    status: Json = field(default_factory=dict, hash=False)
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or "")
+
+    @property
+    def final(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
 class Volume:
     """A volume of a VMI that is backed by a PVC. The PVC of a DataVolume has the DataVolume's name."""
 
@@ -69,7 +82,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class VM(ApiObject):
+class VM(PhasedObject):
     generation: int = 0
     run_strategy: str = "Halted"
     template_hash: str = ""
@@ -79,11 +92,10 @@ class VM(ApiObject):
     defaulted: bool = True
     """whether the defaulter has decided all hardware"""
     faults: Pairs = ()
-    status: Json = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
-class VMI(ApiObject):
+class VMI(PhasedObject):
     template_hash: str = ""
     """hash of the template that the VMI was created from"""
     grace_seconds: float = GRACE_SECONDS
@@ -96,7 +108,6 @@ class VMI(ApiObject):
     memory: int = 0
     """bytes of guest memory"""
     faults: Pairs = ()
-    status: Json = field(default_factory=dict, hash=False)
 
     @property
     def memory_with_overhead(self) -> int:
@@ -104,16 +115,8 @@ class VMI(ApiObject):
         return self.memory + OVERHEAD
 
     @property
-    def phase(self) -> str:
-        return str(self.status.get("phase") or "")
-
-    @property
     def node(self) -> str:
         return str(self.status.get("nodeName") or "")
-
-    @property
-    def final(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
 
     @property
     def conditions(self) -> list[Json]:
@@ -128,13 +131,8 @@ class VMI(ApiObject):
 
 
 @dataclass(frozen=True)
-class DataVolume(ApiObject):
+class DataVolume(PhasedObject):
     source: Json = field(default_factory=dict, hash=False)
-    status: Json = field(default_factory=dict, hash=False)
-
-    @property
-    def phase(self) -> str:
-        return str(self.status.get("phase") or "")
 
     @property
     def ready(self) -> bool:
@@ -159,7 +157,7 @@ class PVC(ApiObject):
 
 
 @dataclass(frozen=True)
-class Migration(ApiObject):
+class Migration(PhasedObject):
     """A VirtualMachineInstanceMigration."""
 
     vmi: str = ""
@@ -167,20 +165,11 @@ class Migration(ApiObject):
     """added to the node selector of the VMI"""
     evacuates: str = ""
     """name of the node that the migration evacuates"""
-    status: Json = field(default_factory=dict, hash=False)
-
-    @property
-    def phase(self) -> str:
-        return str(self.status.get("phase") or "")
 
     @property
     def phase_since(self) -> datetime | None:
         transitions = self.status.get("phaseTransitionTimestamps") or ()
         return read_time(transitions[-1].get("phaseTransitionTimestamp")) if transitions else None
-
-    @property
-    def final(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)

@@ -163,9 +163,7 @@ async def test_a_damaged_hardware_record_is_reported(api: Api) -> None:
     assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
 
 
-async def test_a_guest_that_dirties_memory_migrates_by_its_policy(
-    api: Api, paths: StackPaths
-) -> None:
+async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, paths: StackPaths) -> None:
     await api.create(VMS, vm("busy", annotations=BUSY))
     console = Console(paths, "busy")
     await console.shows("dirtying 24 MiB")

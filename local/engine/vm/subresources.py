@@ -9,13 +9,12 @@ from local.engine.conditions import has_condition
 from local.engine.objects import VM, VMI
 
 
-@dataclass(frozen=True)
-class StatusError:
-    """A refusal, as the API server writes it."""
+class StatusError(Exception):
+    """A refusal, with the code, reason and message of a `metav1.Status`."""
 
-    code: int
-    reason: str
-    message: str
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,12 @@ VERBS = {
 
 def plan_request(
     verb: str, resource: str, name: str, vm: VM | None, vmi: VMI | None, options: Json
-) -> tuple[Change, ...] | StatusError:
+) -> tuple[Change, ...]:
+    """Raises `StatusError` for a request that KubeVirt refuses."""
     if verb in ("pause", "unpause"):
         return _pause(verb == "pause", resource, name, vmi)
     if vm is None:
-        return _not_found("virtualmachine", name)
+        raise _not_found("virtualmachine", name)
     match verb:
         case "start":
             return _start(vm, vmi, options)
@@ -74,24 +74,24 @@ def plan_request(
             return _migrate(vm, vmi, options)
 
 
-def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     if vmi is not None and not vmi.final and vmi.phase not in ("", "Unknown"):
-        return _conflict(vm.name, "VM is already running")
+        raise _conflict(vm.name, "VM is already running")
     paused: Json = {"data": {"paused": "true"}} if options.get("paused") else {}
     start = {"action": "Start", **paused}
     match vm.run_strategy:
         case "Halted":
             return (QueueStateChanges((start,)),) if paused else (SetRunning(True),)
         case "RerunOnFailure" if vmi is not None and vmi.phase == "Failed":
-            return _conflict(vm.name, "RerunOnFailure does not support starting VM from failed state")
+            raise _conflict(vm.name, "RerunOnFailure does not support starting VM from failed state")
         case "RerunOnFailure" | "Manual":
             stop = [{"action": "Stop", "uid": vmi.uid}] if vmi is not None and vmi.final else []
             return (QueueStateChanges((*stop, start)),)
         case strategy:
-            return _conflict(vm.name, f"{strategy} does not support manual start requests")
+            raise _conflict(vm.name, f"{strategy} does not support manual start requests")
 
 
-def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     grace = options.get("gracePeriod")
     active = vmi is not None and not vmi.final
     shorten: tuple[Change, ...] = (
@@ -102,38 +102,38 @@ def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | Status
         clear = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
         return (*shorten, *clear, SetRunning(False))
     if vmi is None or not active:
-        return _conflict(vm.name, "VM is not running")
+        raise _conflict(vm.name, "VM is not running")
     if vm.run_strategy == "Halted" and not (isinstance(grace, int) and 0 <= grace < vmi.grace_seconds):
-        return _conflict(vm.name, "Halted only supports manual stop requests with a shorter graceperiod")
+        raise _conflict(vm.name, "Halted only supports manual stop requests with a shorter graceperiod")
     return (*shorten, QueueStateChanges(({"action": "Stop", "uid": vmi.uid},), replace=True))
 
 
-def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     grace = options.get("gracePeriodSeconds")
     if grace not in (None, 0):
-        return StatusError(400, "BadRequest", "For force restart, only gracePeriod=0 is supported for now")
+        raise StatusError(400, "BadRequest", "For force restart, only gracePeriod=0 is supported for now")
     if vm.run_strategy in ("Halted", "Once"):
-        return _conflict(vm.name, f"RunStategy {vm.run_strategy} does not support manual restart requests")
+        raise _conflict(vm.name, f"RunStategy {vm.run_strategy} does not support manual restart requests")
     if vmi is None:
-        return _conflict(vm.name, "VM is not running: Halted")
+        raise _conflict(vm.name, "VM is not running: Halted")
     shorten: tuple[Change, ...] = (SetGracePeriod(1),) if grace == 0 else ()
     return (*shorten, QueueStateChanges(({"action": "Stop", "uid": vmi.uid}, {"action": "Start"})))
 
 
-def _pause(paused: bool, resource: str, name: str, vmi: VMI | None) -> tuple[Change, ...] | StatusError:
+def _pause(paused: bool, resource: str, name: str, vmi: VMI | None) -> tuple[Change, ...]:
     kind = resource.removesuffix("s")
     if vmi is None:
-        return _not_found("virtualmachineinstance", name)
+        raise _not_found("virtualmachineinstance", name)
     if vmi.phase != "Running":
-        return _conflict(name, "VM is not running", kind)
+        raise _conflict(name, "VM is not running", kind)
     if has_condition(vmi.conditions, "Paused") == paused:
-        return _conflict(name, "VMI is already paused" if paused else "VMI is not paused", kind)
+        raise _conflict(name, "VMI is already paused" if paused else "VMI is not paused", kind)
     return (SetPaused(paused),)
 
 
-def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...] | StatusError:
+def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     if vmi is None or vmi.phase != "Running":
-        return _conflict(vm.name, "VM is not running")
+        raise _conflict(vm.name, "VM is not running")
     return (CreateMigration(options.get("addedNodeSelector") or {}),)
 
 
@@ -144,14 +144,14 @@ def run_strategy_patch(document: Json, *, running: bool) -> Json:
     return {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": spec}
 
 
-def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[str | None, Json] | StatusError:
-    """The subresource and the merge patch of a change to the VM."""
+def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[str | None, Json]:
+    """The subresource and the merge patch of a change to the VM. Raises `StatusError`."""
     if isinstance(change, SetRunning):
         return None, run_strategy_patch(document, running=change.running)
     metadata = document["metadata"]
     queued = (document.get("status") or {}).get("stateChangeRequests") or []
     if queued and not change.replace:
-        return _conflict(metadata["name"], "unable to complete request: stop/start already underway")
+        raise _conflict(metadata["name"], "unable to complete request: stop/start already underway")
     # A manual start does not wait for the backoff after failed starts.
     status = {"stateChangeRequests": list(change.requests), "startFailure": None}
     return "status", {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}

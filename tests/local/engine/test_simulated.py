@@ -30,9 +30,7 @@ from tests.local.engine.builders import NOW, ago, vmi
         pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="what runs goes on"),
     ],
 )
-def test_simulated_domain(
-    phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str
-) -> None:
+def test_simulated_domain(phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str) -> None:
     found = simulate_domain(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
     assert (found.state, found.start_problem) == (state, trouble)
 

@@ -339,9 +339,7 @@ BEGUN = vmi(status={"migrationState": {"migrationUid": EVACUATION.uid}})
         pytest.param(migration(), vmi(), (), True, id="somebody asked for it"),
     ],
 )
-async def test_obsolete_evacuations_are_deleted(
-    asked: Migration, vmi: VMI, taints: Any, stays: bool
-) -> None:
+async def test_obsolete_evacuations_are_deleted(asked: Migration, vmi: VMI, taints: Any, stays: bool) -> None:
     informers = a_world()
     informers.migrations.sees(asked.key, asked)
     informers.vmis.sees(vmi.key, vmi)

@@ -31,7 +31,9 @@ GIB = 1 << 30
         pytest.param([node("a", memory=GIB)], {"a": GIB // 2 + 1}, None, id="memory ends"),
     ],
 )
-def test_schedule_chooses_the_node_with_the_least_memory_in_use(nodes: list[Node], used: dict[str, int], wanted: str | None) -> None:
+def test_schedule_chooses_the_node_with_the_least_memory_in_use(
+    nodes: list[Node], used: dict[str, int], wanted: str | None
+) -> None:
     assert schedule((), GIB // 2, nodes, used) == wanted
 
 

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from runtime.api import Api
 from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from runtime.metrics import Metrics
-from runtime.resource import Resource, resource_of_path
+from runtime.resource import Resource
 from tests.ports import free_port
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
@@ -108,48 +108,6 @@ async def test_a_patch_has_its_content_type(server: Server, api: Api, kind: Any,
     server.script = ok
     await api.patch(THINGS, "n", "a", {}, kind=kind)
     assert server.requests[0].headers["content-type"] == content_type
-
-
-@pytest.mark.parametrize(
-    ("resource", "where", "path"),
-    [
-        (THINGS, ("n", "a"), "/apis/test.dev/v1/namespaces/n/things/a"),
-        (THINGS, (None, None), "/apis/test.dev/v1/things"),
-        (THINGS, ("n", "a/../b"), "/apis/test.dev/v1/namespaces/n/things/a%2F..%2Fb"),
-        (NODES, (None, "x"), "/api/v1/nodes/x"),
-        (NODES, ("ignored", "system:x"), "/api/v1/nodes/system:x"),
-    ],
-)
-def test_paths(resource: Resource, where: tuple[str | None, str | None], path: str) -> None:
-    assert resource.path(*where) == path
-
-
-@pytest.mark.parametrize(
-    ("path", "plural"),
-    [
-        ("/version", "version"),
-        ("/api/v1/nodes/x", "nodes"),
-        ("/api/v1/namespaces", "namespaces"),
-        ("/api/v1/namespaces/n", "namespaces"),
-        ("/api/v1/namespaces/n/status", "namespaces"),
-        ("/api/v1/namespaces/n/configmaps/x", "configmaps"),
-        ("/api/v1/namespaces/n/serviceaccounts/x/token", "serviceaccounts"),
-        ("/apis/test.dev/v1/namespaces/n/things/x/scale", "things"),
-        ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "subjectaccessreviews"),
-        ("/apis/test.dev/v1", "apis"),
-        ("/apis", "apis"),
-        ("/", ""),
-    ],
-)
-def test_requests_are_counted_by_resource_and_never_by_name(path: str, plural: str) -> None:
-    assert resource_of_path(path) == plural
-
-
-@pytest.mark.parametrize("where", [(None, "a"), ("", "a"), ("n", "")])
-def test_a_name_that_would_change_the_path_is_refused(where: tuple[str | None, str]) -> None:
-    """DELETE with an empty name would delete a whole collection."""
-    with pytest.raises(ValueError, match="name"):
-        THINGS.path(*where)
 
 
 async def test_a_list_has_all_pages(server: Server, api: Api) -> None:

@@ -13,7 +13,6 @@ from itertools import islice
 
 from apimachinery.timestamps import format_time
 from controllers.pool.actions import Action, Heal
-from controllers.pool.disruption_budget import DisruptionBudget
 from controllers.pool.rollout import Waiting
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
@@ -32,7 +31,7 @@ def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     is_open = breaker is not None and breaker.open
     if is_open and not _may_probe(snapshot, now):
         return
-    limit = 1 if is_open else max(0, DisruptionBudget.of(snapshot).max_unavailable - _in_progress(snapshot))
+    limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot))
     found = (vm for vm in failing(snapshot) if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm))
     for vm in islice(found, limit):
         reason = f"{vm.start_failures} starts in a row failed ({vm.printable_status or 'no status'})"

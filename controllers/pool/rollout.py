@@ -61,7 +61,9 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     if strategy.unmanaged is not None:
         yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in behind)
         return
-    stopped, budget = deadline_exceeded(snapshot, now) if behind else "", DisruptionBudget.of(snapshot)
+    if not behind:
+        return
+    stopped, budget = deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot)
     for vm in _in_order(snapshot, behind):
         begun = update_has_begun(snapshot, vm)
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm)

@@ -28,9 +28,10 @@ def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 def select_victims(snapshot: PoolSnapshot) -> list[VM]:
     """The VMs to delete, in order. Where too few VMs would stay available, unavailable ones are deleted instead."""
     excess = len(snapshot.active) - snapshot.pool.spec.replicas
-    budget = DisruptionBudget.of(snapshot)
-    found: list[VM] = []
-    for vm in candidates(snapshot) if excess > 0 else ():
+    if excess <= 0:
+        return []
+    budget, found = DisruptionBudget.of(snapshot), list[VM]()
+    for vm in candidates(snapshot):
         if len(found) < excess and not budget.forbids(vm):
             found.append(vm)
             budget = budget.without(vm)

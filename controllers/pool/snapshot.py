@@ -92,10 +92,12 @@ class PoolSnapshot:
 
     def needs_restart(self, vm: VM) -> bool:
         """The VM's VMI was started from another template than the pool's."""
-        if vm.vmi is None or vm.vmi.deleting or vm.vmi.succeeded:
+        if vm.vmi is None:
             return False
         started_from = self.revisions_by_label.get(vm.vmi.revision)
-        return started_from is None or started_from.vmi_hash != self.revision.vmi_hash
+        if started_from is not None and started_from.vmi_hash == self.revision.vmi_hash:
+            return False
+        return not (vm.vmi.deleting or vm.vmi.succeeded)
 
     @cached_property
     def shared_disks(self) -> Mapping[str, str]:

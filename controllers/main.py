@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
 from controllers.certificates.build import build as certificates
-from controllers.certificates.build import terms as certificate_terms
-from controllers.certificates.state import Terms
-from controllers.defaulting.build import build as completion
+from controllers.certificates.settings import read_policy as read_certificate_policy
+from controllers.certificates.snapshot import CertificatePolicy
+from controllers.defaulting.build import build as defaulting
 from controllers.migrationpolicy.build import build as policy
 from controllers.pool.build import build as pool
 from controllers.replicaset.build import build as replicaset
 from controllers.shared.component import Component
 from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.ec2.settings import read_settings as read_ec2_settings
+from controllers.warmpool.ec2.settings import read_ec2_settings as read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import (
     SCHEDULABLE_LABEL,
@@ -89,8 +89,8 @@ class Settings(ServiceSettings):
     )
 
 
-async def run(settings: Settings, terms: Terms | None, ec2: EC2Settings | None) -> None:
-    """Without `terms` another program renews the certificates; without `ec2` there are no EC2 instances."""
+async def run(settings: Settings, certificate_policy: CertificatePolicy | None, ec2: EC2Settings | None) -> None:
+    """Without a certificate policy another program renews the certificates. Without `ec2`, EC2 is disabled."""
     registry = CollectorRegistry()
     # A new identity after each start: the lease of a killed process must not look like this process's own.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
@@ -118,7 +118,7 @@ async def run(settings: Settings, terms: Terms | None, ec2: EC2Settings | None) 
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
-            parts.append(completion(api, events, defaulter, settings.identity_seed, settings.macs))
+            parts.append(defaulting(api, events, defaulter, settings.identity_seed, settings.macs))
         informers: list[Informer[Any]] = [informer for part in parts for informer in part.informers]
         if defaulter is not None:
             informers.append(nodes)
@@ -135,8 +135,8 @@ async def run(settings: Settings, terms: Terms | None, ec2: EC2Settings | None) 
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
             health = with_endpoints(health_app(missing, registry), answers)
-            if terms is not None:
-                keeper = certificates(api, settings.namespace, terms)
+            if certificate_policy is not None:
+                keeper = certificates(api, settings.namespace, certificate_policy)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)
                 group.create_task(lead(alone, keeper.work), name=keeper.name)
             group.create_task(answer(api, settings, health), name="health")
@@ -173,12 +173,12 @@ async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoR
 def main() -> int:
     try:
         settings = Settings.read(os.environ)
-        terms, ec2 = certificate_terms(os.environ), read_ec2_settings(os.environ)
+        certificate_policy, ec2 = read_certificate_policy(os.environ), read_ec2_settings(os.environ)
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     logs.configure("controllers", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings, terms, ec2))
+    return lifecycle.run(lambda: run(settings, certificate_policy, ec2))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Certificates of our servers, by an authority of our own: renewed while everybody is at work, by whoever leads.
+"""Keeps the serving certificates of the webhook and the controllers, signed by a certificate authority of our own.
 
-Begin with `plan`. Everything is kept in the cluster, nothing here: the authorities in one Secret, the certificate that
-the servers show in another, and what API servers trust in the webhook configurations. Each step is one write with a
-precondition, so two of us at once, or one that dies in the middle, do no harm: the next look sees what is missing.
+Begin with `plan`. All state is in the cluster: the authorities in one Secret, the serving certificate in another, and
+the trusted CA bundle in the webhook configurations. Each step is one write with a precondition. Two leaders at once, or
+a crash between two steps, do no harm, because the next reconcile continues from what is stored.
 """

@@ -1,4 +1,4 @@
-"""The steps, each one write that fails if what it was decided upon has changed since."""
+"""Takes a step with one write, which fails if the object has changed since it was read."""
 
 from __future__ import annotations
 
@@ -7,67 +7,65 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
+from apimachinery.unstructured import Json
 from controllers.certificates import observe
-from controllers.certificates.plan import Accompany, AddAuthority, CountAsPublished, Publish, Sign, Step
-from controllers.certificates.state import State, Terms
+from controllers.certificates.plan import AddCA, IssueCertificate, MarkPublished, PublishBundle, Step, UpdateBundle
+from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
 from kinds import meta
 from runtime.api import Api
 from service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
-
-class Apply:
-    def __init__(self, api: Api, namespace: str, terms: Terms) -> None:
+class CertificateWriter:
+    def __init__(self, api: Api, namespace: str, policy: CertificatePolicy) -> None:
         self._api = api
         self._namespace = namespace
-        self._terms = terms
+        self._policy = policy
 
-    async def apply(self, step: Step, state: State, now: datetime) -> None:
-        """Raises Conflict or AlreadyExists when somebody else was faster."""
+    async def apply(self, step: Step, snapshot: CertificateSnapshot, now: datetime) -> None:
+        """Raises Conflict, AlreadyExists or Invalid if another client was first."""
         match step:
-            case AddAuthority(keep, reason):
-                pair = new_ca("poolhouse", now, self._terms.authority_life)
-                await self._write_authorities([*keep, PublishedCA(pair)], state)
-                log.info("certificates: a new authority, for %s", reason)
-            case Publish(where, bundle):
-                await self._publish(where.plural, where.name, where.version, len(where.bundles), bundle)
-                log.info("certificates: %s is told whom to trust", where.name)
-            case CountAsPublished(authorities):
-                published = [replace(trusted, published=trusted.published or now) for trusted in authorities]
-                await self._write_authorities(published, state)
-            case Sign(authority, bundle, reason):
-                leaf = new_server_certificate(
-                    authority, self._terms.hosts[0], self._terms.hosts, now, self._terms.leaf_life
+            case AddCA(keep, reason):
+                pair = new_ca("poolhouse", now, self._policy.ca_life)
+                await self._write_cas([*keep, PublishedCA(pair)], snapshot)
+                log.info("certificates: created a certificate authority: %s", reason)
+            case PublishBundle(configuration, bundle):
+                await self._publish(configuration, bundle)
+                log.info("certificates: wrote the CA bundle of %s", configuration.name)
+            case MarkPublished(cas):
+                published = [replace(ca, published=ca.published or now) for ca in cas]
+                await self._write_cas(published, snapshot)
+            case IssueCertificate(ca, bundle, reason):
+                certificate = new_server_certificate(
+                    ca, self._policy.hosts[0], self._policy.hosts, now, self._policy.certificate_life
                 )
-                await self._write_leaf(leaf, bundle, state)
-                log.info("certificates: a new one for %s: %s", ", ".join(self._terms.hosts), reason)
-            case Accompany(leaf, bundle):
-                await self._write_leaf(leaf, bundle, state)
+                await self._write_certificate(certificate, bundle, snapshot)
+                log.info("certificates: issued a certificate for %s: %s", ", ".join(self._policy.hosts), reason)
+            case UpdateBundle(certificate, bundle):
+                await self._write_certificate(certificate, bundle, snapshot)
 
-    async def _write_authorities(self, authorities: Sequence[PublishedCA], state: State) -> None:
+    async def _write_cas(self, cas: Sequence[PublishedCA], snapshot: CertificateSnapshot) -> None:
         data: dict[str, bytes] = {}
-        for trusted in authorities:
-            name = f"{trusted.pair.validity.start.astimezone(UTC):%Y%m%dT%H%M%S}-{trusted.pair.serial}"
-            data |= {f"{name}.crt": trusted.pair.certificate, f"{name}.key": trusted.pair.key}
-            if trusted.published is not None:
-                data[f"{name}.published"] = trusted.published.isoformat().encode()
-        await self._write(meta.CA_SECRET, "Opaque", data, state.authorities_version)
+        for ca in cas:
+            name = f"{ca.pair.validity.start.astimezone(UTC):%Y%m%dT%H%M%S}-{ca.pair.serial}"
+            data |= {f"{name}.crt": ca.pair.certificate, f"{name}.key": ca.pair.key}
+            if ca.published is not None:
+                data[f"{name}.published"] = ca.published.isoformat().encode()
+        await self._write(meta.CA_SECRET, "Opaque", data, snapshot.cas_version)
 
-    async def _write_leaf(self, leaf: KeyPair, bundle: bytes, state: State) -> None:
-        data = {observe.CERTIFICATE: leaf.certificate, observe.KEY: leaf.key, observe.BUNDLE: bundle}
-        await self._write(meta.SERVING_SECRET, "kubernetes.io/tls", data, state.leaf_version)
+    async def _write_certificate(self, pair: KeyPair, bundle: bytes, snapshot: CertificateSnapshot) -> None:
+        data = {observe.CERTIFICATE: pair.certificate, observe.KEY: pair.key, observe.BUNDLE: bundle}
+        await self._write(meta.SERVING_SECRET, "kubernetes.io/tls", data, snapshot.certificate_version)
 
-    async def _write(self, name: str, form: str, data: Mapping[str, bytes], version: str | None) -> None:
+    async def _write(self, name: str, type: str, data: Mapping[str, bytes], version: str | None) -> None:
         secret: Json = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"namespace": self._namespace, "name": name, "labels": {meta.PART_OF: meta.POOLHOUSE}},
-            "type": form,
+            "type": type,
             "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
         }
         if version is None:
@@ -76,17 +74,17 @@ class Apply:
             secret["metadata"]["resourceVersion"] = version
             await self._api.replace(observe.SECRETS, secret)
 
-    async def _publish(self, plural: str, name: str, version: str, webhooks: int, bundle: bytes) -> None:
+    async def _publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         text = base64.b64encode(bundle).decode()
         await self._api.patch(
-            observe.resource(plural),
+            observe.configuration_resource(configuration.plural),
             None,
-            name,
+            configuration.name,
             [
-                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": configuration.version},
                 *(
                     {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": text}
-                    for index in range(webhooks)
+                    for index in range(len(configuration.bundles))
                 ),
             ],
             kind="json",

@@ -1,4 +1,4 @@
-"""Reading the Secrets and the webhook configurations."""
+"""Reads the Secrets and the webhook configurations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import binascii
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-from controllers.certificates.state import State, Trusting
+from apimachinery.unstructured import Json
+from controllers.certificates.snapshot import CertificateSnapshot, WebhookConfiguration
 from kinds import meta
 from manifests import webhooks
 from runtime.api import Api
@@ -19,42 +19,40 @@ from service.certificates import KeyPair, PublishedCA, split_pem
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 
 
-async def observe(api: Api, namespace: str) -> State:
-    """The configurations are read before the authorities: who has published a newer bundle since then has changed
-    the configuration, and our older one meets a conflict."""
-    trusting = [await _trusting(api, plural, name) for plural, name in webhooks.configuration_names()]
-    authorities = await _secret(api, namespace, meta.CA_SECRET)
+async def observe(api: Api, namespace: str) -> CertificateSnapshot:
+    """Reads the configurations before the authorities. If another controller publishes a newer bundle in between, the
+    write of our older bundle is a conflict."""
+    configurations = [await _configuration(api, plural, name) for plural, name in webhooks.configuration_names()]
+    cas = await _secret(api, namespace, meta.CA_SECRET)
     serving = await _secret(api, namespace, meta.SERVING_SECRET)
     data = _data(serving)
-    leaf = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
-    return State(
-        authorities=_authorities(_data(authorities)),
-        authorities_version=_version(authorities),
-        leaf=leaf if leaf.is_complete else None,
-        leaf_bundle=split_pem(data.get(BUNDLE, b"")),
-        leaf_version=_version(serving),
-        trusting=tuple(found for found in trusting if found is not None),
+    certificate = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
+    return CertificateSnapshot(
+        cas=_cas(_data(cas)),
+        cas_version=_version(cas),
+        certificate=certificate if certificate.is_complete else None,
+        bundle=split_pem(data.get(BUNDLE, b"")),
+        certificate_version=_version(serving),
+        configurations=tuple(each for each in configurations if each is not None),
     )
 
 
-def resource(plural: str) -> Resource:
+def configuration_resource(plural: str) -> Resource:
     return Resource("admissionregistration.k8s.io", "v1", plural, "", namespaced=False)
 
 
-async def _trusting(api: Api, plural: str, name: str) -> Trusting | None:
-    """None where somebody has switched admission off: nothing of ours brings it back."""
+async def _configuration(api: Api, plural: str, name: str) -> WebhookConfiguration | None:
+    """None if an administrator has deleted it to switch admission off; the controllers do not restore it."""
     try:
-        found = await api.get(resource(plural), None, name)
+        found = await api.get(configuration_resource(plural), None, name)
     except NotFound:
         return None
     bundles = tuple(_decoded(each["clientConfig"].get("caBundle") or "") for each in found.get("webhooks") or ())
-    return Trusting(plural, name, found["metadata"]["resourceVersion"], bundles)
+    return WebhookConfiguration(plural, name, found["metadata"]["resourceVersion"], bundles)
 
 
 async def _secret(api: Api, namespace: str, name: str) -> Json | None:
@@ -79,19 +77,19 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _authorities(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
-    """What somebody has garbled is left out, and so is replaced."""
+def _cas(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
+    """Damaged entries are left out, so the plan replaces them."""
     found = []
     for name in sorted(name.removesuffix(".crt") for name in data if name.endswith(".crt")):
         pair = KeyPair(data[f"{name}.crt"], data.get(f"{name}.key", b""))
         if pair.is_complete:
-            found.append(PublishedCA(pair, _moment(data.get(f"{name}.published", b""))))
+            found.append(PublishedCA(pair, _time(data.get(f"{name}.published", b""))))
         else:
-            log.warning("certificates: %s of Secret %s is no authority; it is left out", name, meta.CA_SECRET)
+            log.warning("certificates: entry %s of Secret %s is damaged and is ignored", name, meta.CA_SECRET)
     return tuple(found)
 
 
-def _moment(text: bytes) -> datetime | None:
+def _time(text: bytes) -> datetime | None:
     try:
         found = datetime.fromisoformat(text.decode())
     except ValueError:

@@ -1,8 +1,8 @@
-"""The next step towards certificates that are valid and trusted, or none.
+"""Decides the next step towards certificates that are valid and trusted.
 
-The order is what keeps every admission answered. A new authority is published first, then counts as published, and
-signs only when every API server has had time to learn of it; the old one stays trusted until it ends by itself. Only
-where there is no certificate that could be shown is nobody waited for.
+The order ensures that no admission request fails. A new CA is published first. It signs only after every API server has
+had time to learn of it. The old CA stays trusted until it expires. Only if there is no usable certificate does the plan
+not wait.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.certificates.state import State, Terms, Trusting
+from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
 from service.certificates import (
     KeyPair,
     PublishedCA,
@@ -22,106 +22,115 @@ from service.certificates import (
     split_pem,
 )
 
+NOT_VALID_YET = "it is not valid yet: the clock that created it was ahead, or this clock is behind"
+
 
 @dataclass(frozen=True)
-class AddAuthority:
-    """A new one beside those that have not ended."""
+class AddCA:
+    """Create a CA beside those that have not expired."""
 
     keep: tuple[PublishedCA, ...]
     reason: str
 
 
 @dataclass(frozen=True)
-class Publish:
-    """Have API servers trust this bundle."""
+class PublishBundle:
+    """Write the CA bundle of a webhook configuration."""
 
-    where: Trusting
+    configuration: WebhookConfiguration
     bundle: bytes
 
 
 @dataclass(frozen=True)
-class CountAsPublished:
-    """From now on: every API server is learning of all of them."""
+class MarkPublished:
+    """All webhook configurations contain these CAs; the API servers are learning of them from now on."""
 
-    authorities: tuple[PublishedCA, ...]
+    cas: tuple[PublishedCA, ...]
 
 
 @dataclass(frozen=True)
-class Sign:
-    """A new certificate for the servers."""
-
-    authority: KeyPair
+class IssueCertificate:
+    ca: KeyPair
     bundle: bytes
     reason: str
 
 
 @dataclass(frozen=True)
-class Accompany:
-    """The certificate stays; those who ask our servers must trust what API servers trust."""
+class UpdateBundle:
+    """Keep the certificate, and write the bundle that clients of our servers trust."""
 
-    leaf: KeyPair
+    certificate: KeyPair
     bundle: bytes
 
 
-Step = AddAuthority | Publish | CountAsPublished | Sign | Accompany
+Step = AddCA | PublishBundle | MarkPublished | IssueCertificate | UpdateBundle
 
 
-def plan(state: State, now: datetime, terms: Terms) -> Step | None:
-    living = tuple(trusted for trusted in state.authorities if not trusted.pair.validity.expired(now))
-    if ca_renewal_due(living, now):
-        return AddAuthority(living, _no_authority(living, now))
-    bundle = trusted_by_clients(state, living, now)
-    for where in state.trusting:
-        if any(found != bundle for found in where.bundles):
-            return Publish(where, bundle)
-    if any(trusted.published is None for trusted in living):
-        return CountAsPublished(living)
-    return _leaf(state, living, bundle, now, terms)
+def plan(snapshot: CertificateSnapshot, now: datetime, policy: CertificatePolicy) -> Step | None:
+    cas = tuple(ca for ca in snapshot.cas if not ca.pair.validity.expired(now))
+    if ca_renewal_due(cas, now):
+        return AddCA(cas, _why_new_ca(cas, now))
+    bundle = ca_bundle(snapshot, cas, now)
+    for configuration in snapshot.configurations:
+        if any(found != bundle for found in configuration.bundles):
+            return PublishBundle(configuration, bundle)
+    if any(ca.published is None for ca in cas):
+        return MarkPublished(cas)
+    return _plan_certificate(snapshot, cas, bundle, now, policy)
 
 
-def trusted_by_clients(state: State, living: tuple[PublishedCA, ...], now: datetime) -> bytes:
-    """Our authorities, and before them whoever else is trusted until now: servers may still show what they signed,
-    even if both our Secrets were lost or somebody else kept the certificates until today."""
-    ours = [trusted.pair.certificate for trusted in living]
-    published = [each for where in state.trusting for bundle in where.bundles for each in split_pem(bundle)]
-    known = dict.fromkeys([*state.leaf_bundle, *published])
+def ca_bundle(snapshot: CertificateSnapshot, cas: tuple[PublishedCA, ...], now: datetime) -> bytes:
+    """Our CAs, after all other unexpired certificates that are trusted now. Servers may still use a certificate that
+    one of those has signed, for example if both Secrets were lost or another program kept the certificates before."""
+    ours = [ca.pair.certificate for ca in cas]
+    published = [
+        each
+        for configuration in snapshot.configurations
+        for bundle in configuration.bundles
+        for each in split_pem(bundle)
+    ]
+    known = dict.fromkeys([*snapshot.bundle, *published])
     others = [each for each in known if each not in ours and not read_validity(each).expired(now)]
     return join_pem([*others, *ours])
 
 
-def _leaf(state: State, living: tuple[PublishedCA, ...], bundle: bytes, now: datetime, terms: Terms) -> Step | None:
-    leaf = state.leaf
-    settled = signing_ca(living, now, terms.settle)
-    verifying = join_pem([each for each in split_pem(bundle) if read_validity(each).is_valid(now)])
-    if leaf is None or not leaf.validity.is_valid(now) or not leaf.is_trusted_by(verifying):
-        # Nobody is answered now, so there is nothing to protect by waiting.
-        newest = [trusted.pair for trusted in living if trusted.pair.validity.is_valid(now)][-1]
-        return Sign(settled or newest, bundle, _nothing_to_show(leaf, now))
-    if settled is not None and certificate_renewal_due(leaf, settled, terms.hosts, now):
-        return Sign(settled, bundle, _better(leaf, settled, now))
-    if state.leaf_bundle != split_pem(bundle):
-        return Accompany(leaf, bundle)
+def _plan_certificate(
+    snapshot: CertificateSnapshot,
+    cas: tuple[PublishedCA, ...],
+    bundle: bytes,
+    now: datetime,
+    policy: CertificatePolicy,
+) -> Step | None:
+    certificate = snapshot.certificate
+    signing = signing_ca(cas, now, policy.propagation)
+    valid = join_pem([each for each in split_pem(bundle) if read_validity(each).is_valid(now)])
+    if certificate is None or not certificate.validity.is_valid(now) or not certificate.is_trusted_by(valid):
+        # Requests fail already, so waiting would protect nothing.
+        newest = [ca.pair for ca in cas if ca.pair.validity.is_valid(now)][-1]
+        return IssueCertificate(signing or newest, bundle, _why_unusable(certificate, now))
+    if signing is not None and certificate_renewal_due(certificate, signing, policy.hosts, now):
+        return IssueCertificate(signing, bundle, _why_renewed(certificate, signing, now))
+    if snapshot.bundle != split_pem(bundle):
+        return UpdateBundle(certificate, bundle)
     return None
 
 
-def _no_authority(living: tuple[PublishedCA, ...], now: datetime) -> str:
-    if not living:
+def _why_new_ca(cas: tuple[PublishedCA, ...], now: datetime) -> str:
+    if not cas:
         return "there is none"
-    begun = any(trusted.pair.validity.is_valid(now) for trusted in living)
-    return "the newest is due" if begun else "none has begun: a clock was ahead, or this one is behind"
+    valid = any(ca.pair.validity.is_valid(now) for ca in cas)
+    return "the newest is due for renewal" if valid else NOT_VALID_YET
 
 
-def _nothing_to_show(leaf: KeyPair | None, now: datetime) -> str:
-    if leaf is None:
-        return "there is none that can be shown"
-    if leaf.validity.is_valid(now):
-        return "nobody trusts the one there is"
-    return (
-        "it has ended" if leaf.validity.expired(now) else "it has not begun: a clock was ahead, or this one is behind"
-    )
+def _why_unusable(certificate: KeyPair | None, now: datetime) -> str:
+    if certificate is None:
+        return "there is no usable one"
+    if certificate.validity.is_valid(now):
+        return "no client trusts the present one"
+    return "it has expired" if certificate.validity.expired(now) else NOT_VALID_YET
 
 
-def _better(leaf: KeyPair, authority: KeyPair, now: datetime) -> str:
-    if leaf.issuer != authority.name:
+def _why_renewed(certificate: KeyPair, ca: KeyPair, now: datetime) -> str:
+    if certificate.issuer != ca.name:
         return "there is a newer authority"
-    return "it is due" if leaf.validity.renewal_due(now) else "it does not name every host"
+    return "it is due for renewal" if certificate.validity.renewal_due(now) else "it lacks a host name"

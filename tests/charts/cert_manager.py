@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.certificates.observe import SECRETS, resource
+from controllers.certificates.observe import SECRETS, configuration_resource
 from runtime.api import Api
 from runtime.errors import NotFound
 from service.certificates import KeyPair, new_ca, new_server_certificate
@@ -60,7 +60,9 @@ class CertManager:
                 {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": secret["data"]["ca.crt"]}
                 for index in range(len(configuration["webhooks"]))
             ]
-            await self._api.patch(resource(plural), None, configuration["metadata"]["name"], patch, kind="json")
+            await self._api.patch(
+                configuration_resource(plural), None, configuration["metadata"]["name"], patch, kind="json"
+            )
 
 
 async def keep(api: Api, namespace: str, name: str, pair: KeyPair, bundle: bytes) -> None:

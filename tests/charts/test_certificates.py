@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from controllers.certificates.observe import resource
+from controllers.certificates.observe import configuration_resource
 from local.install import RESOURCES, apply
 from local.paths import StackPaths
 from runtime.api import Api
@@ -62,7 +62,7 @@ class Installed:
                 for i, _ in enumerate(each["webhooks"])
             ]
             await self.api.patch(
-                resource(each["kind"].lower() + "s"), None, each["metadata"]["name"], patch, kind="json"
+                configuration_resource(each["kind"].lower() + "s"), None, each["metadata"]["name"], patch, kind="json"
             )
         await heard(self.api)
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 import kinds
-from controllers.certificates.controller import LOOK_SECONDS
+from controllers.certificates.controller import PERIOD_SECONDS
 from controllers.certificates.observe import SECRETS, observe
 from kinds import meta
 from local.install import RESOURCES, SUBRESOURCES
@@ -285,7 +285,7 @@ async def test_one_command_switches_admission_off_and_nothing_brings_it_back(clu
     assert "machine" not in made["spec"]["template"]["spec"]["domain"]
     await api.delete(VMS, WORK, "in-emergency")
     await api.delete(RESOURCES["CustomResourceDefinition"], None, "migrationpolicies.kubevirt.io")  # as by mistake
-    await asyncio.sleep(LOOK_SECONDS + 1)
+    await asyncio.sleep(PERIOD_SECONDS + 1)
     assert await _registered(api) == []
 
 
@@ -312,7 +312,7 @@ async def _gone(api: Api, name: str) -> bool:
 
 
 async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) -> None:
-    before, gone = await running(api), {each.pair.certificate for each in (await observe(api, NAMESPACE)).authorities}
+    before, gone = await running(api), {each.pair.certificate for each in (await observe(api, NAMESPACE)).cas}
     webhooks_before = set(cluster.kubelet.pods("poolhouse-webhook"))
     first, delete, then = told("security.md", "kubectl scale deployment").partition("kubectl delete secret")
     await cluster.done(first)
@@ -322,16 +322,16 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
 
     async def another() -> bool:
         state = await observe(api, NAMESPACE)
-        bundles = [join_pem(state.leaf_bundle), *(bundle for where in state.trusting for bundle in where.bundles)]
+        bundles = [join_pem(state.bundle), *(bundle for where in state.configurations for bundle in where.bundles)]
         assert not any(certificate in bundle for certificate in gone for bundle in bundles), "it comes back"
-        return state.leaf is not None and all(state.leaf.is_trusted_by(bundle) for bundle in bundles)
+        return state.certificate is not None and all(state.certificate.is_trusted_by(bundle) for bundle in bundles)
 
     async def shown() -> bool:
         """Each process of ours is one that never trusted it, and shows what another one has signed."""
         pods = [pod for name in ("webhook", "controllers") for pod in cluster.kubelet.pods(f"poolhouse-{name}")]
         if len(pods) < 4 or not all(pod.ready for pod in pods) or webhooks_before & set(pods):
             return False
-        trusted = join_pem((await observe(api, NAMESPACE)).leaf_bundle)
+        trusted = join_pem((await observe(api, NAMESPACE)).bundle)
         addresses = [("127.0.0.1", pod.port) for pod in pods]
         try:
             leaves = [await asyncio.to_thread(ssl.get_server_certificate, address) for address in addresses]

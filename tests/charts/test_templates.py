@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.warmpool.ec2.settings import EC2Settings, read_settings
+from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from kinds import KINDS
 from manifests import webhooks
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, Refused, run, template
@@ -191,7 +191,7 @@ def test_instances_of_ec2_are_held_in_a_region() -> None:
     rendered = template(values)
     env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
     found = {each["name"]: each.get("value") for each in env if each["name"].startswith("POOLHOUSE_EC2")}
-    assert read_settings(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
+    assert read_ec2_settings(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
     accounts = named(rendered, "ServiceAccount")
     assert accounts["poolhouse-controllers"]["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
     assert "169.254.169.254/32" in reached(rendered)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from controllers.certificates.controller import Certificates
-from controllers.certificates.observe import SECRETS, observe, resource
-from controllers.certificates.state import State, Terms
+from controllers.certificates.controller import CertificateController
+from controllers.certificates.observe import SECRETS, configuration_resource, observe
+from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot
 from kinds import meta
 from local.install import apply
 from local.paths import StackPaths
@@ -31,11 +31,11 @@ from tests.waiting import eventually
 
 Json = dict[str, Any]
 
-TERMS = Terms(
+POLICY = CertificatePolicy(
     ("127.0.0.1",),
-    leaf_life=timedelta(hours=10),
-    authority_life=timedelta(hours=12),
-    settle=timedelta(minutes=1),
+    certificate_life=timedelta(hours=10),
+    ca_life=timedelta(hours=12),
+    propagation=timedelta(minutes=1),
 )
 BEHIND = timedelta(hours=9)
 KIND = {"apiVersion": POOLS.api_version, "kind": POOLS.kind}
@@ -104,26 +104,26 @@ class Story:
     clock: Clock
     port: int
 
-    async def state(self) -> State:
+    async def state(self) -> CertificateSnapshot:
         return await observe(self.place.api, self.place.namespace)
 
-    async def until(self, holds: Callable[[State], bool]) -> State:
-        async def held() -> State | None:
+    async def until(self, holds: Callable[[CertificateSnapshot], bool]) -> CertificateSnapshot:
+        async def held() -> CertificateSnapshot | None:
             return state if holds(state := await self.state()) else None
 
-        found: State = await eventually(held)
+        found: CertificateSnapshot = await eventually(held)
         return found
 
     async def settled(self) -> None:
         """The newest authority is published, the API server has learned of it, and the time for that has passed."""
         await self.until(published)
         await heard(self.place.api)
-        self.clock.passes(2 * TERMS.settle)
+        self.clock.passes(2 * POLICY.propagation)
 
-    async def shown(self, state: State) -> None:
+    async def shown(self, state: CertificateSnapshot) -> None:
         """Returns when the webhook shows this certificate, and the API server has asked it for a while."""
-        assert state.leaf is not None
-        leaf = ssl.PEM_cert_to_DER_cert(state.leaf.certificate.decode())
+        assert state.certificate is not None
+        leaf = ssl.PEM_cert_to_DER_cert(state.certificate.certificate.decode())
 
         async def is_shown() -> bool:
             text = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", self.port))
@@ -134,42 +134,48 @@ class Story:
         await eventually(lambda: self.load.refused or self.load.answered >= wanted)
 
 
-def published(state: State) -> bool:
-    newest = state.authorities[-1:]
-    bundles = [bundle for where in state.trusting for bundle in where.bundles]
+def published(state: CertificateSnapshot) -> bool:
+    newest = state.cas[-1:]
+    bundles = [bundle for where in state.configurations for bundle in where.bundles]
     return any(each.published and all(each.pair.certificate in bundle for bundle in bundles) for each in newest)
+
+
+def has_other(found: CertificateSnapshot, than: CertificateSnapshot, attribute: str) -> bool:
+    return found.certificate is not None and getattr(found.certificate, attribute) != getattr(
+        than.certificate, attribute
+    )
 
 
 async def test_not_one_admission_is_refused(control_plane: StackPaths, tmp_path: Path) -> None:
     async with namespace(control_plane.kubeconfig, "certificates") as place, kept(place, tmp_path) as story:
         first = await story.state()
-        assert first.leaf is not None
+        assert first.certificate is not None
         await story.shown(first)
 
         story.clock.passes(timedelta(hours=6))
-        renewed = await story.until(lambda s: s.leaf is not None and s.leaf.certificate != first.leaf.certificate)
-        assert renewed.leaf is not None
-        assert renewed.leaf.issuer == first.leaf.issuer, "first a new certificate by the same authority"
+        renewed = await story.until(lambda s: has_other(s, first, "certificate"))
+        assert renewed.certificate is not None
+        assert renewed.certificate.issuer == first.certificate.issuer, "first a new certificate by the same authority"
         await story.shown(renewed)
 
         story.clock.passes(timedelta(hours=1))
-        await story.until(lambda s: len(s.authorities) == 2)
+        await story.until(lambda s: len(s.cas) == 2)
         await story.settled()
-        rotated = await story.until(lambda s: s.leaf is not None and s.leaf.issuer != first.leaf.issuer)
+        rotated = await story.until(lambda s: has_other(s, first, "issuer"))
         await story.shown(rotated)
 
         # What is deleted is made anew, and what it had signed stays trusted.
         await place.api.delete(SECRETS, place.namespace, meta.CA_SECRET)
-        await story.until(lambda s: len(s.authorities) == 1)
+        await story.until(lambda s: len(s.cas) == 1)
         await story.settled()
-        another = await story.until(lambda s: s.leaf is not None and s.leaf.issuer != rotated.leaf.issuer)
+        another = await story.until(lambda s: has_other(s, rotated, "issuer"))
         await story.shown(another)
         await place.api.delete(SECRETS, place.namespace, meta.SERVING_SECRET)
-        anew = await story.until(lambda s: s.leaf is not None and s.leaf.certificate != another.leaf.certificate)
+        anew = await story.until(lambda s: has_other(s, another, "certificate"))
         await story.shown(anew)
         garbled = {"data": {"tls.key": base64.b64encode(b"no key").decode()}}
         await place.api.patch(SECRETS, place.namespace, meta.SERVING_SECRET, garbled)
-        await story.shown(await story.until(lambda s: s.leaf is not None))
+        await story.shown(await story.until(lambda s: s.certificate is not None))
 
         assert story.load.refused == []
 
@@ -179,7 +185,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
     """A webhook that the API server asks, two keepers of its certificates who know nothing of each other, and load."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     clock = Clock()
-    keepers = [Certificates(place.api, place.namespace, TERMS, clock) for _ in range(2)]
+    keepers = [CertificateController(place.api, place.namespace, POLICY, clock) for _ in range(2)]
     files = SecretFiles(place.api, place.namespace, meta.SERVING_SECRET, directory)
 
     async def again(look: Callable[[], Any]) -> None:
@@ -188,7 +194,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
                 await look()
             await asyncio.sleep(PAUSE_SECONDS)
 
-    await asyncio.gather(*(keeper.look() for keeper in keepers))
+    await asyncio.gather(*(keeper.reconcile() for keeper in keepers))
     await files.update()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(again(look)) for look in (*(keeper.look for keeper in keepers), files.look)]
@@ -207,7 +213,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
             await apply(place.api, configurations)
             story = Story(place, Load(place), clock, port.result())
             await story.until(
-                lambda s: len(s.trusting) == len(configurations) and all(all(t.bundles) for t in s.trusting)
+                lambda s: len(s.configurations) == len(configurations) and all(all(t.bundles) for t in s.configurations)
             )
             await heard(place.api)
             tasks.append(group.create_task(story.load.run()))
@@ -217,7 +223,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
                 task.cancel()
             for plural, name in webhooks.configuration_names():
                 with suppress(NotFound):
-                    await place.api.delete(resource(plural), None, name)
+                    await place.api.delete(configuration_resource(plural), None, name)
 
 
 def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> None:

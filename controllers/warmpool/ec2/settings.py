@@ -43,7 +43,7 @@ class EC2Settings(EnvironmentSettings):
         return self
 
 
-def read_settings(environment: Mapping[str, str]) -> EC2Settings | None:
+def read_ec2_settings(environment: Mapping[str, str]) -> EC2Settings | None:
     """None where EC2 is disabled. Raises ValueError with a message that names the variable."""
     settings = EC2Settings.read(environment)
     missing = [module for module in REQUIRED_MODULES if settings.region and find_spec(module) is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.ec2.settings import EC2Settings, read_settings
+from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from controllers.warmpool.ec2.settings import EC2Settings, read_settings
     ],
 )
 def test_read_settings(environment: dict[str, str], found: EC2Settings | None) -> None:
-    assert read_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()}) == found
+    assert read_ec2_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()}) == found
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_read_settings(environment: dict[str, str], found: EC2Settings | None) -
 )
 def test_invalid_settings_name_the_variable(environment: dict[str, str], blamed: str) -> None:
     with pytest.raises(ValueError, match=f"POOLHOUSE_EC2_{blamed}: "):
-        read_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()})
+        read_ec2_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()})

@@ -1,0 +1,47 @@
+"""Settings of our own certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from controllers.certificates.snapshot import CertificatePolicy
+from service.settings import EnvironmentSettings, setting
+
+CERTIFICATE_HOURS = "POOLHOUSE_CERTIFICATE_HOURS"
+CA_HOURS = "POOLHOUSE_AUTHORITY_HOURS"
+
+
+def _split(value: Any) -> Any:
+    return tuple(host.strip() for host in value.split(",") if host.strip()) if isinstance(value, str) else value
+
+
+class CertificateSettings(EnvironmentSettings):
+    hosts: Annotated[tuple[str, ...], BeforeValidator(_split)] = setting(
+        "POOLHOUSE_CERTIFICATE_HOSTS",
+        (),
+        "DNS names, separated by commas, for which the controllers keep a certificate. Empty: another program does.",
+    )
+    certificate_hours: int = setting(
+        CERTIFICATE_HOURS, 7 * 24, "Lifetime of the serving certificate.", unit="hours", ge=1
+    )
+    ca_hours: int = setting(
+        CA_HOURS, 365 * 24, "Lifetime of the authority, at least twice the certificate's.", unit="hours", ge=1
+    )
+
+    @model_validator(mode="after")
+    def _ca_outlives_certificates(self) -> Self:
+        if self.ca_hours < 2 * self.certificate_hours:
+            raise ValueError(f"{CA_HOURS}: must be at least twice {CERTIFICATE_HOURS}")
+        return self
+
+
+def read_policy(environment: Mapping[str, str]) -> CertificatePolicy | None:
+    """None if another program keeps the certificates. Raises ValueError with a message that names the variable."""
+    found = CertificateSettings.read(environment)
+    if not found.hosts:
+        return None
+    return CertificatePolicy(found.hosts, timedelta(hours=found.certificate_hours), timedelta(hours=found.ca_hours))

@@ -14,9 +14,9 @@ from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.metrics import PREFIX
 from runtime.resource import VMS
-from tests.cluster import warming
+from tests.cluster import warm_pools
 from tests.cluster.pooling import PATIENCE_SECONDS, until
-from tests.cluster.warming import Place, Running
+from tests.cluster.warm_pools import PoolNamespace, RunningControllers
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ OVER = ("Released", "Expired", "Failed")
 
 
 @dataclass(frozen=True)
-class Counter(Place):
+class Counter(PoolNamespace):
     """Where machines are given away: a namespace with pools and claims."""
 
     async def filled(self, replicas: int, name: str = "web", **spec: Any) -> Json:
@@ -90,7 +90,7 @@ class Counter(Place):
 @asynccontextmanager
 async def counter(kubeconfig: Path) -> AsyncIterator[Counter]:
     """A namespace of its own."""
-    async with warming.namespace(kubeconfig) as place:
+    async with warm_pools.namespace(kubeconfig) as place:
         yield Counter(place.api, place.namespace)
         items, _ = await place.api.list(CLAIMS, place.namespace)
         for each in items:
@@ -98,7 +98,7 @@ async def counter(kubeconfig: Path) -> AsyncIterator[Counter]:
                 await place.api.delete(CLAIMS, place.namespace, each["metadata"]["name"])
 
 
-def counted(running: Running, name: str, **labels: str) -> float:
+def counted(running: RunningControllers, name: str, **labels: str) -> float:
     """A metric's value, summed over the labels that are not named."""
     return sum(
         sample.value

@@ -37,7 +37,7 @@ from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.test_engine import ALONE
-from tests.cluster.warming import Running, controllers, template
+from tests.cluster.warm_pools import RunningControllers, controllers, template
 from tests.conftest import stack
 
 Json = dict[str, Any]
@@ -68,12 +68,12 @@ async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
 
 
 @pytest_asyncio.fixture
-async def running(ours: Path) -> AsyncIterator[Running]:
+async def running(ours: Path) -> AsyncIterator[RunningControllers]:
     async with controllers(ours) as found:
         yield found
 
 
-async def test_a_claim_gets_a_ready_vm_and_releases_it(desk: Counter, running: Running) -> None:
+async def test_a_claim_gets_a_ready_vm_and_releases_it(desk: Counter, running: RunningControllers) -> None:
     made = await desk.filled(2)
     claim = await desk.claim("mine", poolName="web", personalization={"labels": {"team": "blue"}})
     status = await desk.becomes("mine", "Ready")
@@ -114,7 +114,7 @@ async def used(desk: Counter, status: Json) -> None:
     await until(lambda: state_of(desk, status["vmRef"]["uid"]), "InUse")
 
 
-async def test_default_pool_and_missing_pool(desk: Counter, running: Running) -> None:
+async def test_default_pool_and_missing_pool(desk: Counter, running: RunningControllers) -> None:
     await desk.claim("early")
     await until(lambda: desk.reason("early"), "NoDefaultPool")
     await desk.claim("lost", poolName="nowhere", bindTimeoutSeconds=2)
@@ -125,7 +125,9 @@ async def test_default_pool_and_missing_pool(desk: Counter, running: Running) ->
 
 
 @pytest.mark.parametrize(("mode", "launch"), [("Paused", "Resumed"), ("Stopped", "Started")])
-async def test_a_paused_or_stopped_vm_is_activated(desk: Counter, running: Running, mode: str, launch: str) -> None:
+async def test_a_paused_or_stopped_vm_is_activated(
+    desk: Counter, running: RunningControllers, mode: str, launch: str
+) -> None:
     await desk.filled(1, standby={"mode": mode})
     await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Ready")
@@ -138,7 +140,7 @@ async def test_a_paused_or_stopped_vm_is_activated(desk: Counter, running: Runni
     assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
 
 
-async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: Running) -> None:
+async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: RunningControllers) -> None:
     await desk.pool(0)
     await desk.claim("cold", poolName="web", personalization={"hostname": "mine", "sshPublicKeySecret": "keys"})
     await desk.claim("refused", poolName="web", onEmpty="Fail")
@@ -169,7 +171,7 @@ async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: Runn
     assert await desk.ready() == 0
 
 
-async def test_queue_positions_and_bind_timeout(desk: Counter, running: Running) -> None:
+async def test_queue_positions_and_bind_timeout(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(1, maxTotal=1, claimPolicy={"onEmpty": "Queue"})
     await desk.claim("first", poolName="web")
     await desk.becomes("first", "Ready")
@@ -223,7 +225,7 @@ async def test_personalization_of_a_running_vm(desk: Counter, ours: Path) -> Non
         assert await desk.ready("keyed") == 0
         await allow_secrets(desk)
         await until(lambda: desk.ready("keyed"), 1)
-        (waiting,) = [m for m in await desk.machines() if m.pool == "keyed" and m.state == "Ready"]
+        (waiting,) = [m for m in await desk.vms() if m.pool == "keyed" and m.state == "Ready"]
         own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
         assert (own.get("data"), own["metadata"]["ownerReferences"][0]["uid"]) == (None, waiting.uid)
 
@@ -250,7 +252,7 @@ async def allow_secrets(desk: Counter) -> None:
         await desk.api.create(ROLES if document["kind"] == "Role" else BINDINGS, document)
 
 
-async def test_vms_are_created_for_overrides(desk: Counter, running: Running) -> None:
+async def test_vms_are_created_for_overrides(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(1, placements=[{"name": "east"}, {"name": "west", "weight": 0}])
     await desk.claim("large", poolName="web", annotations={meta.INSTANCE_TYPE: "large"})
     await desk.claim("west", poolName="web", overrides={"placement": "west"})
@@ -274,7 +276,7 @@ async def test_a_leader_with_a_fast_clock_expires_nothing_early(ours: Path, desk
         await desk.claim("kept", poolName="web", ttlSeconds=1800)
         before = await desk.becomes("kept", "Ready")
         await until(desk.ready, 2)
-        waiting = {m.uid for m in await desk.machines() if m.unclaimed}
+        waiting = {m.uid for m in await desk.vms() if m.unclaimed}
     async with controllers(ours, fast_seconds=3600) as late:
         # The API server's clock decides when a claim is bound and when it expires.
         await desk.claim("short", poolName="web", ttlSeconds=2)
@@ -286,7 +288,7 @@ async def test_a_leader_with_a_fast_clock_expires_nothing_early(ours: Path, desk
         assert offset == pytest.approx(-3600, abs=300)
 
 
-async def test_expiry_and_extension(desk: Counter, running: Running) -> None:
+async def test_expiry_and_extension(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(2, claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 3600})
     await desk.claim("short", poolName="web")
     await desk.claim("long", poolName="web", ttlSeconds=1800)
@@ -309,7 +311,7 @@ async def test_expiry_and_extension(desk: Counter, running: Running) -> None:
     assert (kept["phase"], _seconds(kept)) == ("Ready", 3600)
 
 
-async def test_a_claim_warns_before_it_expires(desk: Counter, running: Running) -> None:
+async def test_a_claim_warns_before_it_expires(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(1)
     await desk.claim("mine", poolName="web", ttlSeconds=4000)
     await desk.becomes("mine", "Ready")
@@ -334,7 +336,7 @@ async def _lifetime(desk: Counter, name: str) -> float:
     return _seconds(await desk.claimed(name))
 
 
-async def test_a_claim_over_quota_waits(desk: Counter, running: Running) -> None:
+async def test_a_claim_over_quota_waits(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(3, claimPolicy={"maxPerUser": 1})
     for name in ("one", "two"):
         await desk.claim(name, poolName="web")
@@ -351,10 +353,10 @@ async def tally(desk: Counter) -> dict[str, int]:
     return dict(Tally(status.get("phase", "") for status in (await desk.claims()).values()))
 
 
-async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: Running) -> None:
+async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: RunningControllers) -> None:
     """After a second VM the claim fails with the reason."""
     await desk.filled(2, standby={"mode": "Stopped"})
-    machines = {m.uid: m for m in await desk.machines()}
+    machines = {m.uid: m for m in await desk.vms()}
     # The short timeout comes after the first start of the VMs, which may take longer.
     await desk.change(paused=True, readiness={"timeoutSeconds": 3})
     await until(lambda: observed(desk), True)
@@ -373,17 +375,17 @@ async def observed(desk: Counter) -> bool:
 
 
 async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
-    return {m.uid for m in await desk.machines()} & set(machines)
+    return {m.uid for m in await desk.vms()} & set(machines)
 
 
-async def test_a_claim_of_the_same_name_gets_another_vm(desk: Counter, running: Running) -> None:
+async def test_a_claim_of_the_same_name_gets_another_vm(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(2, standby={"mode": "Stopped"})
     seen = set()
     for phase in ("", "Bound", "Ready"):
         await desk.claim("mine", poolName="web")
         if phase:
             await until(lambda phase=phase: reached(desk, phase), True)  # type: ignore[misc]
-        seen |= {m.uid for m in await desk.machines() if m.claim_uid}
+        seen |= {m.uid for m in await desk.vms() if m.claim_uid}
         await desk.unclaim("mine")
     made = await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Ready")
@@ -396,10 +398,10 @@ async def reached(desk: Counter, phase: str) -> bool:
 
 
 async def claimants(desk: Counter) -> list[str]:
-    return sorted(m.claim_uid for m in await desk.machines() if m.claim_uid)
+    return sorted(m.claim_uid for m in await desk.vms() if m.claim_uid)
 
 
-async def test_claims_outlive_their_pool(desk: Counter, running: Running) -> None:
+async def test_claims_outlive_their_pool(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(3)
     await desk.claim("mine", poolName="web")
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
@@ -413,10 +415,10 @@ async def test_claims_outlive_their_pool(desk: Counter, running: Running) -> Non
 
 
 async def names(desk: Counter) -> list[str]:
-    return sorted(m.name for m in await desk.machines())
+    return sorted(m.name for m in await desk.vms())
 
 
-async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: Running) -> None:
+async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(1)
     await desk.claim("mine", poolName="web")
     vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
@@ -425,7 +427,7 @@ async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: R
     assert await desk.reason("mine") == "VMLost"
 
 
-async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: Running) -> None:
+async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(4)
     nodes, _ = await desk.api.list(NODES)
     try:
@@ -440,7 +442,7 @@ async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: 
             await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
 
 
-async def test_command_line(simulated: StackPaths, desk: Counter, running: Running) -> None:
+async def test_command_line(simulated: StackPaths, desk: Counter, running: RunningControllers) -> None:
     """Claim, release, status and doctor on the command line."""
     await desk.filled(1)
 
@@ -553,7 +555,7 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
         made = await desk.claim(name, poolName="web")
         async with line.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig"):
             await until(lambda line=line: asyncio.sleep(0, line.away), True)  # type: ignore[misc]
-        (taken,) = [m for m in await desk.machines() if m.claim_uid == made["metadata"]["uid"]]
+        (taken,) = [m for m in await desk.vms() if m.claim_uid == made["metadata"]["uid"]]
         assert (taken.state, await desk.phase(name)) == states
         async with controllers(ours) as running:
             await until(lambda uid=taken.uid: state_of(desk, uid), "InUse")  # type: ignore[misc]
@@ -567,7 +569,7 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
 
 
 async def state_of(desk: Counter, uid: str) -> str:
-    return next((str(m.state) for m in await desk.machines() if m.uid == uid), "")
+    return next((str(m.state) for m in await desk.vms() if m.uid == uid), "")
 
 
 async def uids(desk: Counter) -> list[str]:
@@ -577,4 +579,4 @@ async def uids(desk: Counter) -> list[str]:
 
 async def holders(desk: Counter) -> dict[str, int]:
     """The number of VMs of each claim."""
-    return dict(Tally(m.claim_uid for m in await desk.machines() if m.claim_uid and not m.deleting))
+    return dict(Tally(m.claim_uid for m in await desk.vms() if m.claim_uid and not m.deleting))

@@ -1,8 +1,8 @@
-"""Claims and pools among people, faults and crashes in random order, with simulated guests on a real API server.
+"""Random acts of users, faults and crashes, with claims and pools of simulated guests on a real API server.
 
     POOLHOUSE_CHAOS_SEED=any POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_warm_chaos.py
 
-A run that fails prints its seed; the same seed makes the same choices again, though not at the same moments.
+A run that fails prints its seed. The same seed makes the same choices again, at other moments.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from runtime.resource import VMS
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter, counter
 from tests.cluster.faulty import Faulty
-from tests.cluster.notary import Notary
 from tests.cluster.resting import rests
 from tests.cluster.test_engine import ALONE
-from tests.cluster.warming import Running, controllers, template
+from tests.cluster.warm_invariants import InvariantChecker
+from tests.cluster.warm_pools import RunningControllers, controllers, template
 from tests.conftest import stack
 
 Json = dict[str, Any]
 
 SEED = seed()
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 10)
-PEACE_SECONDS = 240.0
-FEWEST = 5
-"""acts of people, however long they take"""
-MOST = 14
-"""maxTotal of the pool"""
+REST_SECONDS = 240.0
+MIN_ACTS = 5
+"""Acts of users that a run needs."""
+MAX_TOTAL = 14
+"""maxTotal of the pool."""
 
 
 @pytest.fixture(scope="module")
@@ -61,40 +61,54 @@ async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
 
 
 @dataclass
-class People:
-    """What users do. Each act is a method; all of them may fail for being too late."""
+class Users:
+    """Each method is an act of a user. It may fail because the object has changed."""
 
     desk: Counter
-    chance: Random
-    notary: Notary
+    random: Random
+    checker: InvariantChecker
     log: list[str] = field(default_factory=list)
     made: int = 0
 
     async def act(self) -> None:
-        often = [self.ask, self.ask, self.ask, self.ask, self.leave, self.release, self.extend]
-        acts: list[Callable[[], Awaitable[str]]] = [*often, self.again, self.scale, self.change_template, self.tier]
+        often = [
+            self.create_claim,
+            self.create_claim,
+            self.create_claim,
+            self.create_claim,
+            self.delete_claim,
+            self.release,
+            self.extend,
+        ]
+        acts: list[Callable[[], Awaitable[str]]] = [
+            *often,
+            self.recreate_claim,
+            self.scale,
+            self.change_template,
+            self.change_standby,
+        ]
         with suppress(ApiError):
-            if said := await self.chance.choice([*acts, self.kill, self.node, self.usurp])():
+            if said := await self.random.choice([*acts, self.delete_vm, self.change_node, self.change_owner])():
                 self.log.append(said)
 
-    async def ask(self) -> str:
+    async def create_claim(self) -> str:
         self.made += 1
-        spec: Json = {"poolName": "web", "bindTimeoutSeconds": self.chance.choice([3, 8])}
-        spec |= self.chance.choice([{}, {}, {"onEmpty": "Queue"}, {"onEmpty": "Fail"}, {"ttlSeconds": 3}])
-        if self.chance.random() < 0.2:
+        spec: Json = {"poolName": "web", "bindTimeoutSeconds": self.random.choice([3, 8])}
+        spec |= self.random.choice([{}, {}, {"onEmpty": "Queue"}, {"onEmpty": "Fail"}, {"ttlSeconds": 3}])
+        if self.random.random() < 0.2:
             spec["personalization"] = {"labels": {"team": "blue"}, "hostname": "mine"}
-        if self.chance.random() < 0.1:
+        if self.random.random() < 0.1:
             spec["overrides"] = {"instancetype": "large"}
         await self.desk.claim(f"c{self.made}", **spec)
         return f"claim c{self.made} {spec}"
 
-    async def leave(self) -> str:
+    async def delete_claim(self) -> str:
         if name := await self._claim():
             await self.desk.unclaim(name)
         return f"delete {name}"
 
-    async def again(self) -> str:
-        """Deleted, and made again under its name before anybody has noticed."""
+    async def recreate_claim(self) -> str:
+        """Deletes a claim and creates one of the same name at once."""
         if name := await self._claim():
             await self.desk.unclaim(name)
             await self.desk.claim(name, poolName="web", bindTimeoutSeconds=5)
@@ -107,165 +121,163 @@ class People:
 
     async def extend(self) -> str:
         if name := await self._claim():
-            await self.desk.alter(name, ttlSeconds=self.chance.choice([1, 4]))
+            await self.desk.alter(name, ttlSeconds=self.random.choice([1, 4]))
         return f"extend {name}"
 
     async def scale(self) -> str:
-        replicas = self.chance.choice([0, 2, 4, 6])
+        replicas = self.random.choice([0, 2, 4, 6])
         await self.desk.change(replicas=replicas)
         return f"scale {replicas}"
 
     async def change_template(self) -> str:
-        memory = self.chance.choice(["64Mi", "96Mi"])
+        memory = self.random.choice(["64Mi", "96Mi"])
         await self.desk.change(template=template(memory))
         return f"template {memory}"
 
-    async def tier(self) -> str:
-        mode = self.chance.choice(["Running", "Paused", "Stopped"])
-        await self.desk.change(standby={"mode": mode, "hotReplicas": self.chance.choice([0, 1])})
+    async def change_standby(self) -> str:
+        mode = self.random.choice(["Running", "Paused", "Stopped"])
+        await self.desk.change(standby={"mode": mode, "hotReplicas": self.random.choice([0, 1])})
         return f"standby {mode}"
 
-    async def kill(self) -> str:
-        """A machine, whoever has it."""
+    async def delete_vm(self) -> str:
+        """Deletes any VM."""
         items, _ = await self.desk.api.list(VMS, self.desk.namespace)
         if not items:
             return ""
-        metadata = self.chance.choice(items)["metadata"]
-        self.notary.killed.add(metadata["uid"])
+        metadata = self.random.choice(items)["metadata"]
+        self.checker.killed.add(metadata["uid"])
         await self.desk.api.delete(VMS, self.desk.namespace, metadata["name"])
         return f"kill {metadata['name']}"
 
-    async def usurp(self) -> str:
-        """The owner of a machine that is somebody's, which whoever may edit machines can write."""
+    async def change_owner(self) -> str:
+        """Changes the owner of a claimed VM, as every user who may edit VMs can."""
         items, _ = await self.desk.api.list(VMS, self.desk.namespace, label_selector=meta.CLAIM_UID)
         if not items:
             return ""
         pool = (await self.desk.api.get(WARM_POOLS, self.desk.namespace, "web"))["metadata"]
         owner = Owner(POOL_KIND, "web", pool["uid"]).json()
-        metadata, owners = self.chance.choice(items)["metadata"], self.chance.choice([None, [owner]])
+        metadata, owners = self.random.choice(items)["metadata"], self.random.choice([None, [owner]])
         change = {"metadata": {"uid": metadata["uid"], "ownerReferences": owners}}
         await self.desk.api.patch(VMS, self.desk.namespace, metadata["name"], change)
         return f"owners of {metadata['name']}: {owners}"
 
-    async def node(self) -> str:
-        """Lost, or cordoned, or well again."""
-        name = self.chance.choice(["node-1", "node-2"])
-        lost, cordoned = self.chance.choice([("true", None), (None, True), (None, None), (None, None)])
+    async def change_node(self) -> str:
+        """Loses, cordons or restores a node."""
+        name = self.random.choice(["node-1", "node-2"])
+        lost, cordoned = self.random.choice([("true", None), (None, True), (None, None), (None, None)])
         change = {"metadata": {"annotations": {meta.NODE_LOST: lost}}, "spec": {"unschedulable": cordoned}}
         await self.desk.api.patch(NODES, None, name, change)
         return f"{name} lost={lost} cordoned={cordoned}"
 
-    async def make_peace(self) -> None:
+    async def restore(self) -> None:
         for name in ("node-1", "node-2"):
             change = {"metadata": {"annotations": {meta.NODE_LOST: None}}, "spec": {"unschedulable": None}}
             await insisted(lambda name=name, change=change: self.desk.api.patch(NODES, None, name, change))
         standby = {"mode": "Paused", "hotReplicas": 1}
         patient = {"readiness": {"timeoutSeconds": 300}, "refill": {"backoffSeconds": 1, "maxBackoffSeconds": 2}}
         await insisted(lambda: self.desk.change(replicas=3, standby=standby, template=template("64Mi"), **patient))
-        if not self.notary.handed:  # on the slowest machine none has waited for long enough until now
+        if not self.checker.handed:  # on a slow machine every claim may have timed out
             await self.desk.claim("last", poolName="web", bindTimeoutSeconds=600)
 
     async def _claim(self) -> str:
         items, _ = await self.desk.api.list(CLAIMS, self.desk.namespace)
-        return str(self.chance.choice(items)["metadata"]["name"]) if items else ""
+        return str(self.random.choice(items)["metadata"]["name"]) if items else ""
 
 
-async def test_whatever_happens_every_machine_has_one_claim_and_peace_returns(
-    simulated: StackPaths, desk: Counter, tmp_path: Path
-) -> None:
-    chance, notary = Random(SEED), Notary()
+async def test_invariants_hold_and_the_pool_comes_to_rest(simulated: StackPaths, desk: Counter, tmp_path: Path) -> None:
+    random, checker = Random(SEED), InvariantChecker()
     policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}
     readiness = {"timeoutSeconds": 6}
-    made = await desk.pool(4, maxTotal=MOST, claimPolicy=policy, readiness=readiness)
-    notary.max_total[made["metadata"]["uid"]] = MOST
-    people = People(desk, chance, notary)
+    made = await desk.pool(4, maxTotal=MAX_TOTAL, claimPolicy=policy, readiness=readiness)
+    checker.max_total[made["metadata"]["uid"]] = MAX_TOTAL
+    users = Users(desk, random, checker)
     async with AsyncExitStack() as around:
-        faulty = Faulty(simulated.kubeconfig_of("controllers"), chance)
-        notary.late = faulty.late
+        faulty = Faulty(simulated.kubeconfig_of("controllers"), random)
+        checker.late = faulty.late
         kubeconfig = tmp_path / "faulty.kubeconfig"
         await around.enter_async_context(faulty.serve(kubeconfig))
         try:
-            await around.enter_async_context(watched(desk.api, VMS, desk.namespace, notary.machine))
-            await around.enter_async_context(watched(desk.api, CLAIMS, desk.namespace, notary.claim))
-            await trouble(kubeconfig, faulty, people)
-            await people.make_peace()
+            await around.enter_async_context(watched(desk.api, VMS, desk.namespace, checker.vm_event))
+            await around.enter_async_context(watched(desk.api, CLAIMS, desk.namespace, checker.claim_event))
+            await disturb(kubeconfig, faulty, users)
+            await users.restore()
             async with controllers(kubeconfig) as running:
-                await settled(desk, running, notary)
+                await wait_for_rest(desk, running, checker)
                 assert running.violations() == 0
-            assert not notary.wrong
+            assert not checker.violations
         except Exception as error:
-            tail = "; ".join(people.log[-25:])
-            found = "\n".join([*notary.wrong, *(await insisted(lambda: scene(desk)))])
+            tail = "; ".join(users.log[-25:])
+            found = "\n".join([*checker.violations, *(await insisted(lambda: describe(desk)))])
             raise AssertionError(
-                f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}\nat last: {tail}\n{found}"
+                f"POOLHOUSE_CHAOS_SEED={SEED}: {error or type(error)}\nlast acts: {tail}\n{found}"
             ) from error
-    assert len(people.log) > FEWEST, "nothing happened"
-    assert notary.handed, "nobody was served"
+    assert len(users.log) > MIN_ACTS, "too few acts"
+    assert checker.handed, "no claim got a VM"
 
 
-async def trouble(kubeconfig: Path, faulty: Faulty, people: People) -> None:
-    """One controller, two at once or none, each for a while, on a line with faults, while people do as they like."""
-    chance, notary = people.chance, people.notary
+async def disturb(kubeconfig: Path, faulty: Faulty, users: Users) -> None:
+    """Runs one or two controllers at a time through a faulty proxy while users act."""
+    random, checker = users.random, users.checker
     end = asyncio.get_running_loop().time() + SECONDS
 
     async def act_on() -> None:
-        while asyncio.get_running_loop().time() < end or len(people.log) <= FEWEST:
-            await people.act()
-            await asyncio.sleep(chance.uniform(0.02, 0.4))
+        while asyncio.get_running_loop().time() < end or len(users.log) <= MIN_ACTS:
+            await users.act()
+            await asyncio.sleep(random.uniform(0.02, 0.4))
 
     acting = asyncio.create_task(act_on())
     while not acting.done():
-        rate, notary.leaders, notary.excess = chance.choice([0.0, 0.02, 0.1]), chance.choice([1, 1, 2]), True
+        rate, checker.leaders, checker.excess = random.choice([0.0, 0.02, 0.1]), random.choice([1, 1, 2]), True
         faulty.era += 1
         async with AsyncExitStack() as both:
-            for _ in range(notary.leaders):
+            for _ in range(checker.leaders):
                 faulty.rate = 0.0
                 await both.enter_async_context(controllers(kubeconfig))
             faulty.rate = rate
-            await asyncio.sleep(chance.uniform(0.3, 4))
-            if chance.random() < 0.2:
+            await asyncio.sleep(random.uniform(0.3, 4))
+            if random.random() < 0.2:
                 faulty.away = True
-                await asyncio.sleep(chance.uniform(0.3, 1.5))
+                await asyncio.sleep(random.uniform(0.3, 1.5))
                 faulty.away = False
-        notary.excess = True
+        checker.excess = True
     await acting
-    faulty.rate, notary.leaders = 0.0, 1
+    faulty.rate, checker.leaders = 0.0, 1
     faulty.era += 1
 
 
-async def settled(desk: Counter, running: Running, notary: Notary) -> None:
-    """All is as it should be, and then nothing is written any more."""
+async def wait_for_rest(desk: Counter, running: RunningControllers, checker: InvariantChecker) -> None:
+    """Waits until the pool and all claims are as specified, and no controller writes."""
     try:
-        async with asyncio.timeout(PEACE_SECONDS):
-            while complaint := await complaints(desk):  # noqa: ASYNC110
+        async with asyncio.timeout(REST_SECONDS):
+            while reason := await why_not_at_rest(desk):  # noqa: ASYNC110
                 await asyncio.sleep(0.3)
     except TimeoutError:
-        raise AssertionError(f"no peace after {PEACE_SECONDS} s: {complaint}") from None
+        raise AssertionError(f"not at rest after {REST_SECONDS} s: {reason}") from None
     await rests(running.written, 2)
-    machines, _ = await desk.api.list(VMS, desk.namespace)
+    vms, _ = await desk.api.list(VMS, desk.namespace)
     pools, _ = await desk.api.list(WARM_POOLS, desk.namespace)
     claims, _ = await desk.api.list(CLAIMS, desk.namespace)
-    notary.at_rest(machines, {each["metadata"]["uid"] for each in [*pools, *claims]})
+    checker.at_rest(vms, {each["metadata"]["uid"] for each in [*pools, *claims]})
 
 
-async def complaints(desk: Counter) -> str:
+async def why_not_at_rest(desk: Counter) -> str:
     for name, status in (await insisted(desk.claims)).items():
         phase = status.get("phase")
         if phase != "Ready" and phase not in OVER:
             return f"claim {name} is {phase}: {status.get('conditions')}"
         if phase == "Ready" and status.get("expiresAt"):
             return f"claim {name} is still to expire"
-    machines, _ = await insisted(lambda: desk.api.list(VMS, desk.namespace))
-    if going := [m["metadata"]["name"] for m in machines if m["metadata"].get("deletionTimestamp")]:
-        return f"{going} are being deleted"
+    vms, _ = await insisted(lambda: desk.api.list(VMS, desk.namespace))
+    if deleting := [m["metadata"]["name"] for m in vms if m["metadata"].get("deletionTimestamp")]:
+        return f"{deleting} are being deleted"
     status = await insisted(desk.status)
-    room = MOST - sum(meta.CLAIM_UID in (m["metadata"].get("labels") or {}) for m in machines)
-    wanted = min(3, room)
+    available = MAX_TOTAL - sum(meta.CLAIM_UID in (m["metadata"].get("labels") or {}) for m in vms)
+    wanted = min(3, available)
     if status.get("availableReplicas", 0) != wanted or status.get("queuedClaims", 0):
         return f"the pool: {status}"
     return ""
 
 
-async def scene(desk: Counter) -> list[str]:
-    machines = [str(m) for m in await desk.machines()]
-    return [*machines, *(f"{name}: {status}" for name, status in (await desk.claims()).items())]
+async def describe(desk: Counter) -> list[str]:
+    vms = [str(m) for m in await desk.vms()]
+    return [*vms, *(f"{name}: {status}" for name, status in (await desk.claims()).items())]

@@ -23,7 +23,7 @@ from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.warming import controllers, namespace
+from tests.cluster.warm_pools import controllers, namespace
 from tests.waiting import eventually
 
 Json = dict[str, Any]

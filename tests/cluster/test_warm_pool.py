@@ -1,4 +1,4 @@
-"""Warm pools on the real API server with simulated guests: what is in the cluster in the end, whatever happened."""
+"""Warm pools on a real API server with simulated guests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.test_engine import ALONE
-from tests.cluster.warming import HASTY, Place, controllers, namespace, template
+from tests.cluster.warm_pools import QUICK_CHECKS, PoolNamespace, controllers, namespace, template
 from tests.conftest import stack
 
 Json = dict[str, Any]
@@ -50,18 +50,18 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 
 
 @pytest_asyncio.fixture
-async def place(simulated: StackPaths) -> AsyncIterator[Place]:
+async def place(simulated: StackPaths) -> AsyncIterator[PoolNamespace]:
     async with namespace(simulated.kubeconfig) as found:
         yield found
 
 
 @pytest.fixture
 def ours(simulated: StackPaths) -> Any:
-    """Who the controllers are: with their rights, and no others."""
+    """A kubeconfig with the rights of the controllers."""
     return simulated.kubeconfig_of("controllers")
 
 
-async def test_a_pool_fills_scales_and_rests(simulated: StackPaths, place: Place, ours: Any) -> None:
+async def test_a_pool_scales_and_comes_to_rest(simulated: StackPaths, place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours) as running:
         await until(place.available, 4)
@@ -85,28 +85,28 @@ async def test_a_pool_fills_scales_and_rests(simulated: StackPaths, place: Place
         await place.hears("SuccessfulCreate", "VMReady", "SuccessfulDelete")
 
 
-def scale(paths: StackPaths, place: Place, replicas: int) -> None:
+def scale(paths: StackPaths, place: PoolNamespace, replicas: int) -> None:
     command = ["kubectl", "--kubeconfig", str(paths.kubeconfig), "-n", place.namespace, "scale", "vmwp/web"]
     done = subprocess.run([*command, f"--replicas={replicas}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-async def test_without_a_pool_no_vm_is_made(place: Place, ours: Any) -> None:
-    await until(lambda: _anywhere(place), [])  # of the tests before
+async def test_no_vm_is_created_without_a_pool(place: PoolNamespace, ours: Any) -> None:
+    await until(lambda: _anywhere(place), [])  # VMs of earlier tests
     async with controllers(ours) as running:
         await asyncio.sleep(1)
         assert running.writes() == 0
     assert await place.documents() == []
 
 
-async def _anywhere(place: Place) -> list[str]:
-    """Pools and machines in all namespaces."""
+async def _anywhere(place: PoolNamespace) -> list[str]:
+    """Pools and VMs in all namespaces."""
     found = [each for resource in (WARM_POOLS, VMS) for each in (await place.api.list(resource))[0]]
     return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in found]
 
 
-async def test_the_documents_four_pools_fill_to_eleven_and_rest(place: Place, ours: Any) -> None:
-    """Of which two have one template. Those that counted each other's made and removed VMs without an end."""
+async def test_four_pools_create_eleven_vms_and_come_to_rest(place: PoolNamespace, ours: Any) -> None:
+    """Two pools have the same template. A pool that counted VMs of the other would create and delete VMs for ever."""
     for name, replicas, memory in (("a", 2, "64Mi"), ("b", 5, "96Mi"), ("c", 3, "128Mi"), ("d", 1, "64Mi")):
         await place.pool(replicas, name, template=template(memory), default=name == "a")
     async with controllers(ours) as running:
@@ -118,7 +118,7 @@ async def test_the_documents_four_pools_fill_to_eleven_and_rest(place: Place, ou
         await until(lambda: place.condition("Default", "a"), ("True", "DefaultPool"))
 
 
-async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> None:
+async def test_the_older_of_two_default_pools_is_the_default(place: PoolNamespace, ours: Any) -> None:
     await place.pool(0, "a", default=True)
     await asyncio.sleep(1.1)  # creation times are whole seconds
     await place.pool(0, "b", default=True)
@@ -129,37 +129,39 @@ async def test_the_older_of_two_defaults_is_elected(place: Place, ours: Any) -> 
         await until(lambda: place.condition("Default", "b"), ("True", "DefaultPool"))
 
 
-async def test_a_template_that_does_not_start_opens_the_breaker_and_recovers_by_itself(place: Place, ours: Any) -> None:
+async def test_a_failing_template_opens_the_circuit_breaker_which_closes_after_a_repair(
+    place: PoolNamespace, ours: Any
+) -> None:
     broken = template(fail="ErrImagePull")
     await place.pool(20, template=broken, refill={"maxConcurrent": 6, "breakerThreshold": 3, "backoffSeconds": 1})
     async with controllers(ours) as running:
         await until(lambda: place.condition("Degraded"), ("True", "CircuitBreakerOpen"))
         await asyncio.sleep(2)
-        assert len(await place.documents()) <= 10, "so many that more would fail too: one is tried now and then"
+        assert len(await place.documents()) <= 10, "the controller creates one VM at a time to test"
         assert running.value("breaker_open", namespace=place.namespace, warmpool="web") == 1
-        # The image appears in the registry. What is in the annotations makes no other template.
+        # The image appears in the registry. A changed annotation does not change the template hash.
         await place.change(template={"metadata": {"annotations": {meta.SIM_PREFIX + "fail": None}}})
         await until(lambda: _observed(place), True)
 
-        async def cured() -> int:
-            """Also those that were on their way, of the template before."""
-            for m in await place.machines():
+        async def repaired() -> int:
+            """Repairs VMs that were created before the change as well."""
+            for m in await place.vms():
                 if m.state is not WarmState.READY:
                     await place.annotate(m, fail="", fail_rate="0")
             return await place.available()
 
-        await until(cured, 20)
+        await until(repaired, 20)
         await until(lambda: place.condition("Degraded"), ("False", "AsExpected"))
         await place.hears("CircuitBreakerOpen", "CircuitBreakerClosed")
 
 
-async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours: Any) -> None:
+async def test_a_used_up_quota_is_reported_and_retried(place: PoolNamespace, ours: Any) -> None:
     quota = {"metadata": {"namespace": place.namespace, "name": "q"}}
     quota["spec"] = {"hard": {"count/virtualmachines.kubevirt.io": "2"}}  # type: ignore[assignment]
     await place.api.create(QUOTAS, quota)
     await place.pool(4, refill={"backoffSeconds": 1, "maxBackoffSeconds": 2})
     async with controllers(ours):
-        # A young control plane's quota controller hears of our kinds late, and lets none be made until then.
+        # The quota controller of a new control plane learns of our kinds late, and refuses VMs until then.
         await until(place.available, 2)
         await until(lambda: place.condition("Available"), ("False", "InsufficientCapacity"))
         await place.api.patch(
@@ -169,49 +171,49 @@ async def test_a_quota_that_is_full_is_told_of_and_waited_for(place: Place, ours
         await place.hears("InsufficientCapacity")
 
 
-async def test_what_fails_its_checks_leaves_the_pool_and_is_replaced(place: Place, ours: Any) -> None:
-    slow = {**HASTY, "terminateThreshold": 10_000}
+async def test_an_unhealthy_vm_is_deleted_and_replaced(place: PoolNamespace, ours: Any) -> None:
+    slow = {**QUICK_CHECKS, "terminateThreshold": 10_000}
     await place.pool(2, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
     async with controllers(ours) as running:
         await until(place.available, 2)
-        sick = (await place.machines())[0]
-        await place.annotate(sick, agent="false")
+        failing = (await place.vms())[0]
+        await place.annotate(failing, agent="false")
         await until(place.states, {"Ready": 2, "Unhealthy": 1})
-        await place.change(health=HASTY)
-        await until(lambda: _has(place, sick.uid), False)
+        await place.change(health=QUICK_CHECKS)
+        await until(lambda: _has(place, failing.uid), False)
         await until(place.states, {"Ready": 2})
         labels = {"namespace": place.namespace, "warmpool": "web", "reason": "Unhealthy"}
         await until(lambda: asyncio.sleep(0, running.value("vm_terminations_total", **labels)), 1)
 
 
-async def _has(place: Place, uid: str) -> bool:
+async def _has(place: PoolNamespace, uid: str) -> bool:
     return uid in await place.uids()
 
 
-async def test_the_only_machine_that_may_be_there_makes_room_for_one_that_is_well(place: Place, ours: Any) -> None:
+async def test_an_unhealthy_vm_makes_room_where_max_total_is_one(place: PoolNamespace, ours: Any) -> None:
     only = {"maxTotal": 1, "refill": {"backoffSeconds": 1}}
-    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=HASTY, **only)
+    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=QUICK_CHECKS, **only)
     async with controllers(ours):
         await until(place.available, 1)
-        (sick,) = await place.machines()
-        await place.annotate(sick, agent="false")
-        await until(lambda: _has(place, sick.uid), False)
+        (failing,) = await place.vms()
+        await place.annotate(failing, agent="false")
+        await until(lambda: _has(place, failing.uid), False)
         await until(place.available, 1)
 
 
-async def test_what_recovers_is_checked_anew_and_comes_back(place: Place, ours: Any) -> None:
-    slow = {**HASTY, "terminateThreshold": 10_000}
+async def test_a_recovered_vm_becomes_ready_again(place: PoolNamespace, ours: Any) -> None:
+    slow = {**QUICK_CHECKS, "terminateThreshold": 10_000}
     await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
     async with controllers(ours):
         await until(place.available, 1)
-        (sick,) = await place.machines()
-        await place.annotate(sick, agent="false")
+        (failing,) = await place.vms()
+        await place.annotate(failing, agent="false")
         await until(place.states, {"Ready": 1, "Unhealthy": 1})
-        await place.annotate(sick, agent="true")
-        await until(place.states, {"Ready": 1})  # one of the two was then one too many
+        await place.annotate(failing, agent="true")
+        await until(place.states, {"Ready": 1})  # the recovered VM is one too many
 
 
-async def test_a_node_that_is_emptied_loses_its_machines_to_others(place: Place, ours: Any) -> None:
+async def test_vms_leave_a_cordoned_node(place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours):
         await until(place.available, 4)
@@ -225,12 +227,12 @@ async def test_a_node_that_is_emptied_loses_its_machines_to_others(place: Place,
             await place.api.patch(NODES, None, node, {"spec": {"unschedulable": None}})
 
 
-async def _nodes(place: Place) -> set[str]:
+async def _nodes(place: PoolNamespace) -> set[str]:
     guests, _ = await place.api.list(VMIS, place.namespace)
     return {each.get("status", {}).get("nodeName", "") for each in guests}
 
 
-async def test_a_node_that_is_silent_freezes_its_machines(place: Place, ours: Any) -> None:
+async def test_vms_on_a_lost_node_become_unknown_and_stay(place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours):
         await until(place.available, 4)
@@ -239,29 +241,29 @@ async def test_a_node_that_is_silent_freezes_its_machines(place: Place, ours: An
             await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: "true"}}})
             await until(lambda: _any_unknown(place), True)
             await asyncio.sleep(2)
-            assert await place.uids() == before, "nothing is deleted and nothing is replaced"
+            assert await place.uids() == before, "no VM is deleted or replaced"
         finally:
             await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: None}}})
         await until(place.states, {"Ready": 4})
         assert await place.uids() == before
 
 
-async def _any_unknown(place: Place) -> bool:
+async def _any_unknown(place: PoolNamespace) -> bool:
     return "Unknown" in await place.states()
 
 
-async def test_a_template_rolls_out_and_back(place: Place, ours: Any) -> None:
+async def test_a_template_is_rolled_out_and_back(place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours):
         await until(place.available, 4)
         first = await place.uids()
-        fewest = asyncio.create_task(_fewest(place))
-        # A rollout that is over within a second, in which one status is written, is no news.
+        observer = asyncio.create_task(_record_fewest_ready(place))
+        # A rollout that completes between two status writes causes no event.
         await place.change(template=template("96Mi", start_seconds="1"))
         await until(lambda: _updated(place), (4, 4))
         await until(lambda: place.condition("RolloutComplete"), ("True", "Complete"))
-        assert not fewest.done(), "nobody was looking"
-        fewest.cancel()
+        assert not observer.done(), "the observer has stopped"
+        observer.cancel()
         assert not first & await place.uids()
         await place.change(template=template("64Mi", start_seconds="1"))
         await until(lambda: _updated(place), (4, 4))
@@ -269,9 +271,7 @@ async def test_a_template_rolls_out_and_back(place: Place, ours: Any) -> None:
         await place.hears("RolloutStarted", "RolloutComplete")
 
 
-async def test_a_template_that_never_starts_stops_its_rollout_and_the_old_go_on_serving(
-    place: Place, ours: Any
-) -> None:
+async def test_a_failing_template_stalls_the_rollout_and_old_vms_stay(place: PoolNamespace, ours: Any) -> None:
     await place.pool(4, updateStrategy={"progressDeadlineSeconds": 600})
     async with controllers(ours):
         await until(place.available, 4)
@@ -283,11 +283,11 @@ async def test_a_template_that_never_starts_stops_its_rollout_and_the_old_go_on_
         assert await place.available() == 3
         await place.change(template={**template(), "metadata": {"annotations": {meta.SIM_PREFIX + "fail": None}}})
         await until(place.available, 4)
-        assert len(first & await place.uids()) == 3, "they were of this template all the time"
+        assert len(first & await place.uids()) == 3, "they are of this template"
         await place.hears("RolloutStalled")
 
 
-async def test_what_the_cluster_has_no_room_for_is_held_and_not_replaced(place: Place, ours: Any) -> None:
+async def test_unschedulable_vms_are_not_replaced(place: PoolNamespace, ours: Any) -> None:
     await place.pool(3, template=template(fail="ErrorUnschedulable"), readiness={"timeoutSeconds": 600})
     async with controllers(ours):
         await until(lambda: place.condition("Available"), ("False", "InsufficientCapacity"))
@@ -299,7 +299,7 @@ async def test_what_the_cluster_has_no_room_for_is_held_and_not_replaced(place: 
         assert await place.uids() == before
         await place.change(readiness={"timeoutSeconds": 600})
         await until(lambda: _observed(place), True)
-        for m in await place.machines():  # there is room
+        for m in await place.vms():  # the cluster has capacity again
             await place.annotate(m, fail="", fail_rate="0")
         await until(place.available, 3)
         assert await place.uids() == before
@@ -309,19 +309,19 @@ async def test_what_the_cluster_has_no_room_for_is_held_and_not_replaced(place: 
 _LEAST: dict[str, int] = {}
 
 
-async def _fewest(place: Place) -> None:
+async def _record_fewest_ready(place: PoolNamespace) -> None:
     while True:
         ready = (await place.states()).get("Ready", 0)
         _LEAST[place.namespace] = min(ready, _LEAST.get(place.namespace, ready))
         await asyncio.sleep(0.05)
 
 
-async def _observed(place: Place) -> bool:
+async def _observed(place: PoolNamespace) -> bool:
     pool = await place.api.get(WARM_POOLS, place.namespace, "web")
     return bool((pool.get("status") or {}).get("observedGeneration") == pool["metadata"]["generation"])
 
 
-async def _updated(place: Place) -> tuple[int, int]:
+async def _updated(place: PoolNamespace) -> tuple[int, int]:
     if not await _observed(place):
         return -1, -1
     status = await place.status()
@@ -329,11 +329,11 @@ async def _updated(place: Place) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("mode", ["Paused", "Stopped"])
-async def test_machines_wait_as_the_pool_wants(place: Place, ours: Any, mode: str) -> None:
+async def test_vms_wait_in_the_standby_mode_of_the_pool(place: PoolNamespace, ours: Any, mode: str) -> None:
     await place.pool(3, standby={"mode": mode, "hotReplicas": 1})
     async with controllers(ours):
         await until(place.available, 3)
-        standby = sorted(m.standby for m in await place.machines())
+        standby = sorted(m.standby for m in await place.vms())
         assert standby == sorted(["Running", mode, mode])
         await until(place.words, sorted(["Running", mode, mode]))
         await place.change(standby={"mode": "Running"})
@@ -342,11 +342,11 @@ async def test_machines_wait_as_the_pool_wants(place: Place, ours: Any, mode: st
         await until(place.words, ["Running"] * 3)
 
 
-async def _standbys(place: Place) -> list[str]:
-    return sorted(m.standby for m in await place.machines())
+async def _standbys(place: PoolNamespace) -> list[str]:
+    return sorted(m.standby for m in await place.vms())
 
 
-async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: Any) -> None:
+async def test_vms_of_a_deleted_pool_become_orphans(place: PoolNamespace, ours: Any) -> None:
     await place.pool(2, deletionPolicy="Orphan")
     async with controllers(ours):
         await until(place.available, 2)
@@ -356,28 +356,28 @@ async def test_machines_may_outlive_their_pool_as_orphans(place: Place, ours: An
         await until(lambda: _orphans(place), {"PoolDeleted"})
         await asyncio.sleep(1)
         assert await place.uids() == before
-        await place.pool(1)  # of the same name, and another one
+        await place.pool(1)  # another pool of the same name
         await until(place.available, 1)
-        assert before < await place.uids(), "it takes nobody else's"
+        assert before < await place.uids(), "the new pool does not adopt orphans"
 
 
-async def _finalizers(place: Place) -> list[str]:
+async def _finalizers(place: PoolNamespace) -> list[str]:
     return list((await place.api.get(WARM_POOLS, place.namespace, "web"))["metadata"].get("finalizers") or ())
 
 
-async def _orphans(place: Place) -> set[str]:
+async def _orphans(place: PoolNamespace) -> set[str]:
     pools, _ = await place.api.list(WARM_POOLS, place.namespace)
-    return {m.orphaned for m in await place.machines()} if not pools else {"the pool is still there"}
+    return {m.orphaned for m in await place.vms()} if not pools else {"the pool is still there"}
 
 
-async def test_an_api_server_that_is_away_costs_no_machine(place: Place, ours: Any, tmp_path: Any) -> None:
-    await place.pool(4, health=HASTY)
+async def test_an_unavailable_api_server_costs_no_vm(place: PoolNamespace, ours: Any, tmp_path: Any) -> None:
+    await place.pool(4, health=QUICK_CHECKS)
     faulty = Faulty(ours, Random(1))
     async with faulty.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig") as running:
         await until(place.available, 4)
         before = await place.uids()
         faulty.away = True
-        await asyncio.sleep(6)  # longer than it takes to call a machine unhealthy and delete it
+        await asyncio.sleep(6)  # longer than it takes to delete an unhealthy VM
         faulty.away = False
         await place.change(replicas=5)
         await until(place.available, 5)
@@ -385,7 +385,7 @@ async def test_an_api_server_that_is_away_costs_no_machine(place: Place, ours: A
         assert running.violations() == 0
 
 
-async def test_controllers_that_are_killed_while_they_fill_end_up_with_the_same(place: Place, ours: Any) -> None:
+async def test_killed_controllers_continue_after_a_restart(place: PoolNamespace, ours: Any) -> None:
     await place.pool(30, refill={"maxConcurrent": 12})
     for seconds in (0.3, 0.6, 0.9):
         async with controllers(ours):
@@ -398,7 +398,7 @@ async def test_controllers_that_are_killed_while_they_fill_end_up_with_the_same(
         assert running.violations() == 0
 
 
-async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: Place, ours: Any) -> None:
+async def test_conflicts_and_lost_answers_of_the_vm_backend(place: PoolNamespace, ours: Any) -> None:
     document = await place.pool(0)
     view = parse_warm_pool(document)
     assert isinstance(view, WarmPool)
@@ -406,38 +406,38 @@ async def test_one_of_two_writers_wins_and_a_lost_answer_is_found_again(place: P
         vms = VMBackend(api, DefaultingCreator(api, VMS, None, "", monotonic), lambda: datetime.now(UTC))
         wanted = create_request(view, CreateVM("web-a", "default", "Running", "x"))
         made = await vms.create(wanted)
-        assert (await vms.create(wanted)).uid == made.uid, "the first answer may have been lost"
+        assert (await vms.create(wanted)).uid == made.uid, "the answer to the first call may have been lost"
         with pytest.raises(AlreadyExists):
             await vms.create(replace(wanted, pool_uid="another"))
         began = datetime.now(UTC)
-        taken = await insisted(vms, made, Change(WarmState.READY))
+        taken = await change_with_retries(vms, made, Change(WarmState.READY))
         assert taken.state is WarmState.READY
-        assert seconds_since(taken.state_since, began) <= 1, "since it was made Ready, in whole seconds"
+        assert seconds_since(taken.state_since, began) <= 1, "state_since has whole seconds"
         with pytest.raises(WriteConflict):
             await vms.change(made, Change(WarmState.UNHEALTHY))
-        assert await vms.terminate(made, "too late") is False, "it has changed since"
+        assert await vms.terminate(made, "too late") is False, "the VM has changed since"
         assert await vms.read(replace(taken, uid="another")) is None
         claim = Owner("VirtualMachineClaim", "mine", "c-1")
-        claimed = await insisted(vms, taken, Change(WarmState.ALLOCATING, claim_uid="c-1", owner=claim))
+        claimed = await change_with_retries(vms, taken, Change(WarmState.ALLOCATING, claim_uid="c-1", owner=claim))
         assert (claimed.owner.uid, claimed.claim_uid, claimed.unclaimed) == ("c-1", "c-1", False)
         assert [m.uid for m in await vms.find(place.namespace, "c-1")] == [made.uid]
 
 
-async def insisted(vms: VMBackend, m: WarmVM, wanted: Change) -> WarmVM:
-    """KubeVirt writes the VM's status meanwhile, which is no other claim."""
+async def change_with_retries(vms: VMBackend, m: WarmVM, wanted: Change) -> WarmVM:
+    """Retries conflicts with KubeVirt's writes of the VM's status."""
     for _ in range(50):
         if (seen := await vms.read(m)) is not None:
             with suppress(WriteConflict):
                 return await vms.change(seen, wanted)
         await asyncio.sleep(0.1)
-    raise AssertionError(f"{m.name} never kept still")
+    raise AssertionError(f"{m.name} never kept changing")
 
 
-async def test_only_we_write_what_a_machine_is(place: Place, ours: Any) -> None:
+async def test_users_cannot_write_the_labels_of_warm_vms(place: PoolNamespace, ours: Any) -> None:
     await place.pool(1)
     async with controllers(ours):
         await until(place.available, 1)
-        (m,) = await place.machines()
+        (m,) = await place.vms()
         for labels in ({meta.WARM_STATE: "InUse"}, {meta.CLAIM_UID: "mine"}, {meta.POOL_UID: None}):
             with pytest.raises(ApiError, match="written by Poolhouse only"):
                 await place.api.patch(VMS, m.namespace, m.name, {"metadata": {"labels": labels}})

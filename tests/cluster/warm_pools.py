@@ -1,4 +1,4 @@
-"""Warm pools on a real API server: the controllers in the test's own process, and short words for what tests do."""
+"""Runs the controllers of warm pools in the test's process, and reads and writes pools of one namespace."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS, until
 
 Json = dict[str, Any]
 
-QUICK = {meta.SIM_PREFIX + "start-seconds": "0.2", meta.SIM_PREFIX + "stop-seconds": "0.1"}
-HASTY = {"periodSeconds": 1, "failureThreshold": 2, "terminateThreshold": 2}
-"""health checks that end within a test"""
+FAST_START = {meta.SIM_PREFIX + "start-seconds": "0.2", meta.SIM_PREFIX + "stop-seconds": "0.1"}
+QUICK_CHECKS = {"periodSeconds": 1, "failureThreshold": 2, "terminateThreshold": 2}
+"""Health checks that a test can wait for."""
 
 
 def template(memory: str = "64Mi", **faults: str) -> Json:
-    annotations = QUICK | {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
+    annotations = FAST_START | {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
     inner = {"domain": {"memory": {"guest": memory}, "devices": {}}, "terminationGracePeriodSeconds": 0}
     return {"metadata": {"annotations": annotations}, "spec": {"template": {"spec": inner}}}
 
 
 @dataclass
-class Running:
+class RunningControllers:
     registry: CollectorRegistry
     ready_seconds: float
-    """from the first list to the first look"""
+    """From the first list to synced caches."""
 
     def writes(self) -> float:
         return sum(self.written().values())
 
     def written(self) -> dict[str, float]:
-        """How often what was written, without Events."""
+        """The number of writes by verb, resource and status code, without Events."""
         return {
             f"{sample.labels['verb']} {sample.labels['resource']} {sample.labels['code']}": sample.value
             for metric in self.registry.collect()
@@ -71,9 +71,8 @@ class Running:
 @asynccontextmanager
 async def controllers(
     kubeconfig: Path, ec2: EC2Settings | None = None, fast_seconds: float = 0
-) -> AsyncIterator[Running]:
-    """On leaving, they are cut off wherever they are, as when they are killed. Their machine's clock is so much ahead
-    of everybody else's."""
+) -> AsyncIterator[RunningControllers]:
+    """At the end the controllers are cancelled, as by a kill. Their clock is `fast_seconds` ahead."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     clock = ApiServerClock(metrics, lambda: time.time() + fast_seconds)
@@ -91,7 +90,7 @@ async def controllers(
                 for informer in part.informers:
                     await informer.synced()
             tasks.append(asyncio.create_task(part.work()))
-            yield Running(registry, loop.time() - began)
+            yield RunningControllers(registry, loop.time() - began)
             assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
         finally:
             for task in tasks:
@@ -100,8 +99,8 @@ async def controllers(
 
 
 @dataclass(frozen=True)
-class Place:
-    """A namespace. `api` is the administrator's."""
+class PoolNamespace:
+    """`api` has the rights of an administrator."""
 
     api: Api
     namespace: str
@@ -133,34 +132,34 @@ class Place:
         items, _ = await self.api.list(VMS, self.namespace)
         return items
 
-    async def machines(self) -> list[WarmVM]:
+    async def vms(self) -> list[WarmVM]:
         return [parse_warm_vm(each) for each in await self.documents()]
 
     async def states(self) -> dict[str, int]:
-        """How many there are in each state, without those that are being deleted."""
-        return dict(Counter(m.state.value if m.state else "" for m in await self.machines() if not m.deleting))
+        """The number of VMs in each state, without VMs that are being deleted."""
+        return dict(Counter(m.state.value if m.state else "" for m in await self.vms() if not m.deleting))
 
     async def uids(self) -> set[str]:
-        return {m.uid for m in await self.machines() if not m.deleting}
+        return {m.uid for m in await self.vms() if not m.deleting}
 
     async def words(self) -> list[str]:
-        """What the machines say of themselves in `kubectl get`."""
+        """The printable statuses of the VMs."""
         return sorted((each.get("status") or {}).get("printableStatus", "") for each in await self.documents())
 
     async def annotate(self, m: WarmVM, **faults: str) -> None:
-        """The machine, and its guest where it has one at the moment."""
+        """Annotates the VM and its VMI."""
         annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
         for resource in (VMS, VMIS):
             with suppress(NotFound):
                 await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
 
     async def news(self) -> set[str]:
-        """Reasons of the Events so far."""
+        """Reasons of the events so far."""
         items, _ = await self.api.list(EVENTS, self.namespace)
         return {each["reason"] for each in items}
 
     async def hears(self, *reasons: str) -> None:
-        """Waits for Events, which are written later than what they tell of, and not by whoever has been cut off."""
+        """Waits for events: the recorder writes them later."""
 
         async def missing() -> set[str]:
             return set(reasons) - await self.news()
@@ -169,11 +168,11 @@ class Place:
 
 
 @asynccontextmanager
-async def namespace(kubeconfig: Path) -> AsyncIterator[Place]:
-    """One of its own. Its machines go with it, before the block ends: others share the engine."""
+async def namespace(kubeconfig: Path) -> AsyncIterator[PoolNamespace]:
+    """A new namespace, whose VMs are deleted at the end: tests share the engine."""
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         made = await api.create(NAMESPACES, {"metadata": {"generateName": "warm-"}})
-        found = Place(api, made["metadata"]["name"])
+        found = PoolNamespace(api, made["metadata"]["name"])
         try:
             yield found
         finally:

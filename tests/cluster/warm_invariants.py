@@ -1,7 +1,7 @@
-"""The published invariants of warm pools, held against everything that the API server has ever stored.
+"""Checks the documented invariants of warm pools (I1 to I9) against every object that the API server has stored.
 
-It is fed every event of machines and claims from before anything happens, without a gap. All of them are of one store,
-so their resourceVersions put them into one order, whichever watch they came by.
+The checker needs all watch events of VMs and claims from the beginning. The resourceVersions of one etcd order events
+of both watches.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ OVER = frozenset({"Released", "Expired", "Failed"})
 
 
 @dataclass
-class Life:
-    """What a machine has been through."""
+class VMHistory:
+    """The history of a VM."""
 
     name: str
     pool_uid: str
-    born_at: int
+    created_at: int
     claims: list[str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     activated_at: int | None = None
-    """when it was marked, or handed over; for one that was made for a claim, when it was handed over"""
+    """When the VM was marked or handed over; for a VM created for a claim, when it was handed over."""
     cold: bool = False
-    """it was made for a claim"""
+    """The VM was created for a claim."""
     ending: bool = False
     orphaned: bool = False
 
 
 @dataclass
-class Notary:
-    wrong: list[str] = field(default_factory=list)
+class InvariantChecker:
+    violations: list[str] = field(default_factory=list)
     killed: set[str] = field(default_factory=set)
-    """UIDs of machines that people have deleted"""
+    """UIDs of VMs that users deleted."""
     max_total: dict[str, int] = field(default_factory=dict)
-    """by UID of the pool"""
+    """By UID of the pool."""
     leaders: int = 1
-    """Controllers that work at the same time. What each of two makes, the other has not seen."""
+    """Controllers that run at the same time. Each has not seen what the other is creating."""
     excess: bool = False
-    """A controller has just come or gone, and what the one before was about to make may still appear."""
+    """A controller has just started or stopped. VMs that the last one was creating may still appear."""
     late: Callable[[], bool] = lambda: False
-    """whether something that it asked for is still on its way"""
-    lives: dict[str, Life] = field(default_factory=dict)
+    """Whether a delayed request is still in flight."""
+    lives: dict[str, VMHistory] = field(default_factory=dict)
     claims: dict[str, Json] = field(default_factory=dict)
-    """the last of each, by UID"""
+    """The last state of each claim, by UID."""
     bound_at: dict[tuple[str, str], int] = field(default_factory=dict)
-    """when a machine was first written into a claim: (claim, machine)"""
+    """When a claim's status first had a VM, by UIDs of claim and VM."""
     handed: dict[str, str] = field(default_factory=dict)
-    """the machine with which a claim was Ready"""
+    """The VM with which a claim was Ready."""
     used: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """machines that were in use for a claim, ever"""
+    """All VMs that were InUse for a claim."""
 
-    def machine(self, kind: str, document: Json) -> None:
+    def vm_event(self, kind: str, document: Json) -> None:
         metadata = document["metadata"]
         labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
         at, uid, state = int(metadata["resourceVersion"]), metadata["uid"], labels.get(meta.WARM_STATE, "")
         claim = labels.get(meta.CLAIM_UID, "")
         if uid not in self.lives:
-            self.lives[uid] = Life(metadata["name"], labels.get(meta.POOL_UID, ""), at, cold=bool(claim))
+            self.lives[uid] = VMHistory(metadata["name"], labels.get(meta.POOL_UID, ""), at, cold=bool(claim))
         life = self.lives[uid]
         life.ending = kind == "DELETED" or bool(metadata.get("deletionTimestamp"))
         life.orphaned = meta.ORPHANED in labels
@@ -77,7 +77,7 @@ class Notary:
         if not life.states or life.states[-1] != state:
             life.states.append(state)
         if state == "Ready" and (life.activated_at is not None or claim):
-            self._wrong(f"I4: {life.name} is Ready after it was given away: {life.states}")
+            self._wrong(f"I4: {life.name} is Ready after it was reserved: {life.states}")
         marked = meta.ACTIVATED_AT in notes and not life.cold
         if life.activated_at is None and (marked or state == "InUse"):
             life.activated_at = at
@@ -85,12 +85,12 @@ class Notary:
             self.used[claim].add(uid)
             if len(self.used[claim]) > 1:
                 self._wrong(f"I2: claim {claim} has used {[self.lives[each].name for each in self.used[claim]]}")
-        awake = [each for each in self._of(claim) if each.activated_at is not None and not each.ending]
-        if claim and len(awake) > 1:
-            self._wrong(f"I2: {[each.name for each in awake]} are awake for claim {claim} at once")
+        active = [each for each in self._of(claim) if each.activated_at is not None and not each.ending]
+        if claim and len(active) > 1:
+            self._wrong(f"I2: {[each.name for each in active]} are activated for claim {claim} at once")
         self._count(life.pool_uid)
 
-    def claim(self, kind: str, document: Json) -> None:
+    def claim_event(self, kind: str, document: Json) -> None:
         metadata, status = document["metadata"], document.get("status") or {}
         uid, at = metadata["uid"], int(metadata["resourceVersion"])
         self.claims[uid] = {**document, "gone": kind == "DELETED"}
@@ -101,17 +101,17 @@ class Notary:
             self._wrong(f"I2: claim {metadata['name']} was Ready with {self.handed[uid]} and then had {vm}")
         reasons = {c["reason"] for c in status.get("conditions") or () if c["type"] == "Ready"}
         if status.get("phase") == "Failed" and "VMLost" in reasons and vm not in self.killed:
-            self._wrong(f"I3: the machine {vm} of claim {metadata['name']} was deleted, and by nobody here")
+            self._wrong(f"I3: the VM {vm} of claim {metadata['name']} was deleted, and not by a user")
 
     def at_rest(self, machines: list[Json], owners: set[str]) -> None:
-        """What must be when nothing happens any more. `owners` are the UIDs of all pools and claims."""
+        """Checks what must hold at rest. `owners` are the UIDs of all pools and claims."""
         for (claim, vm), bound in self.bound_at.items():
             life = self.lives.get(vm)
             if life is not None and life.activated_at is not None and life.activated_at < bound:
-                self._wrong(f"I9: {life.name} was touched at {life.activated_at}, bound to {claim} at {bound}")
+                self._wrong(f"I9: {life.name} was activated at {life.activated_at}, bound to {claim} at {bound}")
         for uid, life in self.lives.items():
             if life.activated_at is not None and not any((claim, uid) in self.bound_at for claim in life.claims):
-                self._wrong(f"I9: {life.name} was touched and never bound to {life.claims}")
+                self._wrong(f"I9: {life.name} was activated and never bound to {life.claims}")
         for each in self.claims.values():
             phase = (each.get("status") or {}).get("phase")
             if not each["gone"] and phase != "Ready" and phase not in OVER:
@@ -120,17 +120,17 @@ class Notary:
             labels = each["metadata"].get("labels") or {}
             reached = {o["uid"] for o in each["metadata"].get("ownerReferences") or ()} & owners
             if not reached and meta.ORPHANED not in labels:
-                self._wrong(f"I6: {each['metadata']['name']} belongs to nobody")
+                self._wrong(f"I6: {each['metadata']['name']} has no owner")
         users = {labels_of(m).get(meta.CLAIM_UID): m["metadata"]["uid"] for m in machines if claimed(m)}
         for uid, each in self.claims.items():
             status = each.get("status") or {}
             if not each["gone"] and status.get("phase") == "Ready" and users.pop(uid, "") != status["vmRef"]["uid"]:
-                self._wrong(f"I8: claim {each['metadata']['name']} is Ready and its machine says otherwise")
+                self._wrong(f"I8: claim {each['metadata']['name']} is Ready and its VM does not match")
         for claim, vm in users.items():
-            self._wrong(f"I8: machine {vm} is still claim {claim}'s, which has none")
+            self._wrong(f"I8: VM {vm} is still claim {claim}'s, which has no VM")
 
     def _count(self, pool_uid: str) -> None:
-        """Of a pool that one controller fills; two make at most as many more as there may be."""
+        """With two controllers a pool has at most twice `maxTotal` VMs."""
         most = self.max_total.get(pool_uid)
         if most is None:
             return
@@ -139,14 +139,14 @@ class Notary:
         if total <= most and self.leaders == 1 and not self.late():
             self.excess = False
         if total > (2 * most if self.excess else most):
-            self._wrong(f"I5: {total} machines, maxTotal is {most}, {self.leaders} controllers")
+            self._wrong(f"I5: {total} VMs, maxTotal is {most}, {self.leaders} controllers")
 
-    def _of(self, claim: str) -> Iterator[Life]:
+    def _of(self, claim: str) -> Iterator[VMHistory]:
         return (each for each in self.lives.values() if claim in each.claims)
 
     def _wrong(self, what: str) -> None:
-        if what not in self.wrong:
-            self.wrong.append(what)
+        if what not in self.violations:
+            self.violations.append(what)
 
 
 def labels_of(machine: Json) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""The vocabulary: one module a kind, declared once; CRD, webhooks, roles and reference pages are made from it.
+"""The kinds of Poolhouse: one module each, from which CRDs, RBAC, webhooks, CLI output and reference pages are made.
 
-Begin with `pool`, which reads like the documentation of a VirtualMachinePool, then `kind` for what can be asked of a
-kind. `model` says how fields are written, `schema` makes a schema of them, `shape` holds a document against it. `meta`
-has every label and annotation. `kubevirt` describes kinds that are not ours.
+Begin with `pool`, then `kind`, which has all properties of a kind. `model` has the base classes and types of fields,
+`schema` makes the schema of a CRD, `validation` reports the problems of a document, `checks/` has what schemas cannot
+express. `meta` has labels and annotations, `kubevirt` the kinds of KubeVirt that the engine serves.
 
-Knows no cluster, no clock and no service: it imports pydantic and nothing of Poolhouse.
+To add a kind, write its module and add it to `KINDS`; then add its controller package to `controllers/main.py`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
 
 KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, MIGRATION_POLICY, WARM_POOL, CLAIM)
-"""The kinds of ours."""
+"""all kinds of Poolhouse"""
 
 
 def by_gvk(api_version: str, kind: str) -> Kind | None:
-    """The kind of ours with this name, in any of its versions."""
+    """The kind with this name, in any of its versions."""
     return next((found for found in KINDS if found.kind == kind and api_version in found.api_versions), None)
 
 
 DISABLED_KINDS = "POOLHOUSE_KINDS_OFF"
-"""plurals, separated by commas"""
+"""environment variable with plurals, separated by commas"""
 
 
 def disabled_kinds(environment: Mapping[str, str], kinds: Iterable[Kind] = KINDS) -> frozenset[str]:
-    """Raises ValueError with a sentence that names the variable."""
+    """The plurals of the disabled kinds. Raises ValueError for an unknown one."""
     found = frozenset(name.strip() for name in environment.get(DISABLED_KINDS, "").split(",") if name.strip())
     known = sorted(kind.plural for kind in kinds)
     if unknown := sorted(found - set(known)):

@@ -1,4 +1,4 @@
-"""A kind, declared once: what the API server, the webhook, the roles and the reference page are all made from."""
+"""`Kind`: the declaration of a kind, which all other rooms read."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kinds.schema import structural
 from kinds.validation import child_path, normalize, quoted, schema_errors
 
 MAX_PROBLEMS = 100
-"""More than this helps nobody, and the answer of a webhook must stay small."""
+"""The response of a webhook must stay small."""
 MAX_WARNINGS = 20
 
 Check = Callable[[Json], Iterable[Problem]]
-"""What the schema cannot say, over the whole document. A field may be missing or of any type."""
+"""Checks the whole document for problems that the schema cannot express. Any field may be missing or of any type."""
 
 _ROOT = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of `kubectl get`; a wide one is shown with `-o wide` only."""
+    """A column of `kubectl get`. A wide column is shown only with `-o wide`."""
 
     name: str
     path: str
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Scale:
-    """What `kubectl scale` and autoscalers read and write."""
+    """Paths of the scale subresource."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -168,7 +168,7 @@ class Kind:
         return structural(self.spec)
 
     def problems(self, document: Any) -> list[Problem]:
-        """Everything that is wrong, by the schema and by the checks, for any document whatsoever."""
+        """All problems, by the schema and by the checks, of a document of any shape."""
         if not isinstance(document, dict):
             return [Problem("", f"must be an object, a {self.kind}, not {quoted(document)}")]
         found = list(islice(_distinct(self._problems(document)), MAX_PROBLEMS + 1))
@@ -177,21 +177,19 @@ class Kind:
         return found
 
     def validate_update(self, before: Any, after: Any) -> list[Problem]:
-        """What of the object before may not have become what it is after."""
+        """Changes that the kind does not allow."""
         if not isinstance(before, dict) or not isinstance(after, dict):
             return []
-        return list(
-            islice((problem for change in self.update_checks for problem in change(before, after)), MAX_PROBLEMS)
-        )
+        return list(islice((problem for check in self.update_checks for problem in check(before, after)), MAX_PROBLEMS))
 
     def warnings(self, document: Any) -> list[str]:
-        """What is allowed and probably not meant, a sentence each."""
+        """Warnings about valid fields that are probably mistakes."""
         if not isinstance(document, dict):
             return []
-        return list(islice((warning for caution in self.warning_checks for warning in caution(document)), MAX_WARNINGS))
+        return list(islice((warning for check in self.warning_checks for warning in check(document)), MAX_WARNINGS))
 
     def normalize(self, document: Json) -> Json:
-        """The document in the form that the schema wants; the same document where nothing has to change."""
+        """The document as the schema requires it; the same object if nothing changes."""
         if not isinstance(document, dict):
             return document
         spec = document.get("spec")
@@ -220,7 +218,7 @@ class Kind:
 
 
 def _distinct(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Each problem once, found no sooner than asked for: a large document has to be read only until it is refused."""
+    """Each problem once. Lazy, so that a large document is read only until MAX_PROBLEMS are found."""
     seen: set[Problem] = set()
     for problem in problems:
         if problem not in seen:

@@ -30,8 +30,9 @@ class Condition(Model):
 def with_transition_times(
     said: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: str, announced: Container[str] = ()
 ) -> Iterator[Condition]:
-    """With the times of their last transitions: those that didn't change keep theirs, so that an unchanged status stays
-    equal and is not written again. Conditions of the `announced` types are left out while they were never True."""
+    """The conditions with the times of their last transitions. An unchanged condition keeps its time, so that an
+    unchanged status is not written again. Conditions of the `announced` types are left out until they are True for the
+    first time."""
     known = {c.type: c for c in before}
     for c in said:
         old = known.get(c.type)

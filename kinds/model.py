@@ -1,8 +1,7 @@
-"""What kinds are written in: a pydantic base, and the types that JSON Schema has no word for.
+"""Base classes and types for the fields of kinds.
 
-A field's docstring is its description, its `Field` bounds are the schema's bounds, its default is the API server's
-default. A rule that spans fields is a `Rule` of the model: it says the same thing in CEL, for the API server, and in
-Python, for the webhook that answers with every problem at once.
+A field's docstring is its description in the CRD. Its bounds and default are those of the CRD too. A `Rule` spans
+several fields: in CEL for the API server, and in Python for the webhook, which reports every problem at once.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ VALIDATE_TEMPLATES = {"validate": "templates"}
 
 @dataclass(frozen=True)
 class Rule:
-    """A promise about one value. `holds` must answer for any value of the right type, whatever is missing inside."""
+    """A CEL validation rule. `holds` must answer for any value of the right type, whatever is missing inside."""
 
     cel: str
     message: str
     holds: Callable[[Any], bool]
     field: str = ""
-    """the field to blame, `.spec.replicas`; the value itself when empty"""
+    """path of the field to report, such as `.spec.replicas`; empty for the value itself"""
 
 
 class Model(BaseModel):
-    """Fields that are not declared are ignored by controllers and refused by the API server."""
+    """Controllers ignore undeclared fields; the API server and the webhook deny them."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -59,7 +58,7 @@ class Model(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def json(self) -> Json:  # type: ignore[override]
-        """The value as the API has it: camelCase, without what was left empty."""
+        """The value as JSON, without empty fields."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @classmethod
@@ -72,24 +71,24 @@ class Model(BaseModel):
 
 
 class OpenModel(Model):
-    """Keeps fields that are not declared: for shapes that belong to KubeVirt, which grow without us."""
+    """Keeps undeclared fields: for KubeVirt's types, which get new fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class AtomicModel(Model):
-    """Is replaced as a whole: server-side apply does not merge two writers' halves."""
+    """Server-side apply replaces the value as a whole."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
 
 def has(value: Json, field: str) -> bool:
-    """What `has(self.FIELD)` says: null is absent."""
+    """`has(self.FIELD)` of CEL; null counts as absent."""
     return value.get(field) is not None
 
 
 def at_most_one_of(*fields: str, noun: str) -> Rule:
-    """At most one of the fields may be given."""
+    """A rule that allows at most one of the fields."""
     count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
     names = ", ".join(fields[:-1]) + " or " + fields[-1]
     return Rule(
@@ -100,12 +99,12 @@ def at_most_one_of(*fields: str, noun: str) -> Rule:
 
 
 def expected(words: str) -> Json:
-    """What a right value looks like, in words; said when a value fails its pattern or type."""
+    """Describes a valid value for messages about invalid ones."""
     return {"x-expected": words}
 
 
 FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
-"""An object whose fields are somebody else's."""
+"""an object with any fields"""
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "i
 
 
 def list_map(*keys: str) -> Json:
-    """A list that is a map: entries are told apart by these fields."""
+    """A list whose entries are identified by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 

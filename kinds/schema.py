@@ -23,7 +23,7 @@ _SCALARS = (str, int, float, bool)
 
 @cache
 def structural(model: type[Model], *, defaults: bool = True) -> Json:
-    """The schema of a model, every reference written out. Do not change what it returns: it is shared."""
+    """The schema of a model without references. It is cached: do not modify it."""
     whole = model.model_json_schema(by_alias=True)
     return _node(whole, whole.get("$defs", {}), defaults)
 
@@ -48,8 +48,8 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
             elif value is not False:
                 found[key] = _node(value, definitions, defaults)
         elif key == "default":
-            # Only scalars: a default inside a choice (`updateStrategy.proactive`) would stay behind when somebody
-            # applies another choice, and make two.
+            # Only scalars: a default inside one strategy (`updateStrategy.proactive`) would remain when a user applies
+            # another strategy.
             if defaults and isinstance(value, _SCALARS):
                 found[key] = value
         elif key in _KEPT or key.startswith("x-"):
@@ -61,7 +61,7 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
 
 
 def _resolved(node: Json, definitions: Json) -> Json:
-    """Without references and without `null`: what is optional is left out, never null."""
+    """The node without references and without `null`, because optional fields are absent instead."""
     node = dict(node)
     while True:
         if "$ref" in node:
@@ -70,12 +70,12 @@ def _resolved(node: Json, definitions: Json) -> Json:
             (inner,) = (option for option in node.pop("anyOf") if option.get("type") != "null")
         else:
             return node
-        # What is said at the field wins over what is said at its type.
+        # The field overrides its type.
         node = {**inner, **node}
 
 
 def rendered(schema: Any) -> Any:
-    """The schema as the API server reads it."""
+    """The schema for the API server."""
     if isinstance(schema, list):
         return [rendered(item) for item in schema]
     if not isinstance(schema, dict):
@@ -92,7 +92,7 @@ def _private(key: Any) -> bool:
 
 def _validation(rule: Rule) -> Json:
     found = {"rule": rule.cel, "message": rule.message}
-    # A path into metadata is refused: its schema is Kubernetes' own.
+    # The API server rejects paths into metadata.
     if rule.field and not rule.field.startswith(".metadata"):
         found["fieldPath"] = rule.field
     return found

@@ -190,14 +190,14 @@ def _like(found: Any, known: list[Any]) -> str:
 
 
 def child_path(path: str, key: Any) -> str:
-    """The path of a field; keys that are no plain names are quoted and shortened."""
+    """The path of a field. A key that is not a plain name is quoted and shortened."""
     if isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,63}", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quoted(key)}]"
 
 
 def quoted(value: Any) -> str:
-    """A value in a message: short, in one line, and harmless to a terminal or a log."""
+    """A value for a message: short, on one line, without control characters."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -219,7 +219,10 @@ def _escaped(character: str) -> str:
 
 
 def normalize(schema: Json, value: Any) -> Any:
-    """The value without optional fields that are null and with whole numbers whole; itself when nothing changes."""
+    """The value without optional fields that are null, and with 3.0 as 3; the same object if nothing changes.
+
+    Null means absent in Kubernetes' own kinds. JSON has no integers, but the scale subresource rejects 3.0.
+    """
     if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
         return int(value)
     if isinstance(value, list):

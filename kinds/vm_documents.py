@@ -1,6 +1,7 @@
-"""Who a guest is that has been started without a firmware UUID of its own: what it saw then, it is to see again.
+"""Facts about a VirtualMachine that its document tells: run strategy, whether it has started, its firmware UUID.
 
-KubeVirt gives it one that follows from its name alone, the same at each start. Windows' licences are bound to it.
+KubeVirt derives the firmware UUID of a VM without one from its name, the same at each start. Windows licenses depend on
+it, so a VM that has started must keep it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from uuid import UUID, uuid5
 from apimachinery.unstructured import Json, at, replaced, typed
 
 KUBEVIRT = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
-"""the namespace of those UUIDs"""
+"""namespace of the derived UUIDs"""
 
 
 def run_strategy(spec: Mapping[str, Any]) -> str:
-    """`running` is the older word for two of the strategies."""
+    """`running` is an older field for two of the strategies."""
     return str(spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted"))
 
 
 def may_have_run(document: Json, *, going: bool = False) -> bool:
-    """`going`: an instance of it is about to end.
+    """Whether the VM may have started before. `going`: a VMI of the VM is about to end.
 
-    KubeVirt writes the strategy into the status with the first instance, and from then on: who has it has been started.
-    Without it one that was stopped and one that was never started look the same, as under a KubeVirt that does not
-    write it, unless it is to run: then no instance of it is there for the moment before the first only.
+    KubeVirt writes the run strategy into the status when it creates the first VMI. Older versions of KubeVirt do not.
+    Then a stopped VM counts as started, unless its run strategy starts it: such a VM is stopped only before its first
+    start.
     """
     state = at(document, "status", "printableStatus")
     runs = run_strategy(typed(dict, document, "spec") or {}) in ("Always", "RerunOnFailure")
@@ -33,7 +34,7 @@ def may_have_run(document: Json, *, going: bool = False) -> bool:
 
 
 def with_firmware_uuid(document: Json) -> Json:
-    """The VM with the UUID that KubeVirt gives it, if it has none and has a domain."""
+    """The VM with the firmware UUID that KubeVirt derives, if its domain has none."""
     domain = at(document, "spec", "template", "spec", "domain")
     firmware = (at(domain, "firmware") or {}) if isinstance(domain, dict) else None
     if not isinstance(firmware, dict) or firmware.get("uuid"):

@@ -1,8 +1,8 @@
-"""Who may write the labels that are the truth about a VM: our ServiceAccounts, and nobody else.
+"""The ValidatingAdmissionPolicy that protects labels of VMs and VMIs: only Poolhouse's ServiceAccounts may write them.
 
-A warm VM's state, its pool, its claim and the policy it obeys are labels on VMs and their instances. Whoever could
-write them could take somebody's VM or escape a policy, so a ValidatingAdmissionPolicy in the API server refuses,
-without asking us: it holds while we are away.
+These labels record the state of a warm VM, its pool, its claim and its migration policy. A user who could write them
+could take over another user's VM or escape a policy. The API server enforces the policy itself, so it applies while the
+webhook is unavailable too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POLICY_NAME = "poolhouse-labels"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
-"""makes instances from VMs, with the labels that the VM's template has: the VM's own were checked already"""
+"""It creates VMIs with the labels of the VM's template, which were checked with the VM."""
 
 
 def policies(writers: Iterable[str]) -> list[Json]:
@@ -58,9 +58,9 @@ def _validation(path: tuple[str, ...], label: str) -> Json:
     where = ".".join((*path, "labels"))
     read = "".join(f".?{part}" for part in path) + f".?labels[?'{label}']"
     return {
-        # Absent before and after is unchanged; so is an object that has no such path at all.
+        # A label that is absent before and after is unchanged, even if the object has no such path.
         "expression": f"(oldObject == null ? optional.none() : oldObject{read}) == object{read}",
-        "message": f"{where}[{label}] is written by Poolhouse only: it is how Poolhouse knows this VM",
+        "message": f"{where}[{label}] is written by Poolhouse only, to identify this VM",
         "reason": "Forbidden",
     }
 

@@ -1,6 +1,6 @@
-"""What the Helm chart is given: the kinds, their CRDs, the rights of each service, the webhooks and the guard.
+"""Data files of the Helm chart: kinds, CRDs, RBAC rules, webhook configurations and the admission policy.
 
-Plain data: the chart's templates choose and complete it by its values, and know no kind by name.
+The chart's templates select and complete them by its values. No template names a kind.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from manifests.crd import crd
 
 FOLDER = Path("charts/poolhouse/generated")
 SERVICES = ("webhook", "controllers")
-"""those that call the API server"""
+"""services that call the API server"""
 
 
 def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
-    """Every file, below the repository."""
+    """The content of every file, by its path in the repository."""
     kinds = tuple(kinds)
     return {
         **{FOLDER / "crds" / f"{kind.crd_name}.yaml": _text(crd(kind)) for kind in kinds},
@@ -66,7 +66,7 @@ def _rules(grants: Iterable[rbac.PolicyRule]) -> list[Json]:
 
 
 def _configurations(kinds: Iterable[Kind]) -> list[Json]:
-    """Whom to trust is written by others, how the webhook is reached and what is left alone by the chart's values."""
+    """The chart's values add the webhook's address and the excluded namespaces, other services the CA bundle."""
     found = webhooks.configurations(service=webhooks.Service(), ca_bundle=b"", kinds=kinds)
     for configuration in found:
         for webhook in configuration["webhooks"]:
@@ -80,7 +80,7 @@ def _text(document: Json) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Says everything in full: Helm's reader knows anchors, people need not."""
+    """Writes no anchors, so that people can read the files."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""From a kind to its CustomResourceDefinition."""
+"""Makes the CustomResourceDefinition of a kind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from kinds import KINDS, meta
 from kinds.kind import Column, Kind
 from kinds.schema import rendered, structural
 
-_API_VERSION = "Names the schema that this object is written in."
-_KIND = "Names the kind of this object."
+_API_VERSION = "API group and version of the object."
+_KIND = "Kind of the object."
 
 
 def crd(kind: Kind) -> Json:
-    """The CRD as it is applied to a cluster."""
     names: Json = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
@@ -65,7 +64,7 @@ def _version(kind: Kind, version: str) -> Json:
 
 
 def object_schema(kind: Kind) -> Json:
-    """The schema of the whole object, metadata left to Kubernetes."""
+    """The schema of the whole object. Kubernetes adds that of the metadata."""
     properties: Json = {
         "apiVersion": {"type": "string", "description": _API_VERSION},
         "kind": {"type": "string", "description": _KIND},

@@ -1,6 +1,7 @@
-"""What each service may do, and nothing more. The defaulter may do nothing: it has no token.
+"""RBAC of the services and of users. The defaulter has no rights and no token.
 
-No wildcards, and no Secrets but two of our own by name: whoever reads all Secrets is the cluster.
+There are no wildcards. Access to Secrets is limited to two of Poolhouse's own by name, because a service that can read
+all Secrets can take over the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WRITE = ("create", "update", "patch", "delete")
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """Verbs on resources of one group; `names` narrows them to some objects, `why` is for the reader."""
+    """Verbs on resources of one group. `names` limits them to some objects; `why` documents them."""
 
     group: str
     resources: tuple[str, ...]
@@ -33,137 +34,141 @@ class PolicyRule:
         return {**found, "resourceNames": list(self.names)} if self.names else found
 
 
-def _kinds(kinds: Iterable[Kind]) -> tuple[PolicyRule, ...]:
-    """What controllers do with kinds of ours: read the object, write its status, never its spec."""
+def _kind_rules(kinds: Iterable[Kind]) -> tuple[PolicyRule, ...]:
+    """The controllers read an object and write its status, never its spec."""
     found = []
     for kind in kinds:
         found += [
-            PolicyRule(kind.group, (kind.plural,), READ, "to see what is wanted"),
-            PolicyRule(kind.group, (f"{kind.plural}/status",), ("patch",), "to say what is"),
+            PolicyRule(kind.group, (kind.plural,), READ, "to read the spec"),
+            PolicyRule(kind.group, (f"{kind.plural}/status",), ("patch",), "to write the status"),
             PolicyRule(
-                kind.group, (f"{kind.plural}/finalizers",), ("update",), "to own objects that block its deletion"
+                kind.group, (f"{kind.plural}/finalizers",), ("update",), "to own objects with blockOwnerDeletion"
             ),
         ]
     return tuple(found)
 
 
-_EVENTS = PolicyRule("events.k8s.io", ("events",), ("create", "patch"), "to tell people what was done and why")
-_LEASES = PolicyRule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "to be the only one at work")
+_EVENTS = PolicyRule("events.k8s.io", ("events",), ("create", "patch"), "to record events")
+_LEASES = PolicyRule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election")
+
+_AS_KUBEVIRT = "the engine acts as KubeVirt"
+_AS_CDI = "the engine acts as CDI"
+_AS_KUBELET = "the engine acts as the kubelets"
 
 CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
     "webhook": (
         PolicyRule(
-            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "a template's author must be allowed VMs"
+            "authorization.k8s.io",
+            ("subjectaccessreviews",),
+            ("create",),
+            "to check that the author of a template may create VMs",
         ),
         PolicyRule(
-            "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "dry runs of a first VM"
+            "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "to try a template in a dry run"
         ),
-        PolicyRule("kubevirt.io", ("virtualmachines",), ("list",), "to find a free name for the dry run"),
+        PolicyRule("kubevirt.io", ("virtualmachines",), ("list",), "to warn of disks that VMs already use"),
         *(
-            PolicyRule(k.group, (k.plural,), ("list",), "to compare with what is there")
+            PolicyRule(k.group, (k.plural,), ("list",), "to find conflicts with existing objects")
             for k in KINDS
             if k.listed_at_admission
         ),
-        PolicyRule("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
+        PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
     ),
     "controllers": (
-        *_kinds(KINDS),
-        PolicyRule("kubevirt.io", ("virtualmachines",), (*READ, *WRITE), "pools make, change and remove VMs"),
+        *_kind_rules(KINDS),
+        PolicyRule("kubevirt.io", ("virtualmachines",), (*READ, *WRITE), "pools create, update and delete VMs"),
         PolicyRule(
             "kubevirt.io",
             ("virtualmachineinstances",),
             (*READ, *WRITE),
-            "replica sets make and remove them; to restart, complete and stamp them",
+            "replica sets create and delete VMIs; restarts, defaulting and labels of migration policies",
         ),
-        PolicyRule("subresources.kubevirt.io", ("virtualmachines/restart",), ("update",), "updates restart VMs"),
+        PolicyRule("subresources.kubevirt.io", ("virtualmachines/restart",), ("update",), "to restart updated VMs"),
         PolicyRule(
             "subresources.kubevirt.io",
             ("virtualmachines/start", "virtualmachines/stop"),
             ("update",),
-            "warm VMs wait stopped, and are started for a claim",
+            "to stop warm VMs and start them for a claim",
         ),
         PolicyRule(
             "subresources.kubevirt.io",
             ("virtualmachineinstances/pause", "virtualmachineinstances/unpause"),
             ("update",),
-            "warm VMs wait paused, and are woken for a claim",
+            "to pause warm VMs and resume them for a claim",
         ),
         *(
             PolicyRule(kind.group, (kind.plural,), ("patch",), "to set and remove their finalizer")
             for kind in KINDS
             if kind.has_finalizer
         ),
-        PolicyRule("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "disks that outlive their VM"),
-        PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "disks that outlive their VM"),
+        PolicyRule("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "to retain disks"),
+        PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "to retain disks"),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
         PolicyRule(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations",),
             FOLLOW,
-            "what was stored undecided is completed if the webhook should have seen it",
+            "to default VMs that the webhook missed",
             names=(webhooks.DEFAULTING_CONFIGURATION,),
         ),
-        PolicyRule("", ("nodes",), FOLLOW, "a VM's machine type is one that nodes can run"),
+        PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
         PolicyRule(
             "migrations.kubevirt.io",
             ("migrationpolicies",),
             (*READ, "create", "update", "delete"),
-            "KubeVirt's, which enforce ours",
+            "KubeVirt's policies, which enforce ours",
         ),
-        PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "its configuration stands where a policy says nothing"),
+        PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read the default migration settings"),
         PolicyRule(
             "apiextensions.k8s.io",
             ("customresourcedefinitions",),
             ("get",),
-            "to stand aside where KubeVirt has installed its own",
+            "to detect a CRD that KubeVirt has installed",
             names=tuple(kind.crd_name for kind in KINDS if kind.yields_to_kubevirt),
         ),
-        PolicyRule("apps", ("controllerrevisions",), (*READ, "create", "delete"), "a pool's templates of the past"),
+        PolicyRule("apps", ("controllerrevisions",), (*READ, "create", "delete"), "revisions of a pool's template"),
         _EVENTS,
     ),
     "engine": (
         PolicyRule(
-            "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), (*READ, *WRITE), "it is KubeVirt here"
+            "kubevirt.io",
+            ("virtualmachines", "virtualmachineinstances", "virtualmachineinstancemigrations"),
+            (*READ, *WRITE),
+            _AS_KUBEVIRT,
         ),
         PolicyRule(
             "kubevirt.io",
             ("virtualmachines/status", "virtualmachineinstancemigrations/status"),
             ("get", "update", "patch"),
-            "it is KubeVirt here",
+            _AS_KUBEVIRT,
         ),
-        PolicyRule("kubevirt.io", ("virtualmachines/finalizers",), ("update",), "it is KubeVirt here"),
-        PolicyRule("kubevirt.io", ("virtualmachineinstancemigrations",), (*READ, *WRITE), "it is KubeVirt here"),
-        PolicyRule("migrations.kubevirt.io", ("migrationpolicies",), READ, "it is KubeVirt here"),
-        PolicyRule("kubevirt.io", ("kubevirts",), READ, "its configuration applies where no policy says anything"),
-        PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), "it is CDI here"),
-        PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), "it is CDI here"),
-        PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), "it is CDI here"),
+        PolicyRule("kubevirt.io", ("virtualmachines/finalizers",), ("update",), _AS_KUBEVIRT),
+        PolicyRule("kubevirt.io", ("kubevirts",), READ, "to read the default migration settings"),
+        PolicyRule("migrations.kubevirt.io", ("migrationpolicies",), READ, _AS_KUBEVIRT),
+        PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), _AS_CDI),
+        PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), _AS_CDI),
+        PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), _AS_CDI),
         PolicyRule(
-            "",
-            ("persistentvolumeclaims/status", "persistentvolumes/status"),
-            ("get", "update", "patch"),
-            "CDI's claims",
+            "", ("persistentvolumeclaims/status", "persistentvolumes/status"), ("get", "update", "patch"), _AS_CDI
         ),
-        PolicyRule("", ("nodes",), (*READ, "create", "update", "patch", "delete"), "it is the kubelets here"),
-        PolicyRule("", ("nodes/status",), ("get", "update", "patch"), "it is the kubelets here"),
-        PolicyRule("", ("namespaces",), READ, "policies select by namespace"),
-        PolicyRule(
-            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "its subresources check their callers"
-        ),
+        PolicyRule("", ("nodes",), (*READ, *WRITE), _AS_KUBELET),
+        PolicyRule("", ("nodes/status",), ("get", "update", "patch"), _AS_KUBELET),
+        PolicyRule("", ("namespaces",), READ, "migration policies select by namespace"),
+        PolicyRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to authorize its subresources"),
         _EVENTS,
     ),
 }
-"""cluster-wide, by service"""
+"""cluster-wide rules by service"""
 
 NAMESPACE_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
     "controllers": (_LEASES,),
     "engine": (PolicyRule("", ("configmaps",), READ, "simulated faults"), _LEASES),
 }
-"""in our own namespace only"""
+"""rules in Poolhouse's namespace, by service"""
 
 
-def _registrations(verbs: tuple[str, ...], why: str) -> tuple[PolicyRule, ...]:
-    """On our webhook configurations and nobody else's."""
+def _webhook_configuration_rules(verbs: tuple[str, ...], why: str) -> tuple[PolicyRule, ...]:
+    """Rules for Poolhouse's webhook configurations, by name."""
     group = "admissionregistration.k8s.io"
     by_plural: dict[str, list[str]] = {}
     for plural, name in webhooks.configuration_names():
@@ -172,42 +177,46 @@ def _registrations(verbs: tuple[str, ...], why: str) -> tuple[PolicyRule, ...]:
 
 
 SERVING_CERTIFICATE_RULES = (
-    PolicyRule("", ("secrets",), ("get",), "the certificate that it shows", names=(meta.SERVING_SECRET,)),
+    PolicyRule("", ("secrets",), ("get",), "to read its serving certificate", names=(meta.SERVING_SECRET,)),
 )
-"""of every server, in our own namespace"""
+"""of every server, in Poolhouse's namespace"""
 
-CA_RULES = _registrations(("get", "patch"), "API servers are told whom to trust")
-"""of who keeps our own authority, cluster-wide"""
+CA_RULES = _webhook_configuration_rules(("get", "patch"), "to write the CA bundle into the webhook configurations")
+"""of the certificate controller, cluster-wide"""
 
 CA_SECRET_RULES = (
     PolicyRule(
-        "", ("secrets",), ("get", "update"), "authorities and certificate", names=(meta.CA_SECRET, meta.SERVING_SECRET)
+        "",
+        ("secrets",),
+        ("get", "update"),
+        "to renew the CA and the serving certificate",
+        names=(meta.CA_SECRET, meta.SERVING_SECRET),
     ),
-    PolicyRule("", ("secrets",), ("create",), "what is not there yet has no name that a rule could give"),
+    PolicyRule("", ("secrets",), ("create",), "RBAC cannot limit create by name"),
 )
-"""of the same, in our own namespace"""
+"""of the certificate controller, in Poolhouse's namespace"""
 
-UNINSTALL_RULES = _registrations(("delete",), "nobody is asked once nobody answers")
-"""of the hook before an uninstall, cluster-wide"""
+UNINSTALL_RULES = _webhook_configuration_rules(("delete",), "to remove the webhooks before the webhook stops")
+"""of the pre-uninstall hook, cluster-wide"""
 
 
 def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
-    """The user name that a service has as its ServiceAccount."""
+    """The user name of a service's ServiceAccount."""
     return f"system:serviceaccount:{namespace}:{_name(service)}"
 
 
 def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE) -> list[Json]:
-    """ServiceAccounts, roles and bindings of these services. The namespace must exist."""
+    """ServiceAccounts, roles and bindings of the services. The namespace must exist."""
     found = []
     for service in services:
-        found += _cluster(service, namespace) + _own(service, namespace)
+        found += _cluster_role(service, namespace) + _namespace_role(service, namespace)
     return found
 
 
 def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
-    """What people may do with kinds of ours: added to Kubernetes' own roles view, edit and admin.
+    """ClusterRoles that are aggregated into Kubernetes' roles view, edit and admin.
 
-    A kind without a namespace is the cluster administrator's: editors of a namespace only read it.
+    Editors of a namespace only read a cluster-scoped kind.
     """
     found = []
     kinds = tuple(kinds)
@@ -230,7 +239,7 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
     return found
 
 
-def _cluster(service: str, namespace: str) -> list[Json]:
+def _cluster_role(service: str, namespace: str) -> list[Json]:
     name = _name(service)
     role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(CLUSTER_RULES.get(service, ()))}
     return [
@@ -240,19 +249,19 @@ def _cluster(service: str, namespace: str) -> list[Json]:
             "metadata": {"name": name, "namespace": namespace, "labels": _labels(service)},
             "automountServiceAccountToken": service in CLUSTER_RULES,
         },
-        *_bound("Cluster", role, {}, service, namespace),
+        *_role_and_binding("Cluster", role, {}, service, namespace),
     ]
 
 
-def _own(service: str, namespace: str) -> list[Json]:
+def _namespace_role(service: str, namespace: str) -> list[Json]:
     here = {"namespace": namespace}
     metadata = {"name": _name(service), "labels": _labels(service), **here}
-    return _bound(
+    return _role_and_binding(
         "", {"metadata": metadata, "rules": _rules(NAMESPACE_RULES.get(service, ()))}, here, service, namespace
     )
 
 
-def _bound(scope: str, role: Json, here: Json, service: str, namespace: str) -> list[Json]:
+def _role_and_binding(scope: str, role: Json, here: Json, service: str, namespace: str) -> list[Json]:
     if not role["rules"]:
         return []
     group, name = "rbac.authorization.k8s.io", _name(service)

@@ -1,4 +1,4 @@
-"""The reference pages, from the same schemas that the API server has: a page cannot say what is not so."""
+"""Reference pages of the kinds, generated from the schemas of their CRDs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOTE = "<!-- Generated from kinds/ by `python -m manifests.refresh`. -->"
 
 
 def pages(kinds: Iterable[Kind]) -> dict[str, str]:
-    """File names below docs/reference, and what is in them."""
+    """The content of every page, by its name in docs/reference."""
     kinds = tuple(kinds)
     return {**{f"{kind.singular}.md": page(kind) for kind in kinds}, "README.md": _index(kinds)}
 
@@ -57,7 +57,7 @@ def _subresources(kind: Kind) -> Iterator[str]:
 
 
 def _objects(schema: Json, path: str) -> Iterator[str]:
-    """A section for each object that has fields of its own, outer ones first."""
+    """A section for each object with fields; outer objects come first."""
     fields: Json = schema.get("properties", {})
     shown = {name: field for name, field in fields.items() if path or name in ("spec", "status")}
     if path:

@@ -1,12 +1,15 @@
-"""The webhook configurations: who is asked about what, and what happens when nobody answers.
+"""The webhook configurations.
 
-Two entries for KubeVirt's VMs, which fail open, because a VM must never wait for us: one decides hardware, the other
-comes after every webhook and says when somebody changed it. Our own kinds fail closed, twice: once as a mutating entry,
-which comes before the schema, so that one answer carries every problem, wrong types included; and once as a validating
-one, which sees what other webhooks made of the object.
+| webhook | for | if the webhook is unavailable |
+| --- | --- | --- |
+| defaulting (mutating) | VMs and VMIs | the VM is admitted without defaults |
+| defaulting-verification (validating) | changes by later webhooks to the defaults | the VM is admitted |
+| pools (mutating) | Poolhouse's kinds, before the API server validates their schema | the object is denied |
+| pools-validation (validating) | Poolhouse's kinds, as other webhooks have left them | the object is denied |
 
-The names begin with `zz-` because the API server asks in the order of names, and KubeVirt and others that give out MAC
-addresses come first.
+The mutating webhook of Poolhouse's kinds runs before schema validation, so that one denial carries every problem. The
+names of the configurations begin with `zz-` because the API server calls webhooks in the order of these names: KubeVirt
+and others that assign MAC addresses come first.
 """
 
 from __future__ import annotations
@@ -25,19 +28,19 @@ KINDS_CONFIGURATION = "zz-poolhouse-kinds"
 MUTATE, VALIDATE = "/mutate", "/validate"
 
 DEFAULTING_WEBHOOK = f"defaulting.{meta.DOMAIN}"
-"""the entry that decides hardware"""
+"""the webhook that sets defaults of VMs"""
 
 EXCLUDED_NAMESPACES = ("kube-system", meta.NAMESPACE)
-"""namespaces whose VMs are nobody's to default: a cluster must come up without us"""
+"""Namespaces without defaulting: a cluster must start without Poolhouse."""
 _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
 
-# A finalizer must come off while we are away, and most writes to a VM (KubeVirt's, of status and of annotations) change
-# no hardware: none of them costs a call. CEL has no error to fail on here, whatever is missing.
-_STAYS = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
+# Finalizers must be removable while the webhook is unavailable, and most writes to a VM change only its status or
+# annotations: these do not call the webhook. The expressions cannot fail, whatever is missing.
+_NOT_DELETED = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
 
 
-def _changes(annotations: Iterable[str] = ()) -> Json:
-    """Something is wanted otherwise: the spec, or these annotations, which are part of it."""
+def _spec_changed(annotations: Iterable[str] = ()) -> Json:
+    """The spec changes, or one of these annotations, which belong to it."""
     before, after = (
         f"(has({it}.metadata.annotations) && each in {it}.metadata.annotations"
         f" ? [{it}.metadata.annotations[each]] : [])"
@@ -49,8 +52,8 @@ def _changes(annotations: Iterable[str] = ()) -> Json:
     return {"name": "changes", "expression": expression}
 
 
-OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_STAYS, _changes()))
-"""names of the conditions of `DECIDES` that are ours; others are added at installation"""
+OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed()))
+"""Names of the match conditions of `DEFAULTING_WEBHOOK`. An installation may add others."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def configurations(
 ) -> list[Json]:
     """The configurations to apply. Exactly one of `url` (the webhook's base URL) and `service`; `ca_bundle` is PEM.
 
-    `failure_policy` is for defaulting alone: our own kinds are never taken unseen.
+    `failure_policy` applies only to defaulting; unchecked objects of Poolhouse's kinds are always denied.
     """
     if (url is None) == (service is None):
         raise ValueError("give the webhook's URL or its Service, one of the two")
@@ -103,7 +106,7 @@ def configurations(
             ]
         },
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
-        "matchConditions": [_STAYS, _changes()],
+        "matchConditions": [_NOT_DELETED, _spec_changed()],
     }
     verification = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
     verification |= {
@@ -117,7 +120,7 @@ def configurations(
         "failurePolicy": "Fail",
         "timeoutSeconds": timeout_seconds,
         "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
-        "matchConditions": [_STAYS, _changes({name for kind in kinds for name in kind.spec_annotations})],
+        "matchConditions": [_NOT_DELETED, _spec_changed({name for kind in kinds for name in kind.spec_annotations})],
     }
     mutating = {
         **ours,
@@ -135,7 +138,7 @@ def configurations(
 
 
 def configuration_names() -> tuple[tuple[str, str], ...]:
-    """Of all configurations: the resource's plural and the name."""
+    """Plural of the resource and name of every configuration."""
     found = configurations(service=Service(), ca_bundle=b"")
     return tuple((f"{each['kind'].lower()}s", str(each["metadata"]["name"])) for each in found)
 

@@ -25,9 +25,9 @@ from runtime.errors import ApiError, Forbidden, Invalid
 from runtime.resource import Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
-from tests.kinds.test_hostile import paths
 from tests.kinds.test_pool import RIGHT, WRONG
 from tests.kinds.test_replicaset import replica_set
+from tests.kinds.test_validation import paths
 from tests.waiting import eventually
 
 Json = dict[str, Any]

@@ -1,0 +1,15 @@
+"""The labels that only Poolhouse may write."""
+
+from __future__ import annotations
+
+from kinds import meta
+from manifests import admission_policy, rbac
+
+
+def test_every_protected_label_is_checked_on_the_vm_and_its_vmi_template() -> None:
+    policy, binding = admission_policy.policies([rbac.service_account_user("controllers")])
+    texts = [validation["message"] for validation in policy["spec"]["validations"]]
+    for label in meta.PROTECTED_LABELS:
+        assert any(text.startswith(f"metadata.labels[{label}]") for text in texts)
+        assert any(text.startswith(f"spec.template.metadata.labels[{label}]") for text in texts)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]

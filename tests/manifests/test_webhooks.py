@@ -1,0 +1,48 @@
+"""The webhook configurations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds import KINDS
+from manifests import webhooks
+
+CA = b"-----BEGIN CERTIFICATE-----\n"
+
+
+def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
+    found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA, failure_policy="Fail")
+    verification = next(c for c in found if c["webhooks"][0]["name"].startswith("defaulting-verification"))
+    assert verification["webhooks"][0]["failurePolicy"] == "Ignore", "a webhook that only warns denies nothing"
+    found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA)
+    policies = {
+        webhook["name"]: (webhook["failurePolicy"], webhook["clientConfig"]["url"])
+        for configuration in found
+        for webhook in configuration["webhooks"]
+    }
+    assert policies == {
+        "defaulting.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/mutate"),
+        "defaulting-verification.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
+        "pools.poolhouse.dev": ("Fail", "https://127.0.0.1:1/mutate"),
+        "pools-validation.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
+    }
+
+
+def test_the_webhooks_are_called_for_every_kind() -> None:
+    found = webhooks.configurations(service=webhooks.Service(), ca_bundle=CA)
+    ours = [each for each in found if each["metadata"]["name"] == webhooks.KINDS_CONFIGURATION]
+    assert len(ours) == 2
+    for configuration in ours:
+        rules = configuration["webhooks"][0]["rules"]
+        assert {
+            (group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
+        } == {(kind.group, kind.plural) for kind in KINDS}
+        assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in rules), "nothing may stop a deletion"
+
+
+@pytest.mark.parametrize("reached", [{}, {"url": "https://a", "service": webhooks.Service()}])
+def test_a_webhook_has_a_url_or_a_service(reached: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="one of the two"):
+        webhooks.configurations(ca_bundle=CA, **reached)

@@ -181,7 +181,7 @@ class Personalizer:
         except TRANSIENT:
             raise
         except ApiError as error:
-            message = f"ssh key: {error.message}; see Keys in the documentation of warm pools"
+            message = f"ssh key: {error.message}; see SSH keys in the documentation of warm pools"
             return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
         if vm.vmi is not None and SYNCHRONIZED in vm.vmi.conditions:
             return None

@@ -39,8 +39,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) -> FastAPI:
     # FastAPI's own documentation page loads scripts from the internet.
     app = FastAPI(title="Poolhouse defaulter", version="v1alpha1", docs_url=None, redoc_url=None, openapi_url=None)
-    bodies = BodyReader(timeout_seconds=body_seconds, timeout_status=400)
+    _add_api(app, workers, metrics, BodyReader(timeout_seconds=body_seconds, timeout_status=400))
+    _add_probes(app, workers, metrics)
+    return app
 
+
+def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyReader) -> None:
     @app.post(
         DEFAULTS_PATH,
         responses={
@@ -92,6 +96,8 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
     async def get_docs() -> HTMLResponse:
         return HTMLResponse(api_docs.page(openapi_document()))
 
+
+def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
@@ -110,8 +116,6 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
     @app.get("/metrics", include_in_schema=False)
     async def get_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return app
 
 
 def openapi_document() -> Json:

@@ -121,7 +121,7 @@ class ForbiddenChange(DefaulterUnavailable):
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
-        super().__init__(f"the answer changed {paths[0]}, which is not the defaulter's to change")
+        super().__init__(f"the answer changed {paths[0]}, which the defaulter must not change")
 
 
 def parse_mac_policy(text: str) -> MACPolicy:

@@ -64,7 +64,7 @@ def set_defaults(
     location = locate(request.document, request.namespace)
     if location is None:
         kind = request.document.get("kind")
-        message = "is required" if kind is None else f"{kind!r} has no virtual machine in it"
+        message = "is required" if kind is None else f"{kind!r} contains no virtual machine"
         raise InvalidDocument([Problem("kind", message)])
     if opted_out(request.document):
         return DefaultedVM(request.document)
@@ -153,7 +153,7 @@ def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) 
     path = (*location.spec, *MACHINE_TYPE)
     alias, machine_type = at(request.document, *path), editor.get(path)
     if alias and alias != machine_type:
-        yield f"machine type {alias} is an alias that moves with QEMU; it was made {machine_type}"
+        yield f"the machine type {alias} is an alias, which depends on QEMU; it was replaced by {machine_type}"
     if isinstance(machine_type, str) and is_canonical(machine_type) and at(request.old, *path) != machine_type:
         available = request.machine_types
         message = unavailable_message(machine_type, available) or limited_message(machine_type, available)
@@ -161,14 +161,14 @@ def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) 
             yield message
     spec = editor.get(location.spec)
     if not location.has_instancetype and is_unset(at(spec, "domain", "memory", "guest")):
-        yield "no memory is given: KubeVirt cannot start this VM"
+        yield "the VM has no memory: KubeVirt cannot start it"
     if not holds_addresses(spec, location) and spec.get("architecture") != "s390x":
         reason = (
             "KubeVirt places devices on the root complex itself"
             if places_on_root_complex(location)
             else "a disk or NIC of this VM is conventional PCI"
         )
-        yield f"PCI addresses are not written down: {reason}"
+        yield f"PCI addresses are not set: {reason}"
 
 
 def _unknown_features(spec: Json, location: VMLocation, host: Hypervisor) -> Iterator[str]:
@@ -177,4 +177,4 @@ def _unknown_features(spec: Json, location: VMLocation, host: Hypervisor) -> Ite
         name = str(feature.get("name"))
         if not host.knows_cpu_feature(libvirt_architecture(spec), name):
             shown = format_path((*location.spec, *path))
-            yield f"{shown}: libvirt {host.version()} knows no CPU feature {name!r}"
+            yield f"{shown}: libvirt {host.version()} does not know the CPU feature {name!r}"

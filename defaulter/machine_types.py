@@ -140,4 +140,4 @@ def limited_message(machine: str, available: MachineTypes | None) -> str | None:
     """None unless only some nodes can run the machine type."""
     if available is None or machine not in available.somewhere or machine in available.everywhere:
         return None
-    return f"not every node can run the machine type {machine}: the VM cannot go to those that can't"
+    return f"not every node can run the machine type {machine}: the scheduler skips the other nodes"

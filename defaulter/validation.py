@@ -54,7 +54,7 @@ def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
     if not isinstance(items, list):
         return
     if len(items) > MAX_DEVICES:
-        yield FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are possible")
+        yield FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are allowed")
         return
     for index, item in enumerate(items):
         if not isinstance(item, dict):
@@ -129,7 +129,7 @@ def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldEr
     elif not is_xml_text(name):
         yield FieldError(place, f"must be a string without control characters, not {_shown(name)}")
     elif name in owners:
-        yield FieldError(place, f"{_shown(name)} is the name of {format_path(owners[name])} already")
+        yield FieldError(place, f"Duplicate value: {_shown(name)}: {format_path(owners[name])} has the same name")
     else:
         owners[name] = path
 
@@ -140,13 +140,13 @@ def _missing_references(spec: Json) -> Iterator[FieldError]:
     for path, disk in list_devices(DISKS, spec):
         kinds = [kind for kind in DISK_KINDS if disk.get(kind) is not None]
         if len(kinds) > 1:
-            yield FieldError(path, f"is {' and '.join(kinds)} at once")
+            yield FieldError(path, f"must be only one of {', '.join(DISK_KINDS)}, not {' and '.join(kinds)}")
         if disk_kind(disk) != "cdrom" and isinstance(disk.get("name"), str) and disk["name"] not in volumes:
-            yield FieldError((*path, "name"), f"there is no volume of the name {_shown(disk['name'])}")
+            yield FieldError((*path, "name"), f"no volume has the name {_shown(disk['name'])}")
     for path, interface in list_devices(INTERFACES, spec):
         name = interface.get("name")
         if is_emulated(interface) and isinstance(name, str) and name not in networks:
-            yield FieldError((*path, "name"), f"there is no network of the name {_shown(name)}")
+            yield FieldError((*path, "name"), f"no network has the name {_shown(name)}")
 
 
 def _addresses(spec: Json) -> Iterator[FieldError]:
@@ -154,11 +154,11 @@ def _addresses(spec: Json) -> Iterator[FieldError]:
         kind = disk_kind(disk)
         for other in DISK_KINDS:
             if not is_unset(at(disk, other, "pciAddress")) and (other != kind or other != "disk" or not _virtio(disk)):
-                message = "only a disk on the bus virtio has a PCI address of its own"
+                message = "must be unset: only a disk on the bus virtio has a PCI address"
                 yield FieldError((*path, other, "pciAddress"), message)
     for path, value in _explicit("pciAddress", spec):
         if _accepted("pciAddress", value) and int(value.split(":")[1], 16) > LAST_PCI_BUS:
-            yield FieldError(path, f"{value} is on bus 0x{value.split(':')[1]}; the last one is 0x{LAST_PCI_BUS:02x}")
+            yield FieldError(path, f"{value} is on bus 0x{value.split(':')[1]}; the last bus is 0x{LAST_PCI_BUS:02x}")
 
 
 def _virtio(disk: Json) -> bool:
@@ -187,13 +187,13 @@ def _duplicates(spec: Json) -> Iterator[FieldError]:
                 owners[normalize_address(value)].append(path)
         for value, paths in owners.items():
             for path in paths[1:]:
-                yield FieldError(path, f"the {name} {_shown(value)} is {format_path(paths[0])} already")
+                yield FieldError(path, f"Duplicate value: {_shown(value)}: {format_path(paths[0])} has the same {name}")
     for path, value in _explicit("macAddress", spec):
         if _accepted("macAddress", value) and int(value[:2], 16) & 1:
-            yield FieldError(path, f"expected unicast mac address, found multicast '{value}'")
+            yield FieldError(path, f"must be a unicast MAC address, not the multicast address '{value}'")
 
 
 def _unknown_cpu_model(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
     model = at(spec, "domain", "cpu", "model")
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
-        yield FieldError(parse_path("domain.cpu.model"), f"libvirt knows no CPU model {_shown(model)}")
+        yield FieldError(parse_path("domain.cpu.model"), f"libvirt does not know the CPU model {_shown(model)}")

@@ -1,4 +1,4 @@
-"""Documents for tests: what a row is about is written there, the rest comes from here."""
+"""Builders of documents, with defaults for what a test does not care about."""
 
 from __future__ import annotations
 

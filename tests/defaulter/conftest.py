@@ -41,7 +41,7 @@ class Answered:
 
 @dataclass
 class Libvirt:
-    """A real worker with a real libvirt, asked as the service asks it."""
+    """A real worker with a real libvirt."""
 
     once: SingleWorker
     asked: int = field(default=0)
@@ -80,6 +80,6 @@ def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt
 
 @pytest.fixture(scope="session")
 def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    """One that records the hardware too."""
+    """A worker that records the hardware too."""
     with SingleWorker(ClusterConfig(record=True), "", user, warm) as once:
         yield Libvirt(once)

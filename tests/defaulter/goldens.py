@@ -1,4 +1,4 @@
-"""Golden triples: NAME.yaml goes in, NAME.xml is what libvirt is asked, NAME.out.yaml comes out.
+"""Golden files: the document NAME.yaml, its domain NAME.xml and its defaults NAME.out.yaml.
 
 `python -m tests.defaulter.goldens` writes the second and third anew; read the difference before you commit it.
 """

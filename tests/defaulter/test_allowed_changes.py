@@ -1,4 +1,4 @@
-"""What an answer of the defaulter may change, and what it never may."""
+"""Changes that a response of the defaulter may make, and changes that it may not make."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def changed(*path: str | int, to: Any) -> dict[str, Any]:
         pytest.param(changed(*DEVICES, "disks", 2, to=disk("cloudinit", bus="sata")), id="a disk for a bare volume"),
         pytest.param(changed(*DOMAIN, "machine", "type", to="pc-q35-7.2"), id="an alias made canonical"),
         pytest.param(changed(*DOMAIN, "cpu", "sockets", to=1), id="a count that was 0, which is unset"),
-        pytest.param(changed("metadata", "annotations", "poolhouse.dev/note", to="x"), id="an annotation of ours"),
+        pytest.param(changed("metadata", "annotations", "poolhouse.dev/note", to="x"), id="an annotation of Poolhouse"),
         pytest.param(
             changed("spec", "template", "metadata", "annotations", "poolhouse.dev/hardware", to="{}"),
-            id="an annotation of ours on the template, which had none",
+            id="an annotation of Poolhouse on the template, which had none",
         ),
         pytest.param(changed("spec", "template", "spec", "architecture", to="amd64"), id="the architecture"),
         pytest.param(
@@ -57,7 +57,7 @@ def changed(*path: str | int, to: Any) -> dict[str, Any]:
         pytest.param(changed(*DEVICES, "interfaces", to=[{"name": "default", "bridge": {}}]), id="the first interface"),
     ],
 )
-def test_it_may(answer: dict[str, Any]) -> None:
+def test_a_change_is_allowed(answer: dict[str, Any]) -> None:
     assert forbidden_changes(ASKED, answer) == []
 
 
@@ -65,23 +65,23 @@ RECORD = ("spec", "template", "metadata", "annotations", "poolhouse.dev/hardware
 RECORDED = changed(*RECORD, to="of the disks so far")
 
 
-def test_it_may_record_anew_what_was_recorded_before() -> None:
+def test_the_hardware_record_may_be_replaced() -> None:
     assert forbidden_changes(RECORDED, changed(*RECORD, to="of the new disk too")) == []
 
 
 @pytest.mark.parametrize(
     ("answer", "path"),
     [
-        pytest.param(ASKED, "spec.template.metadata", id="without a new one"),
-        pytest.param(changed(*RECORD, to=""), "poolhouse.dev/hardware", id="by nothing"),
-        pytest.param(changed(*RECORD, to={"v": "1"}), "poolhouse.dev/hardware", id="by what is no text"),
+        pytest.param(ASKED, "spec.template.metadata", id="a removed record"),
+        pytest.param(changed(*RECORD, to=""), "poolhouse.dev/hardware", id="an empty record"),
+        pytest.param(changed(*RECORD, to={"v": "1"}), "poolhouse.dev/hardware", id="a record that is not text"),
     ],
 )
-def test_it_may_not_take_a_record_away(answer: dict[str, Any], path: str) -> None:
+def test_the_hardware_record_may_not_be_removed(answer: dict[str, Any], path: str) -> None:
     assert any(path in beyond for beyond in forbidden_changes(RECORDED, answer))
 
 
-def test_no_other_annotation_of_ours_is_written_over() -> None:
+def test_no_other_annotation_of_poolhouse_may_be_replaced() -> None:
     asked = changed("spec", "template", "metadata", "annotations", "poolhouse.dev/note", to="x")
     answer = changed("spec", "template", "metadata", "annotations", "poolhouse.dev/note", to="y")
     assert len(forbidden_changes(asked, answer)) == 1
@@ -97,7 +97,7 @@ def test_no_other_annotation_of_ours_is_written_over() -> None:
             "disks[*]",
             id="the order of disks",
         ),
-        pytest.param(changed(*DEVICES, "disks", to=[ROOT]), "disks", id="a disk away"),
+        pytest.param(changed(*DEVICES, "disks", to=[ROOT]), "disks", id="a removed disk"),
         pytest.param(changed(*DEVICES, "disks", 0, "io", to="native"), "disks[*].io", id="a host's field"),
         pytest.param(changed(*DEVICES, "disks", 1, "cache", to="writeback"), "disks[*].cache", id="an explicit cache"),
         pytest.param(changed(*DOMAIN, "machine", "type", to="pc-i440fx-7.2"), "machine.type", id="another machine"),
@@ -112,15 +112,15 @@ def test_no_other_annotation_of_ours_is_written_over() -> None:
         pytest.param(changed("metadata", "annotations", "new", to="x"), "annotations.new", id="a foreign annotation"),
         pytest.param(changed("metadata", "labels", "poolhouse.dev/pool", to="x"), "metadata.labels", id="a label"),
         pytest.param(changed("metadata", "ownerReferences", to=[{}]), "metadata.ownerReferences", id="an owner"),
-        pytest.param({}, "apiVersion", id="everything away"),
+        pytest.param({}, "apiVersion", id="an empty document"),
     ],
 )
-def test_it_may_not(answer: dict[str, Any], path: str) -> None:
+def test_a_change_is_forbidden(answer: dict[str, Any], path: str) -> None:
     found = forbidden_changes(ASKED, answer)
     assert any(path in beyond for beyond in found), found
 
 
-def test_a_virtual_machine_instance_has_its_domain_one_level_up() -> None:
+def test_the_domain_of_a_vmi_is_one_level_up() -> None:
     asked = {"kind": "VirtualMachineInstance", "spec": {"domain": {"devices": {"interfaces": [{"name": "default"}]}}}}
     answer = copy.deepcopy(asked)
     answer["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = "52:54:00:00:00:01"  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""The REST service, with workers that say what a test wants them to say."""
+"""The REST service, with scripted workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.request_body import MAX_BODY_BYTES
 
 
 class Scripted:
-    """Workers with one answer, or one exception."""
+    """Workers with one response or one exception."""
 
     def __init__(self, answer: tuple[int, bytes] | Exception) -> None:
         self.answer = answer
@@ -47,7 +47,7 @@ def client(answer: tuple[int, bytes] | Exception, body_seconds: float = 5.0) -> 
     ("answer", "status", "sentence"),
     [
         pytest.param((200, b'{"a": 1}'), 200, '"a"', id="an answer is passed on"),
-        pytest.param((422, b'{"problems": []}'), 422, "problems", id="so are problems"),
+        pytest.param((422, b'{"problems": []}'), 422, "problems", id="problems are passed on"),
         pytest.param(QueueFull(), 429, "too many requests", id="busy"),
         pytest.param(RequestFailed("libvirt gave no answer within 2 s"), 503, "within 2 s", id="late"),
     ],
@@ -79,21 +79,21 @@ async def test_a_body_beyond_the_limit_is_not_read_to_its_end(declared: bool) ->
     assert sent < 2 * MAX_BODY_BYTES
 
 
-async def test_a_compressed_body_is_not_opened() -> None:
+async def test_a_compressed_body_gets_415() -> None:
     async with client((200, b"{}")) as http:
         found = await http.post(DEFAULTS_PATH, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
     assert found.status_code == 415
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_what_is_not_called_json_is_not_read(kind: str) -> None:
+async def test_a_body_of_another_content_type_gets_415(kind: str) -> None:
     async with client((200, b"{}")) as http:
         found = await http.post(DEFAULTS_PATH, content=b"{}", headers={"content-type": kind})
     assert found.status_code == 415
     assert "application/json" in found.json()["problems"][0]["message"]
 
 
-async def test_json_may_say_its_encoding() -> None:
+async def test_a_content_type_may_have_a_charset() -> None:
     async with client((200, b"{}")) as http:
         found = await http.post(
             DEFAULTS_PATH, content=b"{}", headers={"content-type": "Application/JSON; charset=utf-8"}
@@ -101,7 +101,7 @@ async def test_json_may_say_its_encoding() -> None:
     assert found.status_code == 200
 
 
-async def test_a_body_that_trickles_in_is_given_up() -> None:
+async def test_a_body_that_arrives_too_slowly_gets_400() -> None:
     async def trickle() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.Event().wait()
@@ -115,7 +115,7 @@ async def test_a_body_that_trickles_in_is_given_up() -> None:
     ("answer", "status"),
     [((200, b"{}"), 200), ((503, b"ill"), 503), (RequestFailed("late"), 503), (QueueFull(), 503)],
 )
-async def test_ready_means_that_libvirt_has_just_answered(answer: tuple[int, bytes] | Exception, status: int) -> None:
+async def test_ready_means_that_libvirt_answers_a_probe(answer: tuple[int, bytes] | Exception, status: int) -> None:
     async with client(answer) as http:
         assert (await http.get("/readyz")).status_code == status
         assert (await http.get("/healthz")).status_code == 200
@@ -132,7 +132,7 @@ async def test_readiness_says_why_no_worker_starts() -> None:
         assert (await http.get("/readyz")).status_code == 200, "another one works"
 
 
-async def test_the_version_says_whose_hardware_it_is() -> None:
+async def test_the_version_names_libvirt_and_qemu() -> None:
     content = {"libvirt": "9.0.0", "qemu": {"amd64": "7.2.22"}, "machines": {"amd64": ["pc-q35-7.2"]}, "aliases": {}}
     async with client((200, json.dumps(content).encode())) as http:
         assert content.items() <= (await http.get("/version")).json().items()
@@ -167,6 +167,6 @@ async def test_other_methods_are_not_allowed() -> None:
         ("POOLHOUSE_MACHINES", "q35"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused_by_its_name(name: str, value: str) -> None:
+def test_an_invalid_setting_is_rejected_by_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f'{name}: Invalid value: "{value}": must be'):
         Settings.read({name: value})

@@ -26,7 +26,7 @@ from defaulter.codecs import Codec
         ),
     ],
 )
-def test_a_codec_goes_both_ways(codec: Codec, ours: Any, theirs: Any) -> None:
+def test_a_codec_encodes_and_decodes(codec: Codec, ours: Any, theirs: Any) -> None:
     assert codec.accepts(ours)
     assert codec.encode(ours) == theirs
     assert codec.decode(theirs) == ours
@@ -55,5 +55,5 @@ def test_a_codec_goes_both_ways(codec: Codec, ours: Any, theirs: Any) -> None:
         (codecs.one_of("a"), "b"),
     ],
 )
-def test_a_codec_says_what_it_does_not_accept(codec: Codec, value: Any) -> None:
+def test_a_codec_rejects_invalid_values(codec: Codec, value: Any) -> None:
     assert not codec.accepts(value)

@@ -20,7 +20,7 @@ def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_documents_with_a_vm_are_completed_and_others_pass() -> None:
+def test_vms_get_defaults_and_other_documents_stay() -> None:
     documents = [vm(spec(disk(), nic())), {"kind": "ConfigMap", "data": {"a": "b"}}, pool(spec(disk()))]
     done = run(yaml.safe_dump_all(documents))
     assert done.returncode == 0, done.stderr
@@ -36,14 +36,14 @@ def test_xml_is_libvirt_s_domain() -> None:
     assert 'bus="0x07"' in done.stdout
 
 
-def test_refusals_name_the_field_and_exit_with_1() -> None:
+def test_an_invalid_document_names_the_field_and_exits_with_1() -> None:
     done = run(json.dumps(vm(spec(domain={"machine": {"type": "pc-q35-99.0"}}))))
     assert done.returncode == 1
     assert "spec.template.spec.domain.machine.type: unsupported configuration" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["{", "- a", "3"])
-def test_what_is_no_manifest_exits_with_1(text: str) -> None:
+def test_text_that_is_not_a_manifest_exits_with_1(text: str) -> None:
     assert run(text).returncode == 1
 
 

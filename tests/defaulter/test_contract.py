@@ -1,4 +1,4 @@
-"""The client, against servers that answer, refuse, misbehave and hang."""
+"""The client, with servers that answer, reject, misbehave and hang."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def asked(handler: Handler, timeout_seconds: float = 60, **call: Any) -> A
         await runner.cleanup()
 
 
-async def test_what_is_asked_is_the_envelope_and_the_answer_its_object() -> None:
+async def test_the_client_sends_the_envelope_and_returns_its_object() -> None:
     envelopes = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -54,7 +54,7 @@ async def test_what_is_asked_is_the_envelope_and_the_answer_its_object() -> None
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_a_refusal_carries_every_problem(status: int) -> None:
+async def test_an_invalid_document_raises_every_problem(status: int) -> None:
     async def handler(request: web.Request) -> web.Response:
         problems = [{"path": "spec.a", "message": "one"}, {"path": "", "message": "two"}]
         return web.json_response({"problems": problems}, status=status)
@@ -76,7 +76,7 @@ async def test_a_refusal_carries_every_problem(status: int) -> None:
         (200, '{"object": 3}'),
     ],
 )
-async def test_anything_else_is_away(status: int, body: str) -> None:
+async def test_any_other_response_means_unavailable(status: int, body: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
@@ -84,7 +84,7 @@ async def test_anything_else_is_away(status: int, body: str) -> None:
         await asked(handler)
 
 
-async def test_a_server_that_hangs_is_away_in_time() -> None:
+async def test_a_server_that_hangs_is_unavailable_after_the_timeout() -> None:
     async def handler(request: web.Request) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()
@@ -93,7 +93,7 @@ async def test_a_server_that_hangs_is_away_in_time() -> None:
         await asked(handler, timeout_seconds=0.3)
 
 
-async def test_nobody_there_is_away() -> None:
+async def test_a_server_that_does_not_run_is_unavailable() -> None:
     with pytest.raises(DefaulterUnavailable):
         await Defaulter("http://127.0.0.1:9").complete({})
 

@@ -1,4 +1,4 @@
-"""What comes out, by the real libvirt."""
+"""The defaults of VMs, with a real libvirt."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.libvirt
 ALIAS = "q35"
 
 
-def test_addresses_are_those_of_kubevirt_s_passes_not_of_a_first_define(libvirt: Libvirt) -> None:
+def test_addresses_are_those_of_virt_launcher_and_not_of_a_first_define(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(disk("root"), disk("data"), nic())))
     assert addresses(answer.object) == {"default": "0000:01:00.0", "root": "0000:07:00.0", "data": "0000:08:00.0"}
 
 
-def test_everything_open_is_filled_and_twice_is_once(libvirt: Libvirt) -> None:
+def test_every_unset_field_is_filled_and_defaulting_is_idempotent(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), {"name": "cd", "cdrom": {}}, nic(), nic("second")))
     once = libvirt.default(document).object
     assert undefaulted_fields(once) == []
@@ -29,14 +29,14 @@ def test_everything_open_is_filled_and_twice_is_once(libvirt: Libvirt) -> None:
     assert libvirt.default(once).object == once
 
 
-def test_a_bare_document_is_answered_with_itself_populated(libvirt: Libvirt) -> None:
+def test_a_document_without_envelope_gets_a_document_back(libvirt: Libvirt) -> None:
     import json
 
     document = vm(spec(disk(), nic()))
     assert libvirt.raw(json.dumps(document).encode()).content == libvirt.default(document).object
 
 
-def test_unknown_fields_status_and_metadata_come_back_untouched(libvirt: Libvirt) -> None:
+def test_unknown_fields_status_and_metadata_do_not_change(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic(future={"x": [1, None]}), domain={"devices": {"teleporter": {}}, "mood": "blue"}))
     document |= {"status": {"ready": True}, "aFieldOfTheFuture": {"a": 1}}
     document["metadata"] |= {"labels": {"a": "b"}, "annotations": {"<x>": "&"}}
@@ -61,7 +61,7 @@ def _given(before: Any, after: Any, path: str = "") -> None:
         assert before == after, path
 
 
-def test_what_is_given_is_never_changed(libvirt: Libvirt) -> None:
+def test_a_value_that_is_set_never_changes(libvirt: Libvirt) -> None:
     content = spec(
         disk("root", pciAddress="0000:0a:00.0", serial="WD-1_a.b", bootOrder=1),
         disk("usb", bus="usb"),
@@ -73,18 +73,18 @@ def test_what_is_given_is_never_changed(libvirt: Libvirt) -> None:
     assert "sockets" not in inner(answer)["domain"]["cpu"]
 
 
-def test_an_alias_becomes_the_machine_it_means_with_a_warning(libvirt: Libvirt) -> None:
+def test_an_alias_is_resolved_with_a_warning(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(disk(), domain={"machine": {"type": ALIAS}})))
     machine = inner(answer.object)["domain"]["machine"]["type"]
     assert machine.startswith("pc-q35-")
     assert [w for w in answer.warnings if ALIAS in w and machine in w]
 
 
-def test_a_machine_that_nobody_named_needs_no_warning(libvirt: Libvirt) -> None:
+def test_a_default_machine_type_needs_no_warning(libvirt: Libvirt) -> None:
     assert libvirt.default(vm(spec(disk()))).warnings == []
 
 
-def test_devices_are_told_apart_by_name_not_by_order(libvirt: Libvirt) -> None:
+def test_devices_are_matched_by_name_not_by_order(libvirt: Libvirt) -> None:
     before = libvirt.default(vm(spec(disk("a"), disk("b"), disk("c"), nic("x"), nic("y")))).object
     shuffled = deepcopy(before)
     devices = inner(shuffled)["domain"]["devices"]
@@ -93,7 +93,7 @@ def test_devices_are_told_apart_by_name_not_by_order(libvirt: Libvirt) -> None:
     assert addresses(libvirt.default(shuffled).object) == addresses(before)
 
 
-def test_pool_templates_get_hardware_and_no_identity(libvirt: Libvirt) -> None:
+def test_a_pool_template_gets_addresses_but_no_identity(libvirt: Libvirt) -> None:
     answer = inner(libvirt.default(pool(spec(disk(), nic()))).object)["domain"]
     assert answer["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
     assert answer["machine"]["type"].startswith("pc-q35-")
@@ -101,7 +101,7 @@ def test_pool_templates_get_hardware_and_no_identity(libvirt: Libvirt) -> None:
     assert "firmware" not in answer
 
 
-def test_identity_is_a_function_of_seed_namespace_and_name(libvirt: Libvirt) -> None:
+def test_identity_depends_on_seed_namespace_and_name(libvirt: Libvirt) -> None:
     def identity(**envelope: Any) -> tuple[str, str]:
         document = envelope.pop("document", None) or vm(spec(nic()))
         domain = inner(libvirt.default(document, **envelope).object)["domain"]
@@ -116,13 +116,13 @@ def test_identity_is_a_function_of_seed_namespace_and_name(libvirt: Libvirt) -> 
     )
 
 
-def test_the_namespace_of_the_request_counts_where_the_object_names_none(libvirt: Libvirt) -> None:
+def test_the_namespace_of_the_request_applies_to_an_object_without_one(libvirt: Libvirt) -> None:
     document = vm(spec(nic()))
     del document["metadata"]["namespace"]
     assert libvirt.default(document, namespace="ns").object["spec"] == libvirt.default(vm(spec(nic()))).object["spec"]
 
 
-def test_nameless_vms_never_share_an_identity(libvirt: Libvirt) -> None:
+def test_vms_without_names_never_share_an_identity(libvirt: Libvirt) -> None:
     document = vm(spec(nic()))
     document["metadata"] = {"generateName": "a-", "namespace": "ns"}
     found = [libvirt.default(document).object for _ in range(3)]
@@ -131,7 +131,7 @@ def test_nameless_vms_never_share_an_identity(libvirt: Libvirt) -> None:
     assert libvirt.default(document, seed="request-1").object == libvirt.default(document, seed="request-1").object
 
 
-def test_an_instance_type_s_vm_gets_no_cpu_and_no_memory(libvirt: Libvirt) -> None:
+def test_a_vm_with_an_instance_type_gets_no_cpu_and_no_memory(libvirt: Libvirt) -> None:
     content = spec(disk(), nic())
     del content["domain"]["memory"]
     domain = inner(libvirt.default(vm(content, instancetype={"name": "small"})).object)["domain"]
@@ -147,21 +147,21 @@ def test_an_instance_type_s_vm_gets_no_cpu_and_no_memory(libvirt: Libvirt) -> No
         pytest.param(spec(disk(), nic(model="e1000")), None, id="conventional PCI NIC"),
     ],
 )
-def test_no_address_is_written_where_the_next_define_would_not_take_it(
+def test_no_address_is_set_where_the_next_define_would_reject_it(
     libvirt: Libvirt, content: dict[str, Any], annotations: dict[str, Any] | None
 ) -> None:
     answer = libvirt.default(vm(content, annotations=annotations))
     assert set(addresses(answer.object).values()) == {None}
-    assert [w for w in answer.warnings if "PCI addresses are not written" in w]
+    assert [w for w in answer.warnings if "PCI addresses are not set" in w]
     assert libvirt.default(answer.object).object == answer.object
 
 
-def test_frozen_slots_for_nics_are_respected(libvirt: Libvirt) -> None:
+def test_the_slot_count_annotation_is_respected(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic()), annotations={"kubevirt.io/pci-interface-slot-count": "8"})
     assert addresses(libvirt.default(document).object)["root"] == "0000:0b:00.0"
 
 
-def test_nothing_that_is_referred_to_has_to_exist(libvirt: Libvirt) -> None:
+def test_referenced_objects_need_not_exist(libvirt: Libvirt) -> None:
     content = spec(disk("claim"), disk("secret"), {"name": "lun", "lun": {"bus": "scsi"}}, nic("multus"))
     content["volumes"] = [
         {"name": "claim", "persistentVolumeClaim": {"claimName": "nowhere"}},
@@ -176,7 +176,7 @@ def test_nothing_that_is_referred_to_has_to_exist(libvirt: Libvirt) -> None:
 HOST_SIDE = {"cache": "none", "io": "native", "errorPolicy": "report", "dedicatedIOThread": True, "tag": "x"}
 
 
-def test_the_host_s_side_is_neither_changed_nor_filled(libvirt: Libvirt) -> None:
+def test_fields_of_the_host_are_neither_changed_nor_filled(libvirt: Libvirt) -> None:
     content = spec(
         disk("plain"),
         disk("tuned", **HOST_SIDE),
@@ -273,7 +273,7 @@ class TestUpdate:
         assert libvirt.default(changed, oldObject=impossible).object == changed
 
 
-def test_a_cpu_feature_that_libvirt_does_not_know_is_warned_about(libvirt: Libvirt) -> None:
+def test_an_unknown_cpu_feature_is_a_warning(libvirt: Libvirt) -> None:
     """A define takes any; as QEMU spells it, libvirt takes none."""
     names = ("sse4.1", "sse4_1", "vmx", "nonsense")
     features = [{"name": name, "policy": "require"} for name in names]
@@ -282,12 +282,12 @@ def test_a_cpu_feature_that_libvirt_does_not_know_is_warned_about(libvirt: Libvi
     found = [warning.partition(": libvirt ") for warning in answer.warnings]
     place = "spec.template.spec.domain.cpu.features"
     assert [path for path, _, _ in found] == [f"{place}[1]", f"{place}[3]"]
-    assert found[0][2].endswith("knows no CPU feature 'sse4_1'")
+    assert found[0][2].endswith("does not know the CPU feature 'sse4_1'")
     assert forbidden_changes(document, answer.object) == []
     assert libvirt.default(answer.object, oldObject=answer.object).warnings == [], "once is enough"
 
 
-def test_a_template_s_vms_keep_its_addresses(libvirt: Libvirt) -> None:
+def test_vms_keep_the_addresses_of_their_template(libvirt: Libvirt) -> None:
     template = libvirt.default(pool(spec(disk("root"), disk("data"), nic()))).object
     machine = libvirt.default(vm(inner(template))).object
     assert addresses(machine) == addresses(template)
@@ -303,12 +303,12 @@ def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
     assert roots == []
 
 
-def test_the_nic_and_disks_that_kubevirt_would_add_are_within_bounds(libvirt: Libvirt) -> None:
+def test_devices_that_kubevirt_adds_are_allowed_changes(libvirt: Libvirt) -> None:
     document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
     assert forbidden_changes(document, libvirt.default(document).object) == []
 
 
-def test_what_was_not_yet_written_down_when_a_vm_was_stored_makes_no_restart_now(libvirt: Libvirt) -> None:
+def test_a_default_that_is_new_does_not_make_a_stored_vm_restart(libvirt: Libvirt) -> None:
     stored = libvirt.default(vm(spec(disk(), nic()))).object
     del inner(stored)["domain"]["devices"]["video"]
     edited = deepcopy(stored)
@@ -316,7 +316,7 @@ def test_what_was_not_yet_written_down_when_a_vm_was_stored_makes_no_restart_now
     assert libvirt.default(edited, oldObject=stored).object == edited
 
 
-def test_half_a_character_is_refused_where_it_stands_and_never_given_back(libvirt: Libvirt) -> None:
+def test_a_lone_surrogate_is_rejected_by_its_path(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic(future="\ud800")), name="\udfff")
     problems = libvirt.default(document).problems
     assert set(problems) == {"metadata.name", "spec.template.spec.domain.devices.interfaces[0].future"}

@@ -1,4 +1,4 @@
-"""What libvirt is asked, and what is remembered of its answers."""
+"""The calls of libvirt and the cache of its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from defaulter.driver import Libvirt  # noqa: E402
 
 
 class Connection:
-    """Knows one CPU feature, and keeps which it was asked about."""
+    """Knows one CPU feature, and counts the lookups."""
 
     def __init__(self) -> None:
         self.asked: list[str | None] = []
@@ -30,7 +30,7 @@ class Connection:
         return cpus[0]
 
 
-def test_libvirt_is_asked_once_about_a_cpu_feature() -> None:
+def test_each_cpu_feature_is_looked_up_once() -> None:
     connection = Connection()
     host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, connection))
     assert [host.knows_cpu_feature("x86_64", name) for name in ("vmx", "svn", "vmx", "svn")] == [True, False] * 2
@@ -39,7 +39,7 @@ def test_libvirt_is_asked_once_about_a_cpu_feature() -> None:
     assert connection.asked == ["vmx", "svn", "vmx"], "each architecture has features of its own"
 
 
-def test_names_that_callers_choose_take_no_more_than_a_bounded_room() -> None:
+def test_the_cache_of_cpu_features_is_bounded() -> None:
     connection = Connection()
     host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, connection))
     for each in range(5000):

@@ -1,4 +1,4 @@
-"""KubeVirt's published examples come back complete, and what is written is what libvirt chose in KubeVirt's passes."""
+"""KubeVirt's published examples get the defaults that libvirt chooses in virt-launcher's defines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def machine(libvirt: Libvirt, document: Json) -> Json:
 
 
 @pytest.mark.parametrize("document", EXAMPLES)
-def test_an_example_comes_back_complete(libvirt: Libvirt, document: Json) -> None:
+def test_an_example_gets_every_default(libvirt: Libvirt, document: Json) -> None:
     answer = libvirt.default(document).object
     assert undefaulted_fields(answer) == []
     assert forbidden_changes(document, answer) == []
@@ -42,7 +42,7 @@ def test_an_example_comes_back_complete(libvirt: Libvirt, document: Json) -> Non
 
 
 @pytest.mark.parametrize("document", EXAMPLES)
-def test_what_is_written_is_what_kubevirt_s_passes_chose(libvirt: Libvirt, document: Json) -> None:
+def test_the_defaults_are_those_of_virt_launcher(libvirt: Libvirt, document: Json) -> None:
     answer = libvirt.default(document).object
     chosen = machine(libvirt, document)
     written = {name: address for name, address in addresses(answer).items() if address}
@@ -55,7 +55,7 @@ def test_what_is_written_is_what_kubevirt_s_passes_chose(libvirt: Libvirt, docum
     assert machine(libvirt, answer) == chosen, "and at the next start it is the same machine"
 
 
-def test_there_are_as_many_as_kubevirt_publishes() -> None:
+def test_every_example_of_kubevirt_is_tested() -> None:
     assert len(EXAMPLES) == 35
     assert {document.values[0]["kind"] for document in EXAMPLES} == {
         "VirtualMachine",

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.libvirt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_libvirt_is_asked_for_the_machine_that_kubevirt_would_make(name: str) -> None:
+def test_the_domain_matches_its_golden_file(name: str) -> None:
     assert asked(given(name)) == (FOLDER / f"{name}.xml").read_text()
 
 
@@ -33,7 +33,7 @@ def completed(libvirt: Libvirt, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_comes_out(libvirt: Libvirt, name: str) -> None:
+def test_the_response_matches_its_golden_file(libvirt: Libvirt, name: str) -> None:
     document = given(name)
     answer = completed(libvirt, name)
     assert shown(answer) == (FOLDER / f"{name}.out.yaml").read_text()
@@ -70,7 +70,7 @@ NO_SMBIOS = {"domain.firmware.serial"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_is_what_libvirt_has(libvirt: Libvirt, name: str) -> None:
+def test_the_spec_agrees_with_the_domain(libvirt: Libvirt, name: str) -> None:
     """All that the completed spec says, read from the domain after KubeVirt's last pass."""
     document = completed(libvirt, name)
     domain = xml.read(libvirt.domain(document))
@@ -94,7 +94,7 @@ def _plain(row: Field, value: Any) -> Any:
     return encoded.lower() if isinstance(encoded, str) else encoded
 
 
-def test_every_row_of_the_table_is_used_by_a_golden() -> None:
+def test_every_field_of_the_table_is_used_by_a_golden_file() -> None:
     fields = {(kind.spec if kind else "", row.spec, row.xml) for kind in (None, *DEVICES) for row in _rows(kind)}
     used = set()
     for name in NAMES:
@@ -112,5 +112,5 @@ def _rows(kind: DeviceList | None) -> tuple[Field, ...]:
     return DOMAIN if kind is None else kind.fields
 
 
-def test_only_the_guest_s_side_is_ever_filled() -> None:
+def test_only_fields_that_the_guest_sees_are_filled() -> None:
     assert not [row for kind in (None, *DEVICES) for row in _rows(kind) if row.from_libvirt and row.side is Side.HOST]

@@ -1,4 +1,4 @@
-"""The record of all hardware, and the hook that gives it back: through KubeVirt's passes, with the real libvirt."""
+"""The hardware record and the hook that restores it, through virt-launcher's defines, with a real libvirt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rich(*extra: Json, first: Json | None = None) -> Json:
     return spec(*((first,) if first else ()), *devices, *extra, domain=RICH)
 
 
-def test_a_record_is_small_and_holds_nothing_of_the_host(recording: Libvirt) -> None:
+def test_a_record_is_small_and_has_nothing_of_the_host(recording: Libvirt) -> None:
     answer = recording.default(vm(rich())).object
     text = record(answer)
     assert len(text) < 6000
@@ -57,14 +57,14 @@ def test_a_record_is_small_and_holds_nothing_of_the_host(recording: Libvirt) -> 
     assert forbidden_changes(vm(rich()), answer) == []
 
 
-def test_twice_is_once_byte_for_byte(recording: Libvirt) -> None:
+def test_a_second_request_changes_no_byte(recording: Libvirt) -> None:
     once = recording.default(vm(rich())).object
     assert recording.default(once).object == once
 
 
 @pytest.mark.parametrize("nics", [0, 1, 2, 5])
 @pytest.mark.parametrize("memory", ["128Mi", "4Gi"])
-def test_however_many_ports_are_spare_they_are_there_once(recording: Libvirt, nics: int, memory: str) -> None:
+def test_spare_ports_are_not_doubled(recording: Libvirt, nics: int, memory: str) -> None:
     devices = (disk("root"), disk("sata", bus="sata"), *(nic(f"net{n}") for n in range(nics)))
     document = vm(spec(*devices, domain={"memory": {"guest": memory}}))
     once = recording.default(document).object
@@ -97,7 +97,7 @@ def test_without_the_setting_nothing_is_recorded(libvirt: Libvirt) -> None:
         pytest.param(rich(nic("new"), disk("newer")), id="a NIC and a disk"),
     ],
 )
-def test_whatever_is_added_nothing_moves(recording: Libvirt, change: Json) -> None:
+def test_adding_a_device_moves_no_other(recording: Libvirt, change: Json) -> None:
     stored = recording.default(vm(rich())).object
     before = places(recording, stored)
     changed = recording.default(vm(change), oldObject=stored).object
@@ -113,15 +113,15 @@ def test_whatever_is_added_nothing_moves(recording: Libvirt, change: Json) -> No
     assert forbidden_changes(edited, answer) == []
 
 
-def test_without_the_record_the_balloon_does_move(libvirt: Libvirt) -> None:
-    """What the record is for: shows that the test above would notice."""
+def test_without_a_record_the_balloon_moves(libvirt: Libvirt) -> None:
+    """Shows that the test above can fail."""
     stored = libvirt.default(vm(rich())).object
     before = places(libvirt, stored)
     after = places(libvirt, libvirt.default(vm(rich(first=disk("new", bus="sata"))), oldObject=stored).object)
     assert {key: after.get(key) for key in before} != before
 
 
-def test_removing_moves_nothing(recording: Libvirt) -> None:
+def test_removing_a_device_moves_no_other(recording: Libvirt) -> None:
     stored = recording.default(vm(rich())).object
     before = places(recording, stored)
     changed = recording.default(vm(spec(disk("scsi", bus="scsi"), nic(), domain=RICH)), oldObject=stored).object
@@ -130,7 +130,7 @@ def test_removing_moves_nothing(recording: Libvirt) -> None:
     assert "disk ua-root" not in after
 
 
-def test_a_conventional_nic_stays_too(recording: Libvirt) -> None:
+def test_a_conventional_pci_nic_does_not_move(recording: Libvirt) -> None:
     stored = recording.default(vm(spec(disk("root"), nic(model="e1000")))).object
     before = places(recording, stored)
     grown = vm(spec(disk("new"), disk("root"), nic(model="e1000")))
@@ -139,7 +139,7 @@ def test_a_conventional_nic_stays_too(recording: Libvirt) -> None:
 
 
 def forged(text: str, **change: Any) -> str:
-    """A record with other content and a whole seal. What is None is left out."""
+    """A record with other content and a valid digest. None removes a key."""
     content = {key: value for key, value in {**json.loads(text), **change}.items() if value is not None}
     del content["digest"]
     return hook._text({**content, "digest": hook._digest(content)})
@@ -163,7 +163,7 @@ LIKEWISE = [
 
 
 @pytest.mark.parametrize(("before", "after", "kind"), [*BECOMES, *LIKEWISE])
-def test_what_becomes_another_device_gets_a_place_of_its_own_kind(
+def test_a_device_with_another_bus_gets_an_address_of_that_bus(
     recording: Libvirt, before: Json, after: Json, kind: str
 ) -> None:
     others = [disk(f"sata{n}", bus="sata") for n in range(6)] + [disk("scsi", bus="scsi"), disk("last"), nic()]
@@ -180,10 +180,10 @@ def test_what_becomes_another_device_gets_a_place_of_its_own_kind(
 
 
 @pytest.mark.parametrize(("before", "after", "kind"), BECOMES)
-def test_a_record_that_names_no_buses_is_as_good_where_places_tell(
+def test_an_old_record_without_models_still_restores_addresses(
     recording: Libvirt, before: Json, after: Json, kind: str
 ) -> None:
-    """As they were written before buses and models were recorded."""
+    """A record of a version without buses and models."""
     stored = recording.default(vm(spec(before, nic()))).object
     older = forged(record(stored), models=None)
     stored["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION] = older
@@ -217,7 +217,7 @@ BARE = """<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
 <qemu:commandline><qemu:arg value="-x"/></qemu:commandline></domain>"""
 
 
-def test_the_hook_works_alone_twice_and_keeps_what_it_does_not_know(recording: Libvirt) -> None:
+def test_the_hook_is_self_contained_and_idempotent(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
     instance = {"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}
     done = run(instance, BARE)
@@ -229,12 +229,12 @@ def test_the_hook_works_alone_twice_and_keeps_what_it_does_not_know(recording: L
     assert run(instance, done.stdout).stdout == done.stdout
 
 
-def test_a_vm_without_a_record_passes_as_it_is() -> None:
+def test_a_vm_without_a_record_does_not_change() -> None:
     assert run({"metadata": {}}, BARE).stdout == BARE
     assert run({"metadata": {"annotations": None}}, BARE).stdout == BARE
 
 
-def test_another_machine_is_left_alone(recording: Libvirt) -> None:
+def test_a_domain_of_another_machine_type_does_not_change(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
     other = BARE.replace("q35", "pc-i440fx-7.2")
     assert hook.restore_hardware(text, other) == other
@@ -268,8 +268,8 @@ def test_a_damaged_record_fails_the_define(text: str) -> None:
         {"machine": 7},
     ],
 )
-def test_a_seal_does_not_make_a_record(recording: Libvirt, change: Json) -> None:
-    """Anybody can seal: what was sealed must have a record's form all the same."""
+def test_a_valid_digest_does_not_make_a_record(recording: Libvirt, change: Json) -> None:
+    """Anyone can compute the digest, so the content must have the form of a record."""
     document = recording.default(vm(rich())).object
     text = forged(record(document), **change)
     with pytest.raises(hook.InvalidHardwareRecord):
@@ -284,11 +284,11 @@ def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
     assert done.returncode == 1
 
 
-def test_the_recorded_vm_is_the_same_machine_for_its_spec(recording: Libvirt, libvirt: Libvirt) -> None:
+def test_recording_does_not_change_the_spec(recording: Libvirt, libvirt: Libvirt) -> None:
     assert inner(recording.default(vm(rich())).object) == inner(libvirt.default(vm(rich())).object)
 
 
-def test_the_manifest_carries_the_hook_as_it_is() -> None:
+def test_the_manifest_contains_the_hook() -> None:
     command = [sys.executable, "-m", "cli.main", "hook", "-n", "vms", "-o", "json"]
     config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
     assert config["metadata"]["namespace"] == "vms"

@@ -5,12 +5,12 @@ from uuid import UUID
 from defaulter.identity import digest, firmware_id, mac_address
 
 
-def test_the_same_vm_is_always_the_same() -> None:
+def test_the_same_vm_always_gets_the_same_identity() -> None:
     assert mac_address("s", "ns", "a", "default") == mac_address("s", "ns", "a", "default")
     assert firmware_id("s", "ns", "a", "uuid") == firmware_id("s", "ns", "a", "uuid")
 
 
-def test_whatever_differs_makes_another() -> None:
+def test_any_difference_gives_another_identity() -> None:
     ways = [
         ("s", "ns", "a", "d"),
         ("t", "ns", "a", "d"),
@@ -22,7 +22,7 @@ def test_whatever_differs_makes_another() -> None:
     assert len({firmware_id(*way) for way in ways}) == len(ways)
 
 
-def test_moving_a_letter_between_the_parts_makes_another() -> None:
+def test_the_border_between_parts_matters() -> None:
     assert digest("ab", "c") != digest("a", "bc")
 
 
@@ -33,11 +33,11 @@ def test_addresses_are_locally_administered_and_unicast() -> None:
         assert first != 0xFE, "libvirt keeps those for the host's side"
 
 
-def test_fifty_thousand_vms_meet_nowhere() -> None:
+def test_fifty_thousand_vms_have_different_addresses() -> None:
     assert len({mac_address("s", "ns", f"vm-{index}", "default") for index in range(50_000)}) == 50_000
 
 
-def test_an_address_that_is_taken_is_not_given_again() -> None:
+def test_a_taken_address_is_not_used_again() -> None:
     first = mac_address("s", "ns", "a", "default")
     assert mac_address("s", "ns", "a", "default", frozenset({first})) != first
 

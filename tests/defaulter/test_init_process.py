@@ -1,4 +1,4 @@
-"""The first process of a container takes notice of orphans, passes signals on and ends as the service did."""
+"""The init process of a container reaps orphans, forwards signals and exits with the status of the service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.exit(run_under_init(service, first=True))
 
 
 def first(body: str, **options: object) -> subprocess.Popen[str]:
-    """As the first process of a container: whoever is orphaned below it becomes its child."""
+    """As the first process of a container: it adopts every orphan below it."""
     program = SERVICE.format(body=textwrap.indent(textwrap.dedent(body), "    ").strip())
     subreaper = "import ctypes; ctypes.CDLL(None).prctl(36, 1)\n"
     return subprocess.Popen([sys.executable, "-c", subreaper + program], stdout=subprocess.PIPE, text=True)
@@ -38,7 +38,7 @@ def first(body: str, **options: object) -> subprocess.Popen[str]:
         ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
     ],
 )
-def test_it_ends_as_the_service_did(body: str, code: int) -> None:
+def test_it_exits_with_the_status_of_the_service(body: str, code: int) -> None:
     assert first(body).wait(PATIENCE_SECONDS) == code
 
 
@@ -57,8 +57,8 @@ def test_signals_reach_the_service() -> None:
     process.stdout.close()
 
 
-def test_an_orphan_does_not_stay_a_zombie() -> None:
-    """It forks twice, as a daemon does; what is left of it must disappear, or who waits for that waits for ever."""
+def test_an_orphan_is_reaped() -> None:
+    """The service forks twice, as a daemon does. The orphan must disappear."""
     process = first(
         """
         middle = os.fork()

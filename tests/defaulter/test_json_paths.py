@@ -7,7 +7,7 @@ import pytest
 from defaulter.json_paths import DocumentEditor, format_path
 
 
-def test_filling_never_touches_the_original() -> None:
+def test_filling_never_changes_the_original() -> None:
     document = {"a": {"b": [{"c": 1}, {"c": 2}]}, "untouched": {"x": 1}}
     before = deepcopy(document)
     draft = DocumentEditor(document)
@@ -18,28 +18,28 @@ def test_filling_never_touches_the_original() -> None:
 
 
 @pytest.mark.parametrize("value", ["set", False, {}, [], 7])
-def test_what_is_given_is_not_filled(value: object) -> None:
+def test_a_value_that_is_set_is_not_filled(value: object) -> None:
     draft = DocumentEditor({"a": value})
     assert not draft.fill(("a",), "other")
     assert draft.document == {"a": value}
 
 
 @pytest.mark.parametrize("value", [None, "", 0])
-def test_what_a_go_client_would_leave_out_is_filled(value: object) -> None:
+def test_a_value_that_a_go_client_omits_is_filled(value: object) -> None:
     draft = DocumentEditor({"a": value})
     assert draft.fill(("a",), "other")
 
 
 @pytest.mark.parametrize("value", ["text", 1, [1]])
-def test_nothing_is_filled_below_what_is_no_object(value: object) -> None:
+def test_nothing_is_filled_below_a_value_that_is_not_an_object(value: object) -> None:
     assert not DocumentEditor({"a": value}).fill(("a", "b", "c"), 1)
 
 
-def test_objects_on_the_way_are_made() -> None:
+def test_missing_objects_are_created() -> None:
     draft = DocumentEditor({})
     draft.fill(("a", "b", "c"), 1)
     assert draft.document == {"a": {"b": {"c": 1}}}
 
 
-def test_places_are_named_as_api_servers_name_them() -> None:
+def test_paths_are_formatted_as_in_kubernetes() -> None:
     assert format_path(("spec", "disks", 0, "bus")) == "spec.disks[0].bus"

@@ -48,7 +48,7 @@ def test_topology(given: dict[str, Any], topology: tuple[int | None, int, int]) 
         ({"memory": {"guest": "64Mi"}, "resources": {"requests": {"memory": "1G"}}}, "64Mi"),
     ],
 )
-def test_guest_memory_comes_from_where_kubevirt_takes_it(given: dict[str, Any], memory: str) -> None:
+def test_guest_memory_has_the_source_that_kubevirt_uses(given: dict[str, Any], memory: str) -> None:
     content = spec(domain={"memory": {}, **given})
     assert decided(content)["domain"]["memory"]["guest"] == memory
 
@@ -70,26 +70,26 @@ def test_a_volume_without_a_device_gets_a_disk_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("binding", ["bridge", "masquerade"])
-def test_a_vm_without_nics_gets_the_pod_network_s(binding: Any) -> None:
+def test_a_vm_without_interfaces_gets_the_pod_network(binding: Any) -> None:
     content = decided({"domain": {"devices": {}}}, ClusterConfig(binding=binding))
     assert content["networks"] == [{"name": "default", "pod": {}}]
     assert content["domain"]["devices"]["interfaces"] == [{"name": "default", binding: {}, "model": "virtio"}]
 
 
-def test_who_wants_no_nic_gets_none() -> None:
+def test_no_interface_is_added_where_it_is_turned_off() -> None:
     assert "networks" not in decided({"domain": {"devices": {"autoattachPodInterface": False}}})
     assert "networks" not in decided({"domain": {"devices": {}}}, ClusterConfig(binding="leave"))
     assert "networks" not in decided({"domain": {"devices": {}}}, preference={"name": "x"})
 
 
-def test_secure_boot_is_what_nothing_means() -> None:
+def test_secure_boot_is_the_default_of_efi() -> None:
     efi = {"firmware": {"bootloader": {"efi": {}}}}
     assert decided(spec(domain=efi))["domain"]["firmware"]["bootloader"]["efi"] == {"secureBoot": True}
     arm = decided(spec(architecture="arm64"))["domain"]["firmware"]
     assert arm == {"bootloader": {"efi": {"secureBoot": False}}}
 
 
-def test_the_cpu_of_an_instance_type_is_left_alone() -> None:
+def test_an_instance_type_sets_the_cpu() -> None:
     assert "cpu" not in decided(spec(nic()), instancetype={"name": "small"})["domain"]
 
 
@@ -145,17 +145,17 @@ LISTED = [{"name": "mine", "bus": "virtio", "type": "tablet"}]
     [
         pytest.param(vm(spec(domain=ASKING)), ["default-0"], id="a VM that asks for it"),
         pytest.param(pool(spec(domain=ASKING)), ["default-0"], id="the VMs of a pool"),
-        pytest.param(vm(spec()), [], id="nobody asks"),
+        pytest.param(vm(spec()), [], id="not requested"),
         pytest.param(vm(spec(domain={"devices": {"autoattachInputDevice": False}})), [], id="it is not wanted"),
         pytest.param(
             vm(spec(domain={"devices": {**ASKING["devices"], "inputs": LISTED}})), ["mine"], id="one is there"
         ),
         pytest.param(vm(spec(domain=ASKING), preference={"name": "p"}), [], id="a preference may choose another"),
         pytest.param(vm(spec(domain=ASKING, architecture="s390x")), [], id="no USB"),
-        pytest.param(vmi(spec(domain=ASKING)), [], id="an instance is what it is"),
+        pytest.param(vmi(spec(domain=ASKING)), [], id="a VMI stays as it is"),
     ],
 )
-def test_the_input_device_of_a_start(document: dict[str, Any], inputs: list[str]) -> None:
+def test_the_input_device_that_kubevirt_adds(document: dict[str, Any], inputs: list[str]) -> None:
     where = locate(document)
     assert where is not None
     found = with_input_device(inner(document), where)["domain"]["devices"].get("inputs", [])

@@ -1,4 +1,4 @@
-"""The example of the proposal itself: what it posts, and the machine that it prints, but for versions and chance."""
+"""The proposal's own example and its published result, apart from versions and random values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ PRINTED = """
 """
 
 
-def test_the_spec_comes_back_with_the_printed_machine_in_it(libvirt: Libvirt) -> None:
+def test_the_example_gets_the_published_defaults(libvirt: Libvirt) -> None:
     answer = libvirt.default(EXAMPLE).object
     domain = answer["spec"]["domain"]
     assert domain["memory"] == {"unit": "MB", "value": 64}, "what is given is kept as it is"
@@ -110,7 +110,7 @@ def test_the_spec_comes_back_with_the_printed_machine_in_it(libvirt: Libvirt) ->
     }
 
 
-def test_the_domain_has_every_element_that_is_printed(libvirt: Libvirt) -> None:
+def test_the_domain_has_every_published_element(libvirt: Libvirt) -> None:
     domain = etree.fromstring(libvirt.domain(EXAMPLE))
     for element in etree.fromstring(PRINTED).iter():
         if element.tag in ("domain", "uuid", "mac", "emulator"):
@@ -125,12 +125,12 @@ def test_the_domain_has_every_element_that_is_printed(libvirt: Libvirt) -> None:
         assert found, etree.tostring(element)
 
 
-def test_twice_is_once(libvirt: Libvirt) -> None:
+def test_defaulting_is_idempotent(libvirt: Libvirt) -> None:
     once = libvirt.default(EXAMPLE).object
     assert libvirt.default(once).object == once
 
 
-def test_what_is_given_is_kept_whatever_it_is(libvirt: Libvirt) -> None:
+def test_values_that_are_set_never_change(libvirt: Libvirt) -> None:
     document = deepcopy(EXAMPLE)
     domain: dict[str, Any] = document["spec"]["domain"]
     domain |= {"future": {"x": 1}, "type": "kvm"}
@@ -185,12 +185,12 @@ def test_what_is_given_is_kept_whatever_it_is(libvirt: Libvirt) -> None:
         ({"vcpu": {"value": 9999}}, "spec.domain.vcpu"),
     ],
 )
-def test_what_cannot_be_is_refused_at_its_field(libvirt: Libvirt, change: dict[str, Any], path: str) -> None:
+def test_an_invalid_value_is_reported_at_its_field(libvirt: Libvirt, change: dict[str, Any], path: str) -> None:
     document = deepcopy(EXAMPLE)
     document["spec"]["domain"] |= change
     assert path in libvirt.default(document).problems
 
 
 @pytest.mark.parametrize("spec", [None, 3, [], {}, {"domain": None}, {"domain": []}])
-def test_a_document_without_a_domain_is_refused(libvirt: Libvirt, spec: Any) -> None:
+def test_a_document_without_a_domain_is_invalid(libvirt: Libvirt, spec: Any) -> None:
     assert libvirt.default({**EXAMPLE, "spec": spec}).problems

@@ -1,4 +1,4 @@
-"""Workers under more load than they can bear, and workers that cannot be started: in virtual time, without libvirt."""
+"""Overloaded workers and workers that do not start, in virtual time and without libvirt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ILL: Response = (503, json.dumps({"problems": [{"path": "spec.architecture", "me
 
 
 class Scripted:
-    """A worker that answers as it is told, and starts at once."""
+    """A worker with a scripted response."""
 
     def __init__(self, answering: Answering, probe: Response = DONE) -> None:
         self._answering, self._probe = answering, probe
@@ -71,7 +71,7 @@ def kept(
     limits: WorkerLimits = WorkerLimits(workers=1),  # noqa: B008
     roots: RootDirectories | None = None,
 ) -> None:
-    """Plays a scene with workers that are these, one after another, for ever the last."""
+    """Runs a scene with these workers, one after another; the last one is started again and again."""
     following = iter(workers)
     last: list[Scripted | OSError] = []
 
@@ -97,7 +97,7 @@ def kept(
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """However long that takes: what a thread does takes no virtual time, or any."""
+    """Polls: the work of a thread takes no virtual time."""
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
@@ -107,8 +107,8 @@ async def ready(workers: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.3, 1.2])
-def test_a_load_beyond_what_it_can_bear_costs_no_worker_its_life_and_few_their_answer(seconds: float) -> None:
-    """For the time of a hundred answers, 16 requests come where 10 can be answered."""
+def test_overload_replaces_no_worker_and_fails_few_requests(seconds: float) -> None:
+    """16 requests arrive in the time of 10 responses."""
     answers: list[Any] = []
 
     async def overload(workers: WorkerPool) -> None:
@@ -125,7 +125,7 @@ def test_a_load_beyond_what_it_can_bear_costs_no_worker_its_life_and_few_their_a
     assert answers.count(DONE) >= 70
 
 
-def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
+def test_only_the_time_of_the_worker_itself_makes_it_late() -> None:
     async def hang(workers: WorkerPool) -> None:
         await ready(workers)
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ def test_a_worker_is_late_by_the_time_that_it_had_itself() -> None:
     kept(hang, Scripted(never), Scripted(at_once))
 
 
-def test_readiness_waits_for_a_worker_but_for_nobody_else() -> None:
+def test_a_probe_waits_for_a_worker_but_not_for_other_requests() -> None:
     async def full(workers: WorkerPool) -> None:
         await ready(workers)
         others = [asyncio.create_task(workers.ask(Operation.DOCUMENT))]
@@ -158,7 +158,7 @@ def test_readiness_waits_for_a_worker_but_for_nobody_else() -> None:
 
 
 class Full(RootDirectories):
-    """On a disk without room for the first directory, nor ever for what is known of QEMU."""
+    """A disk without space for the first directory, and never any for the capabilities."""
 
     def __init__(self) -> None:
         super().__init__(None, None, None)
@@ -175,7 +175,7 @@ class Full(RootDirectories):
 
 
 def begins(trouble: str) -> Callable[[WorkerPool], Awaitable[None]]:
-    """The scene of a first worker that does not start, for this reason, and a second that does."""
+    """The first worker does not start, for this reason; the second does."""
 
     async def scene(workers: WorkerPool) -> None:
         await until(lambda: workers.counts.restarts)
@@ -191,15 +191,13 @@ def begins(trouble: str) -> Callable[[WorkerPool], Awaitable[None]]:
 @pytest.mark.parametrize(
     ("first", "trouble"),
     [
-        pytest.param(
-            OSError("cannot allocate memory"), "cannot allocate memory", id="no process can be made for the time being"
-        ),
+        pytest.param(OSError("cannot allocate memory"), "cannot allocate memory", id="no process can be started"),
         pytest.param(Scripted(at_once, probe=ILL), "spec.architecture: no such", id="libvirt cannot define the probe"),
     ],
 )
-def test_one_that_does_not_start_is_tried_again_and_says_why(first: Scripted | OSError, trouble: str) -> None:
+def test_a_worker_that_does_not_start_is_started_again_with_a_reason(first: Scripted | OSError, trouble: str) -> None:
     kept(begins(trouble), first, Scripted(at_once))
 
 
-def test_a_full_disk_ends_nothing() -> None:
+def test_a_full_disk_does_not_end_the_pool() -> None:
     kept(begins("no space left on device"), Scripted(at_once), roots=Full())

@@ -1,4 +1,4 @@
-"""Which machine an alias becomes, where the nodes have others than our own QEMU."""
+"""Machine types where the nodes have others than this host's QEMU."""
 
 from __future__ import annotations
 
@@ -25,36 +25,34 @@ def offer(*everywhere: str, some: tuple[str, ...] = ()) -> MachineTypes:
 @pytest.mark.parametrize(
     ("alias", "configured", "offered", "real"),
     [
-        pytest.param("q35", {}, None, OURS, id="nothing is known of the nodes"),
-        pytest.param(
-            "q35", {"q35": "pc-q35-9.0"}, offer(OURS), "pc-q35-9.0", id="the administrator's word comes first"
-        ),
-        pytest.param("q35", {}, offer("q35", OURS, "pc-q35-9.2"), OURS, id="ours, if every node has it"),
+        pytest.param("q35", {}, None, OURS, id="the nodes are unknown"),
+        pytest.param("q35", {"q35": "pc-q35-9.0"}, offer(OURS), "pc-q35-9.0", id="a configured type comes first"),
+        pytest.param("q35", {}, offer("q35", OURS, "pc-q35-9.2"), OURS, id="this libvirt's type, if every node has it"),
         pytest.param(
             "q35",
             {},
             offer("q35", "pc-q35-rhel9.4.0", "pc-q35-rhel9.10.0", "pc-i440fx-rhel7.6.0"),
             "pc-q35-rhel9.10.0",
-            id="else the newest that all have",
+            id="the newest type of all nodes",
         ),
         pytest.param(
             "q35",
             {},
             offer("q35", "pc-q35-rhel9.4.0", some=("pc-q35-rhel9.6.0", OURS)),
             "pc-q35-rhel9.4.0",
-            id="not one that only some have",
+            id="not a type of only some nodes",
         ),
         pytest.param(
             "q35",
             {},
             offer("q35", some=("pc-q35-9.1", "pc-q35-9.2")),
             "pc-q35-9.2",
-            id="unless all have none in common",
+            id="unless the nodes share no type",
         ),
-        pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), OURS, id="of another architecture's nothing follows"),
+        pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), OURS, id="types of another architecture do not count"),
     ],
 )
-def test_an_alias_is_made_what_the_nodes_have(
+def test_an_alias_becomes_a_type_that_the_nodes_have(
     alias: str, configured: dict[str, str], offered: MachineTypes | None, real: str
 ) -> None:
     assert resolve_alias(alias, OURS, configured, offered) == real
@@ -71,13 +69,13 @@ def test_an_alias_is_made_what_the_nodes_have(
         ("virt-rhel9.6.0", {}, offer("virt-rhel9.6.0"), None),
     ],
 )
-def test_a_machine_that_only_the_nodes_have_is_asked_about_as_its_family(
+def test_a_type_that_only_the_nodes_have_has_a_substitute(
     machine: str, configured: dict[str, str], offered: MachineTypes | None, asked: str | None
 ) -> None:
     assert find_substitute(machine, {"q35", "pc"}, configured, offered) == asked
 
 
-def test_sentences() -> None:
+def test_messages_about_unavailable_types() -> None:
     nodes = offer("q35", "pc-q35-rhel9.4.0", some=("pc-q35-rhel9.6.0",))
     assert unavailable_message("pc-q35-7.2", nodes) == (
         "no node of the cluster can run the machine type pc-q35-7.2; all of them have pc-q35-rhel9.4.0"
@@ -93,7 +91,7 @@ def kubelet(name: str, *machines: str, arch: str = "amd64") -> Node:
     return read_node({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, **labels}}})
 
 
-def test_what_nodes_offer_follows_their_labels() -> None:
+def test_machine_types_follow_the_labels_of_nodes() -> None:
     index = MachineTypeIndex()
     assert index.current() is None
     old, new = kubelet("a", "q35", "pc-q35-9.0"), kubelet("a", "q35", "pc-q35-9.0", "pc-q35-9.2")
@@ -108,7 +106,7 @@ def test_what_nodes_offer_follows_their_labels() -> None:
     assert index.current() == offer("q35", "virt-9.2", "pc-q35-9.2")
 
 
-def test_a_label_that_says_false_offers_nothing() -> None:
+def test_a_label_with_false_is_no_machine_type() -> None:
     labels = {"machine-type.node.kubevirt.io/q35": "false", "kubernetes.io/arch": "amd64"}
     assert read_node({"metadata": {"name": "a", "labels": labels}}).machines == frozenset()
 
@@ -134,7 +132,7 @@ def of(kind: str | None, *devices: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.libvirt
 @pytest.mark.parametrize("kind", [None, "q35"])
-def test_libvirt_s_addresses_on_the_nodes_machine(libvirt: Libvirt, strict: Libvirt, kind: str | None) -> None:
+def test_addresses_are_the_same_on_the_type_of_the_nodes(libvirt: Libvirt, strict: Libvirt, kind: str | None) -> None:
     answer = strict.default(of(kind), offered=RHEL)
     assert machine(answer.object) == "pc-q35-rhel9.4.0"
     assert addresses(answer.object) == addresses(libvirt.default(of(kind)).object)
@@ -144,7 +142,7 @@ def test_libvirt_s_addresses_on_the_nodes_machine(libvirt: Libvirt, strict: Libv
 
 
 @pytest.mark.libvirt
-def test_the_record_is_of_the_machine_that_the_vm_has(strict: Libvirt) -> None:
+def test_the_record_has_the_machine_type_of_the_vm(strict: Libvirt) -> None:
     answer = strict.default(of(None), offered=RHEL).object
     record = read_record(answer["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION])
     assert record["machine"] == "pc-q35-rhel9.4.0"
@@ -153,7 +151,7 @@ def test_the_record_is_of_the_machine_that_the_vm_has(strict: Libvirt) -> None:
 
 
 @pytest.mark.libvirt
-def test_a_machine_that_no_node_has_is_refused_or_warned_about(libvirt: Libvirt, strict: Libvirt) -> None:
+def test_a_type_that_no_node_has_is_an_error_or_a_warning(libvirt: Libvirt, strict: Libvirt) -> None:
     document = of("pc-q35-6.2")
     (path,) = (refused := strict.default(document, offered=RHEL)).problems
     assert path == "spec.template.spec.domain.machine.type"
@@ -163,7 +161,7 @@ def test_a_machine_that_no_node_has_is_refused_or_warned_about(libvirt: Libvirt,
 
 
 @pytest.mark.libvirt
-def test_a_vm_that_was_stored_with_a_machine_stays_editable_when_its_nodes_are_gone(strict: Libvirt) -> None:
+def test_a_stored_vm_stays_editable_without_nodes_of_its_type(strict: Libvirt) -> None:
     stored = strict.default(of("pc-q35-6.2")).object
     answer = strict.default(of("pc-q35-6.2", disk(), disk("more"), nic()), oldObject=stored, offered=RHEL)
     assert answer.status == 200
@@ -171,17 +169,17 @@ def test_a_vm_that_was_stored_with_a_machine_stays_editable_when_its_nodes_are_g
 
 
 @pytest.mark.libvirt
-def test_a_machine_that_some_nodes_have_is_a_warning(strict: Libvirt) -> None:
+def test_a_type_that_only_some_nodes_have_is_a_warning(strict: Libvirt) -> None:
     answer = strict.default(of("pc-q35-rhel9.6.0"), offered=RHEL)
     assert machine(answer.object) == "pc-q35-rhel9.6.0"
     assert answer.warnings == [
-        "not every node can run the machine type pc-q35-rhel9.6.0: the VM cannot go to those that can't"
+        "not every node can run the machine type pc-q35-rhel9.6.0: the scheduler skips the other nodes"
     ]
     assert addresses(answer.object)["root"] is not None
 
 
 @pytest.mark.libvirt
-def test_nobody_knows_a_machine_that_neither_our_qemu_nor_a_node_has(libvirt: Libvirt) -> None:
+def test_a_type_without_qemu_and_node_is_invalid(libvirt: Libvirt) -> None:
     assert "does not support machine type" in str(libvirt.default(of("pc-q35-rhel9.6.0")).content)
     assert libvirt.default(of("pc-q35-rhel9.6.0"), offered=RHEL).status == 200
     again = libvirt.default(of("pc-q35-rhel9.6.0"))
@@ -190,7 +188,7 @@ def test_nobody_knows_a_machine_that_neither_our_qemu_nor_a_node_has(libvirt: Li
 
 @pytest.mark.parametrize("offered", ["q35", [], {}, {"everywhere": [1], "somewhere": []}, {"everywhere": []}])
 @pytest.mark.libvirt
-def test_an_offer_of_another_form_is_said_to_be_one(libvirt: Libvirt, offered: Any) -> None:
+def test_malformed_machine_types_are_a_problem(libvirt: Libvirt, offered: Any) -> None:
     answer = libvirt.default(of(None), offered=offered)
     assert answer.status == 400
     assert list(answer.problems) == ["offered"]

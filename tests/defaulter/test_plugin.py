@@ -1,4 +1,4 @@
-"""The hook over gRPC, asked as KubeVirt's launcher asks it, and the manifests that bring it there."""
+"""The hook over gRPC, called as virt-launcher calls it, and its manifests."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def answered(message: bytes) -> str:
     return message[at:].decode()
 
 
-def test_recorded_hardware_comes_back(ask: Ask) -> None:
+def test_recorded_hardware_is_restored(ask: Ask) -> None:
     domain = xml.read(answered(ask(request({HARDWARE_ANNOTATION: RECORD}))))
     address = domain.find("devices/memballoon/address")
     assert address is not None
     assert address.get("bus") == "0x09"
 
 
-def test_a_vm_without_a_record_passes_as_it_is(ask: Ask) -> None:
+def test_a_vm_without_a_record_does_not_change(ask: Ask) -> None:
     assert answered(ask(request({}))) == BARE
 
 
@@ -102,31 +102,31 @@ def test_a_vm_without_a_record_passes_as_it_is(ask: Ask) -> None:
         pytest.param(field(2, BARE.encode()) + field(3, b"{"), id="no VMI"),
     ],
 )
-def test_what_cannot_be_restored_fails_the_define(ask: Ask, message: bytes) -> None:
+def test_a_message_that_cannot_be_restored_fails_the_define(ask: Ask, message: bytes) -> None:
     with pytest.raises(grpc.RpcError) as failed:
         ask(message)
     assert failed.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert failed.value.details()
 
 
-def test_a_message_that_is_none_costs_its_own_answer_only(ask: Ask) -> None:
+def test_a_malformed_message_fails_only_itself(ask: Ask) -> None:
     with pytest.raises(grpc.RpcError):
         ask(b"\x12\xff\xff")
     assert answered(ask(request({}))) == BARE
 
 
-def test_fields_of_the_future_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     future = b"\x28\x96\x01" + b"\x31" + b"x" * 8 + b"\x3d" + b"x" * 4 + field(15, b"new")
     assert read(future + field(2, b"<a/>") + field(3, b"{}")) == Request(b"<a/>", b"{}")
 
 
 @given(st.text(max_size=300))
-def test_an_answer_of_any_length_reads_as_it_was_written(domain: str) -> None:
+def test_a_response_of_any_length_can_be_read(domain: str) -> None:
     assert answered(answer(domain)) == domain
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_read_or_refused(message: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(message: bytes) -> None:
     with contextlib.suppress(ValueError):
         read(message)
 
@@ -137,13 +137,13 @@ def printed(*options: str) -> Any:
     return json.loads(result.output)
 
 
-def test_the_config_map_shows_how_a_vm_asks_for_it() -> None:
+def test_the_config_map_shows_how_to_use_it() -> None:
     usage = printed("-n", "vms")["metadata"]["annotations"]["poolhouse.dev/usage"]
     (sidecar,) = json.loads(usage.partition("hookSidecars: ")[2])
     assert sidecar["configMap"]["key"] == "onDefineDomain"
 
 
-def test_the_plugin_its_policy_and_its_binding_name_each_other() -> None:
+def test_plugin_policy_and_binding_refer_to_each_other() -> None:
     plugin, policy, binding = printed("--plugin", "--image", 'registry/poolhouse-defaulter:"1"')["items"]
     assert plugin["spec"]["domainHooks"][0]["sidecar"]["socketPath"] == SOCKET
     assert SOCKET.startswith(f"/var/run/kubevirt-plugin/{plugin['metadata']['name']}/"), "KubeVirt takes no other"

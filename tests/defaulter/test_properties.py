@@ -1,4 +1,4 @@
-"""What holds for any spec, with the real libvirt.
+"""Properties of any spec, with a real libvirt.
 
 `POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_properties.py` looks longer.
 """
@@ -118,7 +118,7 @@ def leaving(document: Json, name: str) -> bool:
 
 @HOW
 @given(contents())
-def test_what_is_given_is_kept_and_what_is_open_is_filled_once(libvirt: Libvirt, content: Json) -> None:
+def test_values_stay_and_unset_fields_are_filled_once(libvirt: Libvirt, content: Json) -> None:
     document = vm(content)
     answer = completed(libvirt, document)
     after = leaves(answer)
@@ -130,7 +130,7 @@ def test_what_is_given_is_kept_and_what_is_open_is_filled_once(libvirt: Libvirt,
 
 @HOW
 @given(contents(), st.randoms(use_true_random=False))
-def test_the_order_of_devices_moves_nothing_that_is_decided(libvirt: Libvirt, content: Json, chance: Any) -> None:
+def test_the_order_of_devices_changes_no_default(libvirt: Libvirt, content: Json, chance: Any) -> None:
     answer = libvirt.default(vm(content))
     # Where no address can be written down, the order may move what libvirt puts behind a bridge; the warning says so.
     assume(answer.status == 200 and not answer.warnings)
@@ -143,7 +143,7 @@ def test_the_order_of_devices_moves_nothing_that_is_decided(libvirt: Libvirt, co
 
 @HOW
 @given(contents(), st.data())
-def test_removing_and_adding_moves_nothing(libvirt: Libvirt, content: Json, data: st.DataObject) -> None:
+def test_removing_and_adding_devices_moves_no_other(libvirt: Libvirt, content: Json, data: st.DataObject) -> None:
     stored = completed(libvirt, vm(content))
     bare = deepcopy(vm(content))
     devices = inner(bare)["domain"]["devices"]
@@ -170,7 +170,7 @@ def test_removing_and_adding_moves_nothing(libvirt: Libvirt, content: Json, data
 
 @HOW
 @given(contents())
-def test_a_pool_s_replicas_have_its_addresses_and_an_identity_of_their_own(libvirt: Libvirt, content: Json) -> None:
+def test_replicas_share_addresses_but_no_identity(libvirt: Libvirt, content: Json) -> None:
     for nic in content["domain"]["devices"]["interfaces"]:
         nic.pop("macAddress", None)
     template = completed(libvirt, pool(content))
@@ -184,7 +184,7 @@ def test_a_pool_s_replicas_have_its_addresses_and_an_identity_of_their_own(libvi
 
 @HOW
 @given(contents())
-def test_a_remembered_shape_gives_what_libvirt_gave(libvirt: Libvirt, content: Json) -> None:
+def test_the_cache_gives_what_libvirt_gave(libvirt: Libvirt, content: Json) -> None:
     """The second VM of a shape is answered from memory: as the domain it would have been, asked anew, says."""
     from defaulter import xml
     from defaulter.vmi_spec import alias
@@ -246,7 +246,7 @@ WILD = st.recursive(
     WILD,
     WILD,
 )
-def test_nonsense_is_refused_or_completed_and_hurts_nobody(libvirt: Libvirt, kind: str, wild: Any, old: Any) -> None:
+def test_nonsense_gets_defaults_or_problems(libvirt: Libvirt, kind: str, wild: Any, old: Any) -> None:
     document = {
         "kind": kind,
         "metadata": {"name": "a"},

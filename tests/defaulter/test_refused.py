@@ -1,4 +1,4 @@
-"""What must not come in: every problem, its path, and libvirt's own sentence where libvirt has one."""
+"""Invalid documents: every problem with its path, and libvirt's own messages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ D = "spec.template.spec.domain"
             spec(disk(pciAddress="0000:00:1f.2")),
             "devices.disks[0].disk.pciAddress",
             "0000:00:1f.2",
-            id="the SATA controller's own place",
+            id="the address of the SATA controller",
         ),
         pytest.param(
             spec(disk(pciAddress="0000:81:00.0")),
             "devices.disks[0].disk.pciAddress",
-            "the last one is 0x1f",
+            "the last bus is 0x1f",
             id="a bus that would take 129 ports",
         ),
         pytest.param(
@@ -58,7 +58,7 @@ D = "spec.template.spec.domain"
         pytest.param(spec(disk(bus="floppy")), "devices.disks[0].disk.bus", "must be one of", id="an unknown bus"),
         pytest.param(spec(disk(bus="ide")), "devices.disks[0].disk.bus", "must be one of", id="IDE, which q35 lacks"),
         pytest.param(
-            spec(nic(model="e2000")), "devices.interfaces[0].model", "must be one of", id="a NIC nobody makes"
+            spec(nic(model="e2000")), "devices.interfaces[0].model", "must be one of", id="an unknown NIC model"
         ),
         pytest.param(
             spec(nic(macAddress="zz")), "devices.interfaces[0].macAddress", "must be a MAC address", id="no MAC address"
@@ -66,7 +66,7 @@ D = "spec.template.spec.domain"
         pytest.param(
             spec(nic(macAddress="01:00:5e:00:00:01")),
             "devices.interfaces[0].macAddress",
-            "expected unicast mac address, found multicast",
+            "must be a unicast MAC address",
             id="a multicast MAC address",
         ),
         pytest.param(
@@ -76,7 +76,10 @@ D = "spec.template.spec.domain"
             id="a CPU feature of a name that no feature has",
         ),
         pytest.param(
-            spec(domain={"cpu": {"model": "Z80"}}), "cpu.model", "libvirt knows no CPU model 'Z80'", id="unknown CPU"
+            spec(domain={"cpu": {"model": "Z80"}}),
+            "cpu.model",
+            "libvirt does not know the CPU model 'Z80'",
+            id="unknown CPU",
         ),
         pytest.param(
             spec(domain={"cpu": {"cores": 600}}), "cpu", "maximum|greater", id="more CPUs than the machine has"
@@ -98,7 +101,7 @@ D = "spec.template.spec.domain"
             "without control characters",
             id="a bell in a serial",
         ),
-        pytest.param(spec(disk(serial="\ud800")), "devices.disks[0].serial", "lone surrogate", id="half a character"),
+        pytest.param(spec(disk(serial="\ud800")), "devices.disks[0].serial", "lone surrogate", id="a lone surrogate"),
         pytest.param(
             spec(domain={"devices": {"watchdog": {"name": "w", "i6300esb": {"action": "explode"}}}}),
             "devices.watchdog.i6300esb.action",
@@ -106,27 +109,33 @@ D = "spec.template.spec.domain"
             id="an unknown watchdog action",
         ),
         pytest.param(
-            spec(disk("a"), {**disk("a"), "name": "a"}), "devices.disks[1].name", "already", id="two disks of one name"
+            spec(disk("a"), {**disk("a"), "name": "a"}),
+            "devices.disks[1].name",
+            "Duplicate value",
+            id="two disks of one name",
         ),
         pytest.param(
-            spec(disk("a"), nic("a")), "devices.interfaces[0].name", "already", id="a disk and a NIC of one name"
+            spec(disk("a"), nic("a")),
+            "devices.interfaces[0].name",
+            "Duplicate value",
+            id="a disk and a NIC of one name",
         ),
         pytest.param(
             spec(disk("a", bootOrder=1), nic("b", bootOrder=1)),
             "devices.interfaces[0].bootOrder",
-            "already",
+            "Duplicate value",
             id="boot order",
         ),
         pytest.param(
             spec(nic("a", macAddress="52:54:00:00:00:01"), nic("b", macAddress="52-54-00-00-00-01")),
             "devices.interfaces[1].macAddress",
-            "already",
+            "Duplicate value",
             id="one MAC address in two spellings",
         ),
         pytest.param(
             spec(disk("a", pciAddress="0000:05:00.0"), nic("b", pciAddress="0000:05:00.0")),
             "devices.interfaces[0].pciAddress",
-            "already",
+            "Duplicate value",
             id="one PCI address twice",
         ),
         pytest.param(
@@ -138,11 +147,16 @@ D = "spec.template.spec.domain"
         pytest.param(spec(architecture="vax"), None, "must be one of", id="an unknown architecture"),
         pytest.param(spec(architecture={"a": 1}), None, "must be one of", id="an architecture that is an object"),
         pytest.param(
-            spec({"name": "x", "disk": {"bus": "virtio"}, "cdrom": {}}), "devices.disks[0]", "at once", id="disk and CD"
+            spec({"name": "x", "disk": {"bus": "virtio"}, "cdrom": {}}),
+            "devices.disks[0]",
+            "must be only one of",
+            id="disk and CD",
         ),
     ],
 )
-def test_refused(libvirt: Libvirt, content: dict[str, Any], path: str | None, sentence: str) -> None:
+def test_an_invalid_spec_is_reported_by_path(
+    libvirt: Libvirt, content: dict[str, Any], path: str | None, sentence: str
+) -> None:
     import re
 
     answer = libvirt.default(vm(content))
@@ -161,7 +175,7 @@ def test_a_disk_without_a_volume_and_a_nic_without_a_network(libvirt: Libvirt) -
     }
 
 
-def test_every_problem_comes_at_once_libvirt_s_own_included(libvirt: Libvirt) -> None:
+def test_all_problems_are_reported_at_once_with_those_of_libvirt(libvirt: Libvirt) -> None:
     content = spec(
         disk("a", pciAddress="0000:05:01.0"),
         disk("b", bus="floppy"),
@@ -178,19 +192,19 @@ def test_every_problem_comes_at_once_libvirt_s_own_included(libvirt: Libvirt) ->
     }
 
 
-def test_ten_thousand_disks_are_refused_at_once(libvirt: Libvirt) -> None:
+def test_ten_thousand_disks_are_rejected_at_once(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(*(disk(f"d{index}") for index in range(10_000)))))
     assert "at most 256" in answer.problems[f"{D}.devices.disks"]
 
 
-def test_more_disks_than_ports_is_libvirt_s_sentence(libvirt: Libvirt) -> None:
+def test_more_disks_than_ports_has_the_message_of_libvirt(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(*(disk(f"d{index}") for index in range(250)))))
     assert answer.status == 422
     assert any("PCI" in message for message in answer.problems.values())
 
 
 @pytest.mark.parametrize("name", ["<b>", "a&b", "]]>", "'\"", "a" * 300, "ä", "../../etc", "a b", "%s%n", "\u202e"])
-def test_markup_in_names_and_serials_is_text(libvirt: Libvirt, name: str) -> None:
+def test_markup_in_names_and_serials_stays_text(libvirt: Libvirt, name: str) -> None:
     answer = libvirt.default(vm(spec(disk(name), domain={"firmware": {"serial": name}})))
     device = inner(answer.object)["domain"]["devices"]["disks"][0]
     assert device["name"] == name
@@ -221,14 +235,14 @@ def test_a_disk_s_serial_is_what_libvirt_allows(libvirt: Libvirt) -> None:
         b'{"kind": "DefaultingRequest", "object": [], "oldObject": 3, "seed": {}}',
     ],
 )
-def test_what_is_no_document_is_malformed(libvirt: Libvirt, body: bytes) -> None:
+def test_a_body_that_is_not_a_document_gets_400(libvirt: Libvirt, body: bytes) -> None:
     answer = libvirt.raw(body)
     assert answer.status == 400
     assert answer.content["problems"]
 
 
 @pytest.mark.parametrize("depth", [50, 150, 300, 500, 900])
-def test_depth_costs_no_worker(libvirt: Libvirt, depth: int) -> None:
+def test_deep_nesting_does_not_end_a_worker(libvirt: Libvirt, depth: int) -> None:
     deep = b'{"a":[' * depth + b"1" + b"]}" * depth
     body = json.dumps(vm(spec(disk(), domain={"future": 1}))).encode().replace(b'"future": 1', b'"future": ' + deep)
     assert libvirt.once.ask(Operation.DOCUMENT, body)[0] in (200, 400, 422)
@@ -236,7 +250,7 @@ def test_depth_costs_no_worker(libvirt: Libvirt, depth: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Pod", "VirtualMachines", "", None, 3, ["VirtualMachine"]])
-def test_other_kinds_are_refused(libvirt: Libvirt, kind: Any) -> None:
+def test_other_kinds_are_rejected(libvirt: Libvirt, kind: Any) -> None:
     answer = libvirt.default({"kind": kind, "spec": {}})
     assert answer.status == 422
     assert "kind" in answer.problems
@@ -269,7 +283,7 @@ WRONG = [None, 3, "x", True, [], {}, [3], [None], {"a": 1}]
     ],
 )
 @pytest.mark.parametrize("value", WRONG, ids=repr)
-def test_a_wrong_type_anywhere_is_a_problem_or_harmless(libvirt: Libvirt, path: str, value: Any) -> None:
+def test_a_wrong_type_is_a_problem_or_ignored(libvirt: Libvirt, path: str, value: Any) -> None:
     document = vm(spec(disk(), nic()))
     *above, last = path.split(".")
     place = document
@@ -279,6 +293,6 @@ def test_a_wrong_type_anywhere_is_a_problem_or_harmless(libvirt: Libvirt, path: 
     assert libvirt.default(document).status in (200, 422)
 
 
-def test_an_architecture_without_an_emulator_is_no_fault_of_the_document(libvirt: Libvirt) -> None:
+def test_an_architecture_without_an_emulator_gets_503(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(disk(), architecture="s390x")))
     assert answer.status in (200, 503), "503 where no emulator is installed: the webhook lets it pass, undefaulted"

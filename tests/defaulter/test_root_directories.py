@@ -8,13 +8,13 @@ import pytest
 from defaulter.root_directories import RootDirectories, reachable
 
 
-def test_a_worker_finds_a_clean_directory(tmp_path: Path) -> None:
+def test_a_worker_gets_an_empty_directory(tmp_path: Path) -> None:
     roots = RootDirectories(tmp_path / "s", None, None)
     (roots.make(0) / "leftover").write_text("x")
     assert not (roots.make(0) / "leftover").exists()
 
 
-def test_what_one_worker_learned_about_qemu_the_next_one_knows(tmp_path: Path) -> None:
+def test_capabilities_are_copied_to_the_next_worker(tmp_path: Path) -> None:
     roots = RootDirectories(tmp_path / "s", None, None)
     known = roots.make(0) / "cache/qemu/capabilities" / "abc.xml"
     known.write_text("<qemuCaps/>")
@@ -42,7 +42,7 @@ def test_a_base_that_its_user_cannot_reach_is_replaced(tmp_path: Path) -> None:
     roots.remove()
 
 
-def test_emulators_that_a_worker_left_behind_are_ended_and_no_others(tmp_path: Path) -> None:
+def test_only_the_emulators_of_a_worker_are_killed(tmp_path: Path) -> None:
     roots = RootDirectories(tmp_path / "s", None, None)
     root = roots.make(0)
     mine = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{root}/lib/qemu/x"])

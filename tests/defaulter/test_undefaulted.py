@@ -13,7 +13,7 @@ def open_fields(document: dict[str, Any]) -> set[str]:
     return {path.split("spec.domain.")[-1] for path in undefaulted_fields(document)}
 
 
-def test_a_bare_vm_leaves_its_machine_identity_and_addresses_open() -> None:
+def test_a_bare_vm_has_no_machine_type_identity_and_addresses() -> None:
     found = open_fields(vm(spec(disk(), nic())))
     assert {"machine.type", "firmware.uuid", "firmware.serial", "cpu.sockets"} <= found
     assert {"devices.disks[0].disk.pciAddress", "devices.interfaces[0].pciAddress"} <= found
@@ -36,22 +36,22 @@ def test_a_bare_vm_leaves_its_machine_identity_and_addresses_open() -> None:
         ("", True),
     ],
 )
-def test_an_alias_is_no_machine_type(machine: str, is_open: bool) -> None:
+def test_an_alias_is_undefaulted(machine: str, is_open: bool) -> None:
     assert ("machine.type" in open_fields(vm(spec(domain={"machine": {"type": machine}})))) is is_open
 
 
-def test_templates_that_many_share_have_no_identity() -> None:
+def test_templates_need_no_identity() -> None:
     found = open_fields(pool(spec(disk(), nic())))
     assert not {"firmware.uuid", "firmware.serial", "devices.interfaces[0].macAddress"} & found
     assert "devices.interfaces[0].pciAddress" in found
 
 
-def test_an_instance_type_brings_its_own_size() -> None:
+def test_an_instance_type_sets_cpu_and_memory() -> None:
     found = open_fields(vm(spec(), instancetype={"name": "small"}))
     assert not [path for path in found if path.startswith(("cpu.", "memory."))]
 
 
-def test_a_preference_fills_what_is_empty_at_start() -> None:
+def test_a_preference_fills_unset_fields_at_start() -> None:
     found = open_fields(vm(spec(disk(bus=None), nic()), preference={"name": "windows"}))
     assert "firmware.uuid" in found
     assert not {"machine.type", "devices.disks[0].disk.bus", "devices.interfaces[0].model"} & found
@@ -65,29 +65,29 @@ def test_a_preference_fills_what_is_empty_at_start() -> None:
         pytest.param(spec(disk(), nic(), architecture="s390x"), None, id="s390x"),
     ],
 )
-def test_where_addresses_do_not_fit_none_is_missing(
+def test_no_address_is_missing_where_the_spec_cannot_hold_it(
     content: dict[str, Any], annotations: dict[str, Any] | None
 ) -> None:
     assert not [path for path in open_fields(vm(content, annotations=annotations)) if "pciAddress" in path]
 
 
 @pytest.mark.parametrize("interface", [{"name": "x", "sriov": {}}, nic("x", state="absent")])
-def test_what_is_no_emulated_nic_needs_nothing(interface: dict[str, Any]) -> None:
+def test_an_interface_that_is_not_emulated_needs_nothing(interface: dict[str, Any]) -> None:
     assert not [path for path in open_fields(vm(spec(interface))) if "interfaces" in path]
 
 
-def test_left_mac_addresses_are_not_missing() -> None:
+def test_mac_addresses_are_not_missing_with_the_policy_leave() -> None:
     assert not [path for path in undefaulted_fields(vmi(spec(nic())), macs="leave") if path.endswith("macAddress")]
 
 
-def test_who_opted_out_misses_nothing() -> None:
+def test_an_opted_out_document_misses_nothing() -> None:
     document = vm(spec(disk()))
     document["metadata"]["labels"] = {"poolhouse.dev/defaulting": "disabled"}
     assert undefaulted_fields(document) == []
 
 
 @pytest.mark.parametrize("kind", ["Pod", None, 3, {"a": 1}])
-def test_other_kinds_miss_nothing(kind: object) -> None:
+def test_a_kind_without_a_vm_misses_nothing(kind: object) -> None:
     assert undefaulted_fields({"kind": kind, "spec": {}}) == []
 
 
@@ -103,7 +103,7 @@ def test_other_kinds_miss_nothing(kind: object) -> None:
         {"domain": {"devices": {"disks": {}, "interfaces": [None, 3]}}},
     ],
 )
-def test_looking_never_fails(broken: object) -> None:
+def test_malformed_documents_never_raise(broken: object) -> None:
     document = vm(spec())
     document["spec"]["template"]["spec"] = broken
     before = deepcopy(document)

@@ -1,4 +1,4 @@
-"""Over the wire, as strangers ask: whatever arrives is completed or refused, and no worker dies of it.
+"""Over HTTP: any request gets defaults or problems, and no worker dies.
 
 `POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_wire.py` looks longer.
 """
@@ -95,7 +95,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def judged(answer: tuple[int, bytes]) -> Json:
-    """An answer that is one: completed, or refused with every problem named."""
+    """A response must have a document with defaults, or problems."""
     status, body = answer
     content = json.loads(body)
     assert status == 200 or status in REFUSALS, content
@@ -124,7 +124,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> Json:
-    """A good document with a few things wrong."""
+    """A valid document with a few errors."""
     document = deepcopy(draw(st.sampled_from(DOCUMENTS)))
     for _ in range(draw(st.integers(1, 4))):
         found = list(places(document))
@@ -151,14 +151,14 @@ def spoiled(draw: st.DrawFn) -> Json:
 @HOW
 @given(spoiled(), st.booleans())
 @example({**DOCUMENTS[0], "metadata": {"name": "\ud800"}}, False)
-def test_a_spoiled_document_is_completed_or_refused(service: Service, document: Json, enveloped: bool) -> None:
+def test_a_damaged_document_gets_defaults_or_problems(service: Service, document: Json, enveloped: bool) -> None:
     body = {"kind": "DefaultingRequest", "object": document, "oldObject": DOCUMENTS[0]} if enveloped else document
     judged(service.ask("POST", DEFAULTS_PATH, json.dumps(body).encode("utf-8", "surrogatepass")))
 
 
 @HOW
 @given(st.data())
-def test_spoiled_bytes_are_completed_or_refused(service: Service, data: st.DataObject) -> None:
+def test_damaged_bytes_get_defaults_or_problems(service: Service, data: st.DataObject) -> None:
     body = bytearray(json.dumps(data.draw(st.sampled_from(DOCUMENTS))).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))
@@ -176,7 +176,7 @@ def test_spoiled_bytes_are_completed_or_refused(service: Service, data: st.DataO
         max_size=3,
     ),
 )
-def test_any_request_has_an_answer(service: Service, method: str, path: str, headers: dict[str, str]) -> None:
+def test_any_request_gets_a_response(service: Service, method: str, path: str, headers: dict[str, str]) -> None:
     status, _ = service.ask(method, "/" + path, b"{}", **headers)
     assert status < 500
     status, _ = service.ask("POST", DEFAULTS_PATH, b"{}", **headers)
@@ -187,13 +187,13 @@ def test_any_request_has_an_answer(service: Service, method: str, path: str, hea
     ("body", "status"),
     [
         pytest.param(b'{"a":' * 900 + b"1" + b"}" * 900, 400, id="900 levels"),
-        pytest.param(json.dumps({**DOCUMENTS[0], "metadata": {"name": "\udfff"}}).encode(), 422, id="half a character"),
+        pytest.param(json.dumps({**DOCUMENTS[0], "metadata": {"name": "\udfff"}}).encode(), 422, id="a lone surrogate"),
         pytest.param(b"", 400, id="nothing"),
         pytest.param(b"[" * 1_000_000, 400, id="a million brackets"),
         pytest.param(b" " * 3 * 1024**2 + b"{}", 413, id="three megabytes and two"),
     ],
 )
-def test_what_is_refused_before_it_is_looked_at(service: Service, body: bytes, status: int) -> None:
+def test_a_body_is_rejected_before_it_is_validated(service: Service, body: bytes, status: int) -> None:
     answer = service.ask("POST", DEFAULTS_PATH, body)
     assert answer[0] == status, answer
     judged(answer)

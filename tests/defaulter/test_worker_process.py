@@ -20,7 +20,7 @@ from defaulter.worker_protocol import Operation
         pytest.param(asyncio.new_event_loop, id="asyncio's own"),
     ],
 )
-def test_who_has_ended_cannot_be_told(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_a_request_to_an_ended_worker_raises(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def told() -> None:
         process = await asyncio.create_subprocess_exec("true", stdin=PIPE, stdout=PIPE)
         worker = WorkerProcess(process)

@@ -39,35 +39,38 @@ class Metrics:
             "code",
         )
         self.request_seconds = histogram(
-            "api_request_duration_seconds", "Time until the API server's whole answer, watches left out.", CALLS, "verb"
+            "api_request_duration_seconds",
+            "Time until the complete answer of the API server, without watches.",
+            CALLS,
+            "verb",
         )
         self.clock_offset = gauge(
-            "api_clock_offset_seconds", "How far the API server's clock is ahead of this machine's, by its answers."
+            "api_clock_offset_seconds", "Seconds by which the clock of the API server is ahead of this machine's clock."
         )
-        self.queue_depth = gauge("workqueue_depth", "Keys that wait to be worked on.", "name")
-        self.queue_adds = counter("workqueue_adds_total", "Keys put into the queue, repeats left out.", "name")
-        self.queue_retries = counter("workqueue_retries_total", "Keys put back after a failure.", "name")
+        self.queue_depth = gauge("workqueue_depth", "Keys that are ready to be reconciled.", "name")
+        self.queue_adds = counter("workqueue_adds_total", "Keys added to the queue, without repetitions.", "name")
+        self.queue_retries = counter("workqueue_retries_total", "Keys added again after a failure.", "name")
         self.queue_seconds = histogram(
-            "workqueue_wait_duration_seconds", "Time a key waits in the queue.", WAITS, "name"
+            "workqueue_wait_duration_seconds", "Time that a key waits in the queue.", WAITS, "name"
         )
-        self.work_seconds = histogram("workqueue_work_duration_seconds", "Time of one reconcile.", WAITS, "name")
-        self.work_errors = counter("reconcile_errors_total", "Reconciles that failed, by error.", "name", "error")
+        self.work_seconds = histogram("workqueue_work_duration_seconds", "Duration of one reconcile.", WAITS, "name")
+        self.work_errors = counter("reconcile_errors_total", "Failed reconciles, by class of error.", "name", "error")
         self.informer_objects = gauge("informer_objects", "Objects in an informer's store.", "resource")
         self.informer_lists = counter("informer_lists_total", "Full lists, by outcome.", "resource", "outcome")
         self.informer_events = counter("informer_events_total", "Events of watches, by type.", "resource", "type")
         self.informer_contact = gauge(
             "informer_last_contact_timestamp_seconds",
-            "When the API server last told an informer anything, or the informer began if it never has; the distance "
-            "to now is how stale its store may be. Only of informers that run here: some do for the leader alone.",
+            "Time of the last answer or event for an informer, or of its start before the first one. The difference "
+            "to now is how stale the store may be. Only for informers that run: some run only in the leader.",
             "resource",
         )
         self.events = counter("events_total", "Events for users, by outcome (sent, dropped, refused).", "outcome")
         self.certificate_ends = gauge(
-            "certificate_expiry_timestamp_seconds", "When the certificate that this server shows ends.", "file"
+            "certificate_expiry_timestamp_seconds", "When the served certificate expires.", "file"
         )
         self.certificate_begins = gauge(
             "certificate_begin_timestamp_seconds",
-            "When the certificate that this server shows begins, perhaps a little before it was made.",
+            "When the validity of the served certificate begins, which may be before it was issued.",
             "file",
         )
         self.leading = gauge("leader", "1 while this process holds the lease.", "lease")

@@ -1,15 +1,14 @@
-"""What admission costs: /mutate for a VM's creation, against a bare FastAPI that echoes the same bodies.
+"""Cost of admission: `/mutate` for a new VM, as a ratio to a FastAPI app that echoes the same bodies.
 
-The defaulter behind it is a socket that answers at once, always the same: libvirt's time is another benchmark's. Both
-servers run as processes of their own with uvicorn, uvloop and httptools, and are asked in turns by the same client over
-the same number of connections, so that what else the machine does meets both.
+    python -m bench.admission [--seconds 3.0] [--rounds 3] [--at-once 1 10 50]
 
-    python -m bench.admission [--seconds 3] [--rounds 3] [--at-once 1 10 50]
+The defaulter is a socket that always sends the same answer at once. `typed` is a FastAPI route that parses the review
+with pydantic and serializes a response model: the difference from `echo` is what plain routes save. All servers run
+with uvicorn, uvloop and httptools, and get the same requests in turns.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -19,45 +18,39 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from time import monotonic
 from typing import Any, cast
 
 import uvloop
 from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel
 
+from bench.harness import parse_options, percentile, report
+from tests.ports import free_port
 from tests.webhook.builders import review
 from tests.webhook.fake_defaulter import filled
 
 Json = dict[str, Any]
-
-SERVERS = {
-    "echo": "bench.admission:echo",
-    "mutate": "bench.admission:mutate",
-}
+Rates = tuple[float, float, float]
 
 
-def vm(disks: int = 2, nics: int = 1) -> Json:
-    """As a pool makes it: some labels, two disks, a NIC."""
-    domain = {
-        "machine": {"type": "q35"},
-        "memory": {"guest": "128Mi"},
-        "devices": {
-            "disks": [{"name": f"disk-{n}", "disk": {"bus": "virtio"}} for n in range(disks)],
-            "interfaces": [{"name": f"nic-{n}", "masquerade": {}} for n in range(nics)],
-        },
-    }
+def vm() -> Json:
+    """A VM of a pool, with two disks and a NIC."""
+    names = ("disk-0", "disk-1")
     spec = {
-        "domain": domain,
-        "networks": [{"name": f"nic-{n}", "pod": {}} for n in range(nics)],
-        "volumes": [{"name": f"disk-{n}", "dataVolume": {"name": f"web-{n}"}} for n in range(disks)],
+        "domain": {
+            "machine": {"type": "q35"},
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in names],
+                "interfaces": [{"name": "nic-0", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "nic-0", "pod": {}}],
+        "volumes": [{"name": name, "dataVolume": {"name": f"web-{name}"}} for name in names],
     }
-    owner = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "name": "web",
-        "uid": "u",
-        "controller": True,
-    }
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web", "uid": "u"}
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -65,14 +58,17 @@ def vm(disks: int = 2, nics: int = 1) -> Json:
             "name": "web-17",
             "namespace": "default",
             "labels": {f"example.com/label-{n}": "value" for n in range(5)},
-            "ownerReferences": [owner],
+            "ownerReferences": [{**owner, "controller": True}],
             "managedFields": [{"manager": "controllers", "operation": "Update", "fieldsV1": {"f:spec": {".": {}}}}],
         },
         "spec": {"running": True, "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec}},
     }
 
 
-def echo() -> Any:
+# The servers
+
+
+def echo() -> FastAPI:
     app = FastAPI()
 
     @app.post("/mutate")
@@ -82,10 +78,24 @@ def echo() -> Any:
     return app
 
 
-def mutate() -> Any:
-    """The webhook as `webhook.main` wires it, but for the API server, which a VM's creation needs nothing of."""
-    from time import monotonic
+class Review(BaseModel):
+    apiVersion: str
+    kind: str
+    request: Json
 
+
+def typed() -> FastAPI:
+    app = FastAPI()
+
+    @app.post("/mutate")
+    async def same(review: Review) -> Review:
+        return review
+
+    return app
+
+
+def mutate() -> FastAPI:
+    """The webhook without an API server, which the admission of a VM does not call."""
     import aiohttp
     from prometheus_client import CollectorRegistry
 
@@ -104,8 +114,8 @@ def mutate() -> Any:
     return create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
-class Canned(asyncio.Protocol):
-    """A defaulter that has its answer ready."""
+class FixedAnswer(asyncio.Protocol):
+    """A defaulter that sends the same answer to every request."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -117,62 +127,21 @@ class Canned(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         head, found, body = self._received.partition(b"\r\n\r\n")
-        if found and len(body) >= _length(bytes(head)):
+        if found and len(body) >= content_length(bytes(head)):
             self._received.clear()
             self._transport.write(self._answer)
 
 
-def _length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.split(b":")[1])
-    return 0
-
-
-def _http(body: bytes, first: str) -> bytes:
-    head = f"{first}\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-async def _one(port: int, request: bytes, until: float, times: list[float]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while (began := time.perf_counter()) < until:
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(head.decode())
-        await reader.readexactly(_length(head))
-        times.append(time.perf_counter() - began)
-    writer.close()
-
-
-async def measured(port: int, request: bytes, at_once: int, seconds: float) -> tuple[float, float, float]:
-    """(requests a second, p50 ms, p99 ms)"""
-    times: list[float] = []
-    began = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(at_once):
-            group.create_task(_one(port, request, began + seconds, times))
-    rate = len(times) / (time.perf_counter() - began)
-    times.sort()
-    return rate, times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
-def serving(application: str, environment: dict[str, str]) -> Iterator[int]:
+def serving(factory: str, defaulter: str) -> Iterator[int]:
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", application, "--factory", "--port", str(port), "--log-level", "error"]
-    process = subprocess.Popen([*command, "--no-access-log"], env={**os.environ, **environment})
+    command = [sys.executable, "-m", "uvicorn", f"bench.admission:{factory}", "--factory", "--port", str(port)]
+    quiet = ["--log-level", "error", "--no-access-log"]
+    process = subprocess.Popen([*command, *quiet], env={**os.environ, "DEFAULTER": defaulter})
     try:
         while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.05)
         yield port
@@ -181,35 +150,69 @@ def serving(application: str, environment: dict[str, str]) -> Iterator[int]:
         process.wait()
 
 
-async def bench(seconds: float, rounds: int, at_once: list[int]) -> None:
+# The client
+
+
+def http_message(first_line: str, body: bytes) -> bytes:
+    head = f"{first_line}\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def content_length(head: bytes) -> int:
+    lengths = (line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return int(next(lengths, b"0"))
+
+
+async def rates(port: int, request: bytes, at_once: int, seconds: float) -> Rates:
+    """Requests a second, p50 and p99 in milliseconds."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def one_connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < end:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(head.decode())
+            await reader.readexactly(content_length(head))
+            times.append(time.perf_counter() - began)
+        writer.close()
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(one_connection())
+    rate = len(times) / (time.perf_counter() - began)
+    return rate, percentile(times, 50) * 1000, percentile(times, 99) * 1000
+
+
+async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
     document = vm()
-    completed = json.dumps({"kind": "DefaultingResponse", "object": filled(document, "s"), "warnings": []}).encode()
-    answer = _http(completed, "HTTP/1.1 200 OK")
-    server = await asyncio.get_running_loop().create_server(lambda: Canned(answer), "127.0.0.1", 0)
-    environment = {"DEFAULTER": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
-    request = _http(json.dumps(review(document)).encode(), "POST /mutate HTTP/1.1")
+    response = {"kind": "DefaultingResponse", "object": filled(document, "s"), "warnings": []}
+    answer = http_message("HTTP/1.1 200 OK", json.dumps(response).encode())
+    server = await asyncio.get_running_loop().create_server(lambda: FixedAnswer(answer), "127.0.0.1", 0)
+    defaulter = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    request = http_message("POST /mutate HTTP/1.1", json.dumps(review(document)).encode())
     print(f"a review of {len(request)} bytes")
-    with serving(SERVERS["echo"], environment) as echo_port, serving(SERVERS["mutate"], environment) as mutate_port:
-        for many in at_once:
-            echoed, mutated = [], []
-            for _ in range(rounds):
-                echoed.append(await measured(echo_port, request, many, seconds))
-                mutated.append(await measured(mutate_port, request, many, seconds))
-            bare = statistics.median(rate for rate, _, _ in echoed)
-            ours = statistics.median(rate for rate, _, _ in mutated)
-            p50, p99 = (statistics.median(row[column] for row in mutated) for column in (1, 2))
-            print(
-                f"{many:3d} at once: echo {bare:6.0f}/s, mutate {ours:6.0f}/s = {ours / bare:.2f} of it; "
-                f"p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+    with ExitStack() as stack:
+        ports = {name: stack.enter_context(serving(name, defaulter)) for name in ("echo", "typed", "mutate")}
+        for at_once in connections:
+            turns = [
+                {name: await rates(port, request, at_once, seconds) for name, port in ports.items()}
+                for _ in range(rounds)
+            ]
+            found = {name: [statistics.median(turn[name][n] for turn in turns) for n in range(3)] for name in ports}
+            echoed, (rate, p50, p99) = found["echo"][0], found["mutate"]
+            report(
+                f"{at_once} at once",
+                f"echo {echoed:.0f}/s, typed {found['typed'][0]:.0f}/s, mutate {rate:.0f}/s = {rate / echoed:.2f} of"
+                f" echo; p50 {p50:.1f} ms, p99 {p99:.1f} ms",
             )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 10, 50])
-    options = parser.parse_args()
+    options = parse_options(__doc__, seconds=3.0, rounds=3, at_once=[1, 10, 50])
     uvloop.run(bench(options.seconds, options.rounds, options.at_once))
 
 

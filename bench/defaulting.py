@@ -1,25 +1,23 @@
-"""What defaulting costs, as ratios against bare libvirt in the same run.
+"""Cost of defaulting, as ratios to bare libvirt.
 
-    python -m bench.defaulting [--rounds 20] [--memory 10000]
+    python -m bench.defaulting [--rounds 20] [--memory-vms 0]
 
-The floor is libvirt alone: the XML documents that the service gives it for one VM, defined and dumped in the same order
-and undefined at the end, in a process that does nothing else. Absolute times move with the machine and its other work;
-rounds of floor and service alternate, so that both see the same weather.
+Bare libvirt defines, dumps and undefines the same XML documents that the service gives it for a VM, in a process that
+does nothing else. A VM has a new shape, or a shape that the service has seen before.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import signal
-import socket
-import statistics
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -27,15 +25,17 @@ from typing import Any
 
 import aiohttp
 
+from bench.harness import Process, call_all, parse_options, percentile, report, service
 from defaulter.contract import DEFAULTS_PATH
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
+BARE_LIBVIRT = "bare-libvirt"
 _SERIAL = count()
 
 
 def vm(disks: int, nics: int, *, known: bool) -> Json:
-    """A VM of a shape that was seen before, or of one that never was: another amount of memory is another shape."""
+    """A VM of a known or of a new shape: another amount of memory is another shape."""
     index = next(_SERIAL)
     names, networks = [f"disk{i}" for i in range(disks)], [f"net{i}" for i in range(nics)]
     domain = {
@@ -56,160 +56,186 @@ def vm(disks: int, nics: int, *, known: bool) -> Json:
     return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec}
 
 
-class Floor:
+# Bare libvirt, in a process of its own
+
+
+class Recorder:
+    """A libvirt connection that records the documents that it defines."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+        self.defined: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Callable[[str], str]]:
+        with self._host.scratch() as define:
+
+            def recorded(text: str) -> str:
+                self.defined.append(text)
+                answer: str = define(text)
+                return answer
+
+            yield recorded
+
+
+def bare_libvirt() -> None:
+    """Reads lines of JSON `{"document", "times", "threads"}` and writes the seconds of each replay."""
+    from defaulter.defaulting import VMRequest, set_defaults
+    from defaulter.domain import NAME, PLACEHOLDER_UUID
+    from defaulter.driver import Libvirt
+    from defaulter.kubevirt_defaults import ClusterConfig
+    from defaulter.root_directories import environment
+    from defaulter.settings import Settings
+    from defaulter.worker import drop_privileges
+
+    drop_privileges(*Settings.read({}).user)
+    root = Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp"))
+    os.environ |= environment(root)
+    host = Libvirt(root)
+
+    def replay(texts: list[str]) -> float:
+        begun = time.perf_counter()
+        with host.scratch() as define:
+            for text in texts:
+                define(text)
+        return time.perf_counter() - begun
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        recorder: Any = Recorder(host)
+        set_defaults(VMRequest(request["document"]), ClusterConfig(), recorder)
+        texts, threads = recorder.defined, request["threads"]
+        uuid = texts[0].partition("<uuid>")[2].partition("</uuid>")[0] or PLACEHOLDER_UUID
+
+        def replays(thread: int) -> list[float]:
+            """With a domain of its own, as each worker of the service has one."""
+            other = [
+                text.replace(uuid, f"{uuid[:-3]}{thread:03x}").replace(  # noqa: B023
+                    f"<name>{NAME}</name>", f"<name>{NAME}-{thread}</name>"
+                )
+                for text in texts  # noqa: B023
+            ]
+            return [replay(other) for _ in range(request["times"] // threads)]  # noqa: B023
+
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            seconds = [second for share in pool.map(replays, range(threads)) for second in share]
+        print(json.dumps({"seconds": seconds, "total": time.perf_counter() - begun}), flush=True)
+    shutil.rmtree(root)
+
+
+class BareLibvirt:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, document: Json, times: int, threads: int = 1) -> tuple[list[float], float]:
+    def replay(self, document: Json, times: int, threads: int = 1) -> tuple[list[float], float]:
+        """The seconds of each replay, and of all."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(
-            json.dumps({"document": document, "times": times, "threads": threads}), file=self._process.stdin, flush=True
-        )
+        request = {"document": document, "times": times, "threads": threads}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         return answer["seconds"], answer["total"]
 
 
 @contextmanager
-def floor() -> Iterator[Floor]:
-    command = [sys.executable, "-m", "bench.floor"]
+def bare_process() -> Iterator[BareLibvirt]:
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-m", "bench.defaulting", BARE_LIBVIRT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
-        yield Floor(process)
+        yield BareLibvirt(process)
     finally:
         process.communicate()
 
 
-@contextmanager
-def service() -> Iterator[tuple[str, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", "POOLHOUSE_DEADLINE_SECONDS": "30"}
-    command = [sys.executable, "-m", "defaulter.main"]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    try:
-        yield f"http://127.0.0.1:{port}", process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+# The service
 
 
 class Client:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session, self._url = session, url
+        self._session, self._url = session, url + DEFAULTS_PATH
 
-    async def ready(self) -> None:
-        while True:
-            try:
-                async with self._session.get(f"{self._url}/readyz") as answer:
-                    if answer.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.1)
-
-    async def ask(self, body: bytes) -> float:
+    async def default(self, document: Json) -> float:
+        body = json.dumps(document).encode()
         begun = time.perf_counter()
-        async with self._session.post(self._url + DEFAULTS_PATH, data=body, headers=JSON) as answer:
+        async with self._session.post(self._url, data=body, headers=JSON) as answer:
             content = await answer.read()
         assert answer.status == 200, content
         return time.perf_counter() - begun
 
-    async def many(self, bodies: list[bytes], at_once: int) -> float:
-        """Seconds for all of them, so many on their way at a time."""
-        waiting = iter(bodies)
 
-        async def one_after_another() -> None:
-            for body in waiting:
-                await self.ask(body)
-
-        begun = time.perf_counter()
-        await asyncio.gather(*(one_after_another() for _ in range(at_once)))
-        return time.perf_counter() - begun
-
-
-def shown(seconds: list[float]) -> tuple[float, float]:
-    ordered = sorted(seconds)
-    return statistics.median(ordered) * 1000, ordered[int(len(ordered) * 0.99)] * 1000
-
-
-def encoded(document: Json) -> bytes:
-    return json.dumps(document).encode()
-
-
-async def latencies(client: Client, bare: Floor, rounds: int, disks: int, nics: int) -> None:
+async def latencies(client: Client, bare: BareLibvirt, rounds: int, disks: int, nics: int) -> None:
     times: dict[str, list[float]] = {"bare libvirt": [], "service, new shape": [], "service, known shape": []}
-    await client.many([encoded(vm(disks, nics, known=True)) for _ in range(20)], 4)
+    await call_all(client.default, [vm(disks, nics, known=True) for _ in range(20)], 4)
     for _ in range(rounds):
-        times["bare libvirt"] += bare.run(vm(disks, nics, known=False), 20)[0]
+        times["bare libvirt"] += bare.replay(vm(disks, nics, known=False), 20)[0]
         for known in (False, True):
             name = "service, known shape" if known else "service, new shape"
-            times[name] += [await client.ask(encoded(vm(disks, nics, known=known))) for _ in range(20)]
-    base, base_tail = shown(times["bare libvirt"])
-    print(f"\n{disks} disks, {nics} NICs{'':14} p50 ms   p99 ms   p50 ratio  p99 ratio")
+            times[name] += [await client.default(vm(disks, nics, known=known)) for _ in range(20)]
+    print(f"\nlatency of a VM with {disks} disks and {nics} NICs")
+    floor = [percentile(times["bare libvirt"], each) for each in (50, 99)]
     for name, found in times.items():
-        middle, tail = shown(found)
-        print(f"  {name:24} {middle:7.2f} {tail:8.2f} {middle / base:10.2f} {tail / base_tail:10.2f}")
+        p50, p99 = (percentile(found, each) for each in (50, 99))
+        ratios = f"ratio {p50 / floor[0]:.2f} and {p99 / floor[1]:.2f}"
+        report(name, f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms, {ratios}")
 
 
-async def throughput(client: Client, bare: Floor, requests: int) -> None:
-    print(f"\n{requests} VMs of 2 disks and 1 NIC   bare/s   new shape/s  ratio   known shape/s  ratio")
+async def throughput(client: Client, bare: BareLibvirt, requests: int) -> None:
+    print(f"\nthroughput, {requests} VMs of 2 disks and 1 NIC")
     for at_once in (1, 10, 50):
-        _, seconds = bare.run(vm(2, 1, known=False), requests, threads=at_once)
+        _, seconds = bare.replay(vm(2, 1, known=False), requests, threads=at_once)
         rate = requests / seconds
-        found = []
-        for known in (False, True):
-            bodies = [encoded(vm(2, 1, known=known)) for _ in range(requests)]
-            found.append(requests / await client.many(bodies, at_once))
-        print(
-            f"  {at_once:3} at once {'':16} {rate:7.0f} {found[0]:12.0f} {found[0] / rate:7.2f}"
-            f" {found[1]:14.0f} {found[1] / rate:7.2f}"
+        new, known = [
+            requests / await call_all(client.default, [vm(2, 1, known=shape) for _ in range(requests)], at_once)
+            for shape in (False, True)
+        ]
+        report(
+            f"{at_once} at once",
+            f"bare {rate:.0f}/s, new shape {new:.0f}/s = {new / rate:.2f}, known {known:.0f}/s = {known / rate:.2f}",
         )
 
 
-def resident(pid: int) -> dict[str, float]:
-    """MB of the service and of each of its workers."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found[f"worker {child}"] = _megabytes(int(child))
-    return {"service": _megabytes(pid), **found}
-
-
-def _megabytes(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def resident(pid: int) -> str:
+    """Memory of the service and of each worker."""
+    children = [
+        each for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
+    ]
+    return ", ".join(f"{Process(int(str(each)), '').resident_mb()[0]:.0f} MB" for each in (pid, *children))
 
 
 async def memory(client: Client, pid: int, requests: int) -> None:
-    before = resident(pid)
-    await client.many([encoded(vm(2, 1, known=False)) for _ in range(requests)], 8)
-    after = resident(pid)
-    print(f"\nresident MB before and after {requests} VMs of new shapes")
-    print("  before:", ", ".join(f"{name} {size:.0f}" for name, size in before.items()))
-    print("  after: ", ", ".join(f"{name} {size:.0f}" for name, size in after.items()))
+    print(f"\nresident memory of the service and its workers, with {requests} VMs of new shapes")
+    report("before", resident(pid))
+    await call_all(client.default, [vm(2, 1, known=False) for _ in range(requests)], 8)
+    report("after", resident(pid))
 
 
-async def run(rounds: int, requests: int) -> None:
-    with floor() as bare, service() as (url, pid):
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            client = Client(session, url)
-            await client.ready()
-            await latencies(client, bare, rounds, 2, 1)
-            await latencies(client, bare, rounds, 16, 8)
-            await throughput(client, bare, 400)
-            if requests:
-                await memory(client, pid, requests)
+async def run(rounds: int, memory_vms: int) -> None:
+    async with service("defaulter.main", POOLHOUSE_DEADLINE_SECONDS="30", POOLHOUSE_LOG_LEVEL="CRITICAL") as process:
+        with bare_process() as bare:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                client = Client(session, process.url)
+                await latencies(client, bare, rounds, 2, 1)
+                await latencies(client, bare, rounds, 16, 8)
+                await throughput(client, bare, 400)
+                if memory_vms:
+                    await memory(client, process.pid, memory_vms)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--memory", type=int, default=0, metavar="REQUESTS")
-    options = parser.parse_args()
-    asyncio.run(run(options.rounds, options.memory))
+    if sys.argv[1:] == [BARE_LIBVIRT]:
+        bare_libvirt()
+        return
+    options = parse_options(__doc__, rounds=20, memory_vms=0)
+    asyncio.run(run(options.rounds, options.memory_vms))
 
 
 if __name__ == "__main__":

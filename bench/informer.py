@@ -1,17 +1,19 @@
-"""What the runtime costs: a call against the same call by bare aiohttp and json, and a list into views against the same
-pages parsed and thrown away; and three views of the same objects, with a watch each and with one for all. Memory is
-that of a process of its own.
+"""Cost of the runtime: of a call to the API server, of a list into views, and of several views of the same objects.
 
-    python -m bench.informer [--machines 1000 10000] [--calls 3000] [--rounds 3]
+    python -m bench.informer [--vms 1000 10000] [--calls 3000] [--rounds 3]
+
+A call is compared with the same call by aiohttp and json, and a list with fetching and parsing the same pages. Three
+informers of the same objects are measured with a watch each and with a shared one. Each size runs in a process of its
+own, because memory that was used once stays resident.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -24,19 +26,19 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from bench.harness import Process, call_all, parse_options, report
 from runtime.api import Api
 from runtime.informer import Informer, shared_reflectors
 from runtime.reflector import PAGE_SIZE, Reflector
-from runtime.resource import Resource
+from runtime.resource import VMS
 
 Json = dict[str, Any]
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", namespaced=False)
 AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """Ten facts, as a controller keeps them."""
+class VM:
+    """Ten fields, as many as a controller keeps."""
 
     namespace: str
     name: str
@@ -47,12 +49,12 @@ class Machine:
     revision: str
     phase: str
     ready: bool
-    going: bool
+    deleting: bool
 
 
-def view(document: Json) -> Machine:
+def parse_vm(document: Json) -> VM:
     metadata, status = document["metadata"], document["status"]
-    return Machine(
+    return VM(
         metadata["namespace"],
         metadata["name"],
         metadata["uid"],
@@ -66,8 +68,8 @@ def view(document: Json) -> Machine:
     )
 
 
-def machine(number: int) -> Json:
-    """About 6 KB, as KubeVirt's VMs are."""
+def vm(number: int) -> Json:
+    """About 6 KB, as KubeVirt's VMs."""
     return {
         "metadata": {
             "namespace": "desktops",
@@ -82,22 +84,21 @@ def machine(number: int) -> Json:
     }
 
 
-def pages(machines: int) -> dict[int, bytes]:
-    """Each page of the list, by its first."""
-    made = {}
-    for start in range(0, machines, PAGE_SIZE):
-        end = min(start + PAGE_SIZE, machines)
-        metadata = {"resourceVersion": "100000", "continue": str(end) if end < machines else ""}
-        items = [machine(number) for number in range(start, end)]
-        made[start] = json.dumps({"metadata": metadata, "items": items}).encode()
-    return made
+def pages(vms: int) -> dict[int, bytes]:
+    """The pages of the list, by the number of their first VM."""
+    found = {}
+    for start in range(0, vms, PAGE_SIZE):
+        end = min(start + PAGE_SIZE, vms)
+        metadata = {"resourceVersion": "100000", "continue": str(end) if end < vms else ""}
+        found[start] = json.dumps({"metadata": metadata, "items": list(map(vm, range(start, end)))}).encode()
+    return found
 
 
-def serve(machines: int, ready: Connection) -> None:
-    """A server that answers from memory, so that its own time is small."""
-    one, many = json.dumps(machine(0)).encode(), pages(machines)
+def serve(vms: int, port: Connection) -> None:
+    """An API server that answers from memory, so that its own time is short."""
+    one, many = json.dumps(vm(0)).encode(), pages(vms)
 
-    async def several(request: web.Request) -> web.StreamResponse:
+    async def list_or_watch(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
             await asyncio.Event().wait()
         return web.Response(body=many[int(request.query.get("continue", 0))], content_type="application/json")
@@ -108,12 +109,12 @@ def serve(machines: int, ready: Connection) -> None:
 
     async def run() -> None:
         application = web.Application()
-        application.router.add_get(MACHINES.path(), several)
+        application.router.add_get(VMS.path(), list_or_watch)
         application.router.add_route("*", "/one", single)
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        ready.send(runner.addresses[0][1])
+        port.send(runner.addresses[0][1])
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -134,116 +135,114 @@ async def connect(port: int) -> Api:
         return await Api.connect(Path(file.name), user_agent="bench")
 
 
-def resident() -> float:
+def resident_mb() -> float:
     gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+    return Process(os.getpid(), "").resident_mb()[0]
 
 
-async def timed(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float]:
+async def timed(call: Callable[[int], Awaitable[object]], calls: int) -> tuple[float, float]:
     """Seconds, and seconds of CPU, of each call."""
-
-    async def some() -> None:
-        for _ in range(calls // AT_ONCE):
-            await call()
-
-    cpu, began = time.process_time(), time.perf_counter()
-    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
-    return (time.perf_counter() - began) / calls, (time.process_time() - cpu) / calls
+    cpu = time.process_time()
+    seconds = await call_all(call, range(calls), AT_ONCE)
+    return seconds / calls, (time.process_time() - cpu) / calls
 
 
-async def per_call(api: Api, method: str, body: Json | None, calls: int, rounds: int) -> None:
+async def measure_call(api: Api, method: str, body: Json | None, calls: int, rounds: int) -> None:
     async with aiohttp.ClientSession() as session:
 
-        async def bare() -> None:
+        async def bare(_: int) -> None:
             data = None if body is None else json.dumps(body)
             async with session.request(method, api.host + "/one", data=data) as answer:
                 json.loads(await answer.read())
 
-        async def ours() -> None:
+        async def ours(_: int) -> None:
             await api.request(method, "/one", body=body)
 
         pairs = [(await timed(bare, calls), await timed(ours, calls)) for _ in range(rounds)]
-    base, cost = (statistics.median(pair[side][1] for pair in pairs) * 1e6 for side in (0, 1))
+    floor, cost = (statistics.median(pair[side][1] for pair in pairs) * 1e6 for side in (0, 1))
     ratio = statistics.median(pair[1][0] / pair[0][0] for pair in pairs)
-    print(f"  {method:5} CPU {base:.0f} us bare, {cost:.0f} us ours, {cost / base:.2f} times; time {ratio:.2f} times")
+    report(
+        f"CPU time of a {method}",
+        f"bare {floor:.0f} us, runtime {cost:.0f} us, ratio {cost / floor:.2f}; ratio of the time {ratio:.2f}",
+    )
 
 
 async def bare_list(api: Api) -> float:
     """Seconds to fetch and parse every page."""
-    began, more = time.perf_counter(), ""
+    began, following = time.perf_counter(), ""
     async with aiohttp.ClientSession() as session:
         while True:
-            async with session.get(api.host + MACHINES.path(), params={"continue": more} if more else None) as answer:
-                more = json.loads(await answer.read())["metadata"]["continue"]
-            if not more:
+            query = {"continue": following} if following else None
+            async with session.get(api.host + VMS.path(), params=query) as answer:
+                following = json.loads(await answer.read())["metadata"]["continue"]
+            if not following:
                 return time.perf_counter() - began
 
 
-async def per_list(api: Api, machines: int) -> None:
-    gap = 0.0
+async def measure_list(api: Api, vms: int) -> None:
+    blocked = 0.0
 
     async def tick() -> None:
-        nonlocal gap
+        nonlocal blocked
         last = time.perf_counter()
         while True:
             await asyncio.sleep(0)
             now = time.perf_counter()
-            gap, last = max(gap, now - last), now
+            blocked, last = max(blocked, now - last), now
 
-    async def listed() -> Informer[Machine]:
+    async def listed() -> Informer[VM]:
         indexes = {"owner": lambda m: [m.owner], "pool": lambda m: [(m.namespace, m.pool)]}
-        informer = Informer(api, MACHINES, view, indexes=indexes)
-        running = asyncio.create_task(informer.run())
-        await informer.synced()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        informer = Informer(api, VMS, parse_vm, indexes=indexes)
+        await synced([informer], separate)
         return informer
 
     await bare_list(api)
-    base = await bare_list(api)
+    floor = await bare_list(api)
     ticking = asyncio.create_task(tick())
     began = time.perf_counter()
     first = await listed()
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     ticking.cancel()
-    print(f"  {machines} VMs into views: {took * 1000:.0f} ms, {took / base:.2f} times what fetching and parsing takes")
-    print(f"  the loop stood still for {gap * 1000:.0f} ms at most; the process has {resident():.0f} MB")
-    # Of a second store: what the first list needed on the way is there already.
-    before, second = resident(), await listed()
-    print(f"  {(resident() - before) / len(second.store) * 1000:.2f} MB for each 1,000 views")
-    assert len(first.store) == machines
-    alone, together = await readers(api, separate), await readers(api, shared_reflectors)
-    print(f"  three views of each: CPU {alone:.2f} s with a watch each, {together:.2f} s with one for all")
+    report(f"{vms} VMs into views", f"{seconds * 1000:.0f} ms, ratio to fetching and parsing {seconds / floor:.2f}")
+    report("longest block of the event loop", f"{blocked * 1000:.0f} ms; {resident_mb():.0f} MB resident")
+    # The second store shows the size of views: what a list needs for a moment is resident already.
+    before, second = resident_mb(), await listed()
+    report("1,000 views", f"{(resident_mb() - before) / len(second.store) * 1000:.2f} MB")
+    assert len(first.store) == vms
+    each, shared = [
+        await synced([Informer(api, VMS, parse_vm) for _ in range(3)], reflectors)
+        for reflectors in (separate, shared_reflectors)
+    ]
+    report("CPU time of three informers", f"a watch each {each:.2f} s, one shared watch {shared:.2f} s")
 
 
-def separate(informers: Iterable[Informer[Machine]]) -> list[Reflector]:
+def separate(informers: Iterable[Informer[VM]]) -> list[Reflector]:
     return [informer.reflector for informer in informers]
 
 
-async def readers(api: Api, feeds: Callable[[list[Informer[Machine]]], list[Reflector]]) -> float:
-    """CPU seconds until three have listed, as the parts of a controller do that keep views of the same objects."""
-    informers = [Informer(api, MACHINES, view) for _ in range(3)]
+async def synced(informers: list[Informer[VM]], reflectors: Callable[[list[Informer[VM]]], list[Reflector]]) -> float:
+    """CPU seconds until all have listed."""
     began = time.process_time()
-    running = [asyncio.create_task(feed.run()) for feed in feeds(informers)]
+    running = [asyncio.create_task(reflector.run()) for reflector in reflectors(informers)]
     for informer in informers:
         await informer.synced()
-    took = time.process_time() - began
+    seconds = time.process_time() - began
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    return took
+    return seconds
 
 
-def measure(machines: int, calls: int, rounds: int) -> None:
+def measure(vms: int, calls: int, rounds: int) -> None:
     here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(machines, there), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(vms, there), daemon=True)
     server.start()
 
     async def run() -> None:
         async with await connect(here.recv()) as api:
-            await per_list(api, machines)
-            for method, body in (("GET", None), ("POST", machine(0))) if calls else ():
-                await per_call(api, method, body, calls, rounds)
+            await measure_list(api, vms)
+            for method, body in (("GET", None), ("POST", vm(0))) if calls else ():
+                await measure_call(api, method, body, calls, rounds)
 
     asyncio.run(run())
     server.kill()
@@ -251,15 +250,10 @@ def measure(machines: int, calls: int, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machines", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--calls", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    for machines in options.machines:
-        # A process each: memory that was needed once is not given back.
-        calls = options.calls if machines == options.machines[0] else 0
-        child = multiprocessing.get_context("spawn").Process(target=measure, args=(machines, calls, options.rounds))
+    options = parse_options(__doc__, vms=[1000, 10_000], calls=3000, rounds=3)
+    for vms in options.vms:
+        calls = options.calls if vms == options.vms[0] else 0
+        child = multiprocessing.get_context("spawn").Process(target=measure, args=(vms, calls, options.rounds))
         child.start()
         child.join()
 

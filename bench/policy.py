@@ -1,30 +1,57 @@
-"""What deciding costs: every VMI against every policy, and what one change decides again.
+"""Cost of migration policies: the decisions alone, and the writes to a real API server.
 
-Ratios are to looking at each policy for each VMI, to deciding everything again, and to parsing the VMIs' documents,
-which has to be done anyway before anything can be decided.
+    python -m bench.policy [--dir DIR] [--vmis 10000] [--policies 200] [--rounds 5]
+                           [--stored-vmis 500] [--stored-policies 20] [--rest 10.0]
 
-    python -m bench.policy [--vmis 10000] [--policies 200] [--rounds 5]
+The decisions are compared with a match of each policy for each VMI, with a decision of everything, and with parsing
+the VMIs' documents. On the stack, the controllers label VMIs and count them in the status of
+policies: measured are the time, the writes for each VMI, the writes at rest (none), and memory. The promised size is
+`--stored-vmis 10000 --stored-policies 200 --rest 30`.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import gc
 import json
 import random
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from bench.harness import (
+    NAMESPACES,
+    Process,
+    call_all,
+    connect,
+    controllers,
+    parse_options,
+    poll,
+    prepare,
+    report,
+    stack,
+)
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.migrationpolicy.snapshot import VMILabels, parse_vmi
 from controllers.migrationpolicy.winners import Winners
+from kinds.meta import MIGRATION_POLICY
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
+from runtime.api import Api
+from runtime.errors import AlreadyExists
+from runtime.resource import VMIS, Resource
 
 Json = dict[str, Any]
 
-NAMESPACES = 50
+NAMESPACE_COUNT = 50
+QUIET_SECONDS = 3.0
+PADDING = "x" * 2500
+"""Makes a stored VMI as large as a running one."""
 OF_VMIS = {
     "os": ["fedora", "debian", "windows", "rhel"],
     "size": ["small", "medium", "large"],
@@ -60,7 +87,7 @@ def document(number: int, chance: random.Random) -> Json:
     own = {"kubevirt.io/domain": name, "vm.kubevirt.io/name": name, "poolhouse.dev/pool": f"pool-{number // 100}"}
     return {
         "metadata": {
-            "namespace": f"namespace-{number % NAMESPACES}",
+            "namespace": f"namespace-{number % NAMESPACE_COUNT}",
             "name": name,
             "uid": f"{number:08d}-0000-4000-8000-000000000000",
             "labels": own | chosen(chance, OF_VMIS, 5),
@@ -68,6 +95,29 @@ def document(number: int, chance: random.Random) -> Json:
         "spec": {"domain": {"devices": {"disks": [{"name": f"disk-{n}", "text": "x" * 90} for n in range(25)]}}},
         "status": {"phase": "Running"},
     }
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The policies, the labels of namespaces, and the VMIs."""
+
+    policies: list[RankedPolicy]
+    namespaces: dict[str, dict[str, str]]
+    vmis: list[Json]
+
+    @classmethod
+    def random(cls, vmis: int, count: int) -> Cluster:
+        chance = random.Random(0)
+        found = policies(count, chance)
+        namespaces = {f"namespace-{n}": chosen(chance, OF_NAMESPACES, 3) for n in range(NAMESPACE_COUNT)}
+        return cls(found, namespaces, [document(n, chance) for n in range(vmis)])
+
+    def winners(self, views: Iterable[VMILabels] | None = None) -> Winners:
+        """The winner for each VMI."""
+        winners = Winners()
+        found = map(parse_vmi, self.vmis) if views is None else views
+        winners.load(self.policies, self.namespaces, ((each.key, each.labels) for each in found))
+        return winners
 
 
 def milliseconds(work: Callable[[], object], rounds: int) -> float:
@@ -81,63 +131,57 @@ def milliseconds(work: Callable[[], object], rounds: int) -> float:
     return statistics.median(took)
 
 
-def measure(vmis: int, count: int, rounds: int) -> None:
-    chance = random.Random(0)
-    contenders = policies(count, chance)
-    around = {f"namespace-{n}": chosen(chance, OF_NAMESPACES, 3) for n in range(NAMESPACES)}
-    written = [json.dumps(document(n, chance)) for n in range(vmis)]
-    views = [parse_vmi(json.loads(each)) for each in written]
-
-    def loaded() -> Winners:
-        winners = Winners()
-        winners.load(contenders, around, ((each.key, each.labels) for each in views))
-        return winners
-
-    winners = loaded()
-    parsing = milliseconds(lambda: [json.loads(each) for each in written], rounds)
-    everything = milliseconds(loaded, rounds)
-    by_looking = milliseconds(lambda: each_by_looking(contenders, views, around), 1)
-    matched = sum(winners.wins(each.name) for each in contenders)
-    print(f"{vmis} VMIs, {count} policies, {NAMESPACES} namespaces; {matched} VMIs obey one")
-    print(f"decide all                {everything:9.1f} ms   {everything / parsing:6.2f} x parsing their documents")
-    print(f"  the same, one by one    {by_looking:9.1f} ms   {by_looking / everything:6.1f} x that")
+def decisions(vmis: int, count: int, rounds: int) -> None:
+    cluster = Cluster.random(vmis, count)
+    texts = [json.dumps(each) for each in cluster.vmis]
+    views = [parse_vmi(each) for each in cluster.vmis]
+    winners = cluster.winners(views)
+    parsing = milliseconds(lambda: [json.loads(each) for each in texts], rounds)
+    everything = milliseconds(lambda: cluster.winners(views), rounds)
+    matching = milliseconds(lambda: match_each(cluster, views), 1)
+    matched = sum(winners.wins(each.name) for each in cluster.policies)
+    print(f"{vmis} VMIs, {count} policies, {NAMESPACE_COUNT} namespaces; {matched} VMIs obey a policy")
+    report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
+    report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
 
     def changed(work: Callable[[int], object], times: int) -> float:
         return milliseconds(lambda: [work(n) for n in range(times)], rounds) / times
 
-    # Each change differs from the one before it, or nothing would be decided.
-    target = views[0]
-    some = dict(OF_VMIS)
-    label = changed(
-        lambda n: winners.vmi(target.key, {**target.labels, "os": some["os"][n % 4], "gpu": some["gpu"][n % 3]}), 100
-    )
-    site = changed(lambda n: winners.namespace("namespace-0", {**around["namespace-0"], "site": f"site-{n % 8}"}), 8)
-    policy = changed(
-        lambda n: winners.policy(
-            "policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))
+    # Each change differs from the one before; an equal one decides nothing.
+    target, site = views[0], cluster.namespaces["namespace-0"]
+    changes: dict[str, tuple[Callable[[int], object], int]] = {
+        "a VMI": (
+            lambda n: winners.vmi(
+                target.key, {**target.labels, "os": OF_VMIS["os"][n % 4], "gpu": OF_VMIS["gpu"][n % 3]}
+            ),
+            100,
         ),
-        8,
-    )
-    for what, took in (("a VMI", label), ("a namespace", site), ("a policy's selectors", policy)):
-        print(f"a change of {what:<21}{took:9.3f} ms   1/{everything / took:.0f} of deciding all")
-    parsed = memory(lambda: [json.loads(each) for each in written])
-    print(f"memory of what is decided {memory(loaded):8.1f} MB   of the views {memory(lambda: seen(written)):.1f} MB")
-    print(f"                                        of the documents {parsed:.1f} MB")
+        "a namespace": (lambda n: winners.namespace("namespace-0", {**site, "site": f"site-{n % 8}"}), 8),
+        "a policy's selectors": (
+            lambda n: winners.policy(
+                "policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))
+            ),
+            8,
+        ),
+    }
+    for what, (work, times) in changes.items():
+        took = changed(work, times)
+        report(f"a change of {what}", f"{took:.3f} ms, 1/{everything / took:.0f} of deciding all")
+    decided = memory_mb(lambda: cluster.winners(views))
+    seen = memory_mb(lambda: [parse_vmi(json.loads(each)) for each in texts])
+    parsed = memory_mb(lambda: [json.loads(each) for each in texts])
+    report("memory", f"decisions {decided:.1f} MB, views {seen:.1f} MB, documents {parsed:.1f} MB")
 
 
-def each_by_looking(contenders: list[RankedPolicy], views: list[VMILabels], around: dict[str, dict[str, str]]) -> None:
-    lost = superseded(contenders)
-    active = [each for each in contenders if each.name not in lost]
+def match_each(cluster: Cluster, views: list[VMILabels]) -> None:
+    lost = superseded(cluster.policies)
+    active = [each for each in cluster.policies if each.name not in lost]
     for each in views:
-        candidates(active, each.labels, around[each.namespace])
+        candidates(active, each.labels, cluster.namespaces[each.namespace])
 
 
-def seen(written: list[str]) -> list[VMILabels]:
-    return [parse_vmi(json.loads(each)) for each in written]
-
-
-def memory(make: Callable[[], object]) -> float:
-    """Megabytes that what is made holds, beyond what was there before."""
+def memory_mb(make: Callable[[], object]) -> float:
+    """Memory of what is made."""
     gc.collect()
     tracemalloc.start()
     made = make()
@@ -148,13 +192,100 @@ def memory(make: Callable[[], object]) -> float:
     return taken / 1e6
 
 
+# On the stack
+
+
+async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
+    cluster = Cluster.random(vmis, count)
+    winners = cluster.winners()
+    async with await connect(directory / "kubeconfig") as api:
+        await prepare(api, VMIS, POLICIES)
+        namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in cluster.namespaces.items()]
+        await call_all(lambda each: create(api, NAMESPACES, each), namespaces)
+        await call_all(lambda each: create(api, POLICIES, manifest(each)), cluster.policies)
+        await call_all(lambda each: create(api, VMIS, running(each)), cluster.vmis)
+        wanted = {each.name: (winners.wins(each.name), winners.losses(each.name), "True") for each in cluster.policies}
+
+        async def counted() -> bool:
+            return await statuses(api) == wanted
+
+        async def labelled() -> bool:
+            return not await without_label(api, winners)
+
+        # Only the controllers' ServiceAccount may write the label.
+        async with controllers(directory / "kubeconfigs" / "controllers") as process:
+            seconds = await poll(counted, every_seconds=0.5) + await poll(labelled, every_seconds=1)
+            before = await settled_writes(process)
+            print(f"\n{vmis} VMIs and {count} policies in one controller")
+            report("until all labels and counts are written", f"{seconds:.1f} s")
+            for (verb, resource), times in before.most_common():
+                report(f"{verb} {resource}, for each VMI", f"{times / vmis:.2f}")
+            await asyncio.sleep(rest)
+            at_rest = await process.writes() - before
+            report(f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}")
+            now, peak = process.resident_mb()
+            report("resident memory", f"now {now:.0f} MB, peak {peak:.0f} MB")
+            assert len((await api.list(UPSTREAM))[0]) == count
+
+
+async def create(api: Api, resource: Resource, each: Json) -> None:
+    with suppress(AlreadyExists):
+        await api.create(resource, each)
+
+
+def manifest(each: RankedPolicy) -> Json:
+    labels = {
+        "virtualMachineInstanceSelector": each.selectors.instance,
+        "namespaceSelector": each.selectors.namespace,
+    }
+    selectors = {which: {"matchLabels": dict(found)} for which, found in labels.items() if found}
+    kind = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind}
+    return {**kind, "metadata": {"name": each.name}, "spec": {"allowAutoConverge": True, "selectors": selectors}}
+
+
+def running(each: Json) -> Json:
+    metadata = {key: value for key, value in each["metadata"].items() if key != "uid"}
+    kind = {"apiVersion": VMIS.api_version, "kind": VMIS.kind, "status": each["status"]}
+    return {**kind, "metadata": {**metadata, "annotations": {"padding": PADDING}}, "spec": {"domain": {"devices": {}}}}
+
+
+async def without_label(api: Api, winners: Winners) -> int:
+    """VMIs whose label does not name their policy."""
+    found = 0
+    async for page, _ in api.pages(VMIS):
+        for each in page:
+            metadata = each["metadata"]
+            label = (metadata.get("labels") or {}).get(MIGRATION_POLICY)
+            found += label != winners.winner((metadata["namespace"], metadata["name"]))
+    return found
+
+
+async def statuses(api: Api) -> dict[str, tuple[int, int, str]]:
+    found = {}
+    for each in (await api.list(POLICIES))[0]:
+        status = each.get("status") or {}
+        enforced = [c["status"] for c in status.get("conditions") or () if c["type"] == "Enforced"]
+        found[each["metadata"]["name"]] = status.get("wins", 0), status.get("losses", 0), "".join(enforced)
+    return found
+
+
+async def settled_writes(process: Process) -> Counter[tuple[str, str]]:
+    """All writes, once none was added for a while."""
+    found: Counter[tuple[str, str]] = Counter()
+    while (now := await process.writes()) != found:
+        found = now
+        await asyncio.sleep(QUIET_SECONDS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vmis", type=int, default=10_000)
-    parser.add_argument("--policies", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    measure(options.vmis, options.policies, options.rounds)
+    options = parse_options(
+        __doc__, dir=None, vmis=10_000, policies=200, rounds=5, stored_vmis=500, stored_policies=20, rest=10.0
+    )
+    decisions(options.vmis, options.policies, options.rounds)
+    if options.stored_vmis:
+        with stack(options.dir) as directory:
+            asyncio.run(writes(directory, options.stored_vmis, options.stored_policies, options.rest))
 
 
 if __name__ == "__main__":

@@ -1,31 +1,37 @@
-"""What filling a warm pool costs against the bare API server, and how soon a restart serves claims again.
+"""Cost of filling a warm pool, as a ratio to the bare API server, and the time from a restart to the next claim.
 
     python -m bench.warmpool [--dir DIR] [--vms 1000] [--rounds 3] [--planning 10 1000 10000]
 
-Nothing runs the VMs here: they are what the API server stores. So the floor of filling is the same VMs made by a client
-that does nothing else. For the restart, as many machines are there and Ready, and one claim waits: the clock runs from
-the start of the process until that claim has its machine. `--dir` is a stack that is up, with neither controllers nor
-engine; without it one is started.
+Nothing runs the VMs: the API server stores them. The bare client creates the same VMs. After a restart of the
+controllers among as many Ready VMs, the time runs from the start of the process until a queued claim has its VM.
+`--dir` is a stack without controllers and engine.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.pool import all_of, controllers, resident
-from controllers.main import CONNECTIONS
+from bench.harness import (
+    NAMESPACES,
+    call_all,
+    connect,
+    controllers,
+    cpu_ms,
+    create_all,
+    parse_options,
+    poll,
+    report,
+    report_ratio,
+    stack,
+    until_count,
+)
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.cache import WarmVMCache
@@ -44,235 +50,179 @@ from runtime.resource import VMIS, VMS, Resource
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
-POLL_SECONDS = 0.02
-DEADLINE_SECONDS = 300
-INSTANCE: Json = {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}
-BRISK = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
+CLAIMS = Resource.of(CLAIM)
+VMI_SPEC: Json = {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}
+UNLIMITED_REFILL = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
 
 
-def manifest(namespace: str, replicas: int) -> Json:
-    spec = {"replicas": replicas, "refill": BRISK, "template": {"spec": {"template": {"spec": INSTANCE}}}}
-    metadata = {"namespace": namespace, "name": "warm"}
-    return {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind, "metadata": metadata, "spec": spec}
+def manifest(namespace: str, replicas: int, **metadata: str) -> Json:
+    template = {"spec": {"template": {"spec": VMI_SPEC}}}
+    return {
+        "apiVersion": WARM_POOLS.api_version,
+        "kind": WARM_POOLS.kind,
+        "metadata": {"namespace": namespace, "name": "warm", **metadata},
+        "spec": {"replicas": replicas, "refill": UNLIMITED_REFILL, "template": template},
+    }
 
 
-def order(of: WarmPool, number: int) -> CreateRequest:
-    place, placement = next(iter(of.placements.items()))
+def parsed(document: Json) -> WarmPool:
+    view = parse_warm_pool(document)
+    assert isinstance(view, WarmPool)
+    return view
+
+
+def create_request(pool: WarmPool, number: int) -> CreateRequest:
+    name, placement = next(iter(pool.placements.items()))
     return CreateRequest(
-        namespace=of.namespace,
+        namespace=pool.namespace,
         name=f"warm-m{number:06d}",
-        pool=of.name,
-        pool_uid=of.uid,
-        owner=of.owner,
-        template=of.template,
-        template_hash=of.hashes[place],
+        pool=pool.name,
+        pool_uid=pool.uid,
+        owner=pool.owner,
+        template=pool.template,
+        template_hash=pool.hashes[name],
         placement=placement,
         state=WarmState.READY,
     )
 
 
-def running(document: Json) -> Json:
-    """The run of a VM, as a healthy one says it."""
-    metadata = document["metadata"]
-    owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "name": metadata["name"]}
+def running_vmi(vm: Json) -> Json:
+    metadata = vm["metadata"]
+    owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "name": metadata["name"], "uid": metadata["uid"]}
     return {
         "apiVersion": VMIS.api_version,
         "kind": VMIS.kind,
         "metadata": {
             "namespace": metadata["namespace"],
             "name": metadata["name"],
-            "labels": document["spec"]["template"]["metadata"]["labels"],
-            "ownerReferences": [{**owner, "uid": metadata["uid"], "controller": True}],
+            "labels": vm["spec"]["template"]["metadata"]["labels"],
+            "ownerReferences": [{**owner, "controller": True}],
         },
-        "spec": INSTANCE,
+        "spec": VMI_SPEC,
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
 
-# The cluster
+# On the stack
 
 
-@contextmanager
-def cluster(directory: Path | None) -> Iterator[Path]:
-    if directory is not None:
-        yield directory
-        return
-    with tempfile.TemporaryDirectory(prefix="bench-warmpool-") as place:
-        without = [word for name in ("webhook", "defaulter", "controllers", "engine") for word in ("--without", name)]
-        poolhouse = [sys.executable, "-m", "cli.main"]
-        subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *without], check=True)
-        try:
-            yield Path(place)
-        finally:
-            subprocess.run([*poolhouse, "down", "--dir", place], check=True)
-
-
-async def emptied(api: Api, namespace: str) -> None:
+async def delete_everything(api: Api, namespace: str) -> None:
     for resource in (CLAIMS, WARM_POOLS):
         for each in (await api.list(resource, namespace))[0]:
             with suppress(NotFound):
                 await api.delete(resource, namespace, each["metadata"]["name"])
     for resource in (VMS, VMIS):
-        path = resource.path(namespace)
-        await api.request("DELETE", path, timeout_seconds=60)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while await count(api, namespace):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
-
-
-async def count(api: Api, namespace: str) -> int:
-    answer = await api.request("GET", VMS.path(namespace), query={"limit": "1"})
-    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
-
-
-# What is compared
+        await api.request("DELETE", resource.path(namespace), timeout_seconds=60)
+    await until_count(api, 0, VMS, namespace)
 
 
 async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
-    """Seconds to make so many."""
-    view = parse_warm_pool(
-        {**manifest(namespace, vms), "metadata": {"namespace": namespace, "name": "warm", "uid": "none"}}
-    )
-    assert isinstance(view, WarmPool)
-    documents = [build_vm(replace(order(view, number), state=WarmState.PROVISIONING)) for number in range(vms)]
-    for document in documents:  # an owner that is not there would have them collected
+    """Seconds to create the VMs."""
+    pool = parsed(manifest(namespace, vms, uid="none"))
+    provisioning = WarmState.PROVISIONING
+    documents = [build_vm(replace(create_request(pool, number), state=provisioning)) for number in range(vms)]
+    for document in documents:  # the garbage collector deletes objects whose owner does not exist
         del document["metadata"]["ownerReferences"]
-
-    async def create(document: Json) -> None:
-        await api.create(VMS, document)
-
-    seconds = await all_of(create, documents)
-    await emptied(admin, namespace)
+    seconds = await create_all(api, VMS, documents)
+    await delete_everything(admin, namespace)
     return seconds
 
 
 async def filled(api: Api, namespace: str, vms: int) -> float:
-    """Seconds that a pool takes for it."""
+    """Seconds that a pool takes."""
     begun = time.perf_counter()
     await api.create(WARM_POOLS, manifest(namespace, vms))
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while (found := await count(api, namespace)) != vms:
-            assert found <= vms, f"{found} VMs, {vms} are wanted"
-            await asyncio.sleep(POLL_SECONDS)
+    await until_count(api, vms, VMS, namespace)
     seconds = time.perf_counter() - begun
-    await emptied(api, namespace)
+    await delete_everything(api, namespace)
     return seconds
 
 
-async def stored(admin: Api, api: Api, namespace: str, vms: int) -> None:
-    """A full pool, as controllers left it when they ended."""
-    view = parse_warm_pool(await admin.create(WARM_POOLS, manifest(namespace, vms)))
-    assert isinstance(view, WarmPool)
+async def store_ready_vms(admin: Api, api: Api, namespace: str, vms: int) -> None:
+    """A full pool, as the controllers leave it."""
+    pool = parsed(await admin.create(WARM_POOLS, manifest(namespace, vms)))
 
     async def create(document: Json) -> None:
-        await api.create(VMIS, running(await api.create(VMS, document)))
+        await api.create(VMIS, running_vmi(await api.create(VMS, document)))
 
-    await all_of(create, [build_vm(order(view, number)) for number in range(vms)])
-
-
-async def served(api: Api, namespace: str) -> None:
-    """Until the claim has its machine."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while True:
-            claim = await api.get(CLAIMS, namespace, "in_standby")
-            if (claim.get("status") or {}).get("phase") in ("Bound", "Ready"):
-                return
-            await asyncio.sleep(POLL_SECONDS)
+    await call_all(create, [build_vm(create_request(pool, number)) for number in range(vms)])
 
 
-async def restarted(api: Api, namespace: str, kubeconfig: Path, vms: int) -> tuple[float, float]:
-    """Seconds from the start of the process to the first claim served, and MB resident then."""
-    metadata = {"namespace": namespace, "name": "in_standby"}
-    spec = {"poolName": "warm", "onEmpty": "Queue"}
-    await api.create(
-        CLAIMS, {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": spec}
-    )
+async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, float]:
+    """Seconds from the start of the process until the claim has a VM, and the memory then."""
+    metadata = {"namespace": namespace, "name": "first"}
+    kind = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind}
+    await api.create(CLAIMS, {**kind, "metadata": metadata, "spec": {"poolName": "warm", "onEmpty": "Queue"}})
+
+    async def bound() -> bool:
+        claim = await api.get(CLAIMS, namespace, "first")
+        return (claim.get("status") or {}).get("phase") in ("Bound", "Ready")
+
     begun = time.perf_counter()
-    async with controllers(kubeconfig) as at:
-        await served(api, namespace)
-        seconds, megabytes = time.perf_counter() - begun, resident(at.pid)[0]
-    await api.delete(CLAIMS, namespace, "in_standby")
+    async with controllers(kubeconfig) as process:
+        await poll(bound)
+        seconds, megabytes = time.perf_counter() - begun, process.resident_mb()[0]
+    await api.delete(CLAIMS, namespace, "first")
     return seconds, megabytes
 
 
 async def measure(directory: Path, vms: int, rounds: int) -> None:
-    # With the controllers' own rights: nobody else may write a warm machine's labels.
-    ours = directory / "kubeconfigs" / "controllers"
-    async with (
-        await Api.connect(directory / "kubeconfig", user_agent="bench", max_connections=CONNECTIONS) as admin,
-        await Api.connect(ours, user_agent="bench", max_connections=CONNECTIONS) as api,
-    ):
+    # Only the controllers' ServiceAccount may write the labels of warm VMs.
+    kubeconfig = directory / "kubeconfigs" / "controllers"
+    async with await connect(directory / "kubeconfig") as admin, await connect(kubeconfig) as api:
         namespace = (await admin.create(NAMESPACES, {"metadata": {"generateName": "bench-warm-"}}))["metadata"]["name"]
-        floor, cost, serving = [], [], []
+        floor = [await bare(admin, api, namespace, vms) for _ in range(rounds)]
+        cost, restarts = [], []
         for _ in range(rounds):
-            floor.append(await bare(admin, api, namespace, vms))
-        for _ in range(rounds):
-            async with controllers(ours):
+            async with controllers(kubeconfig):
                 cost.append(await filled(admin, namespace, vms))
         for _ in range(rounds):
-            await stored(admin, api, namespace, vms)
-            serving.append(await restarted(admin, namespace, ours, vms))
-            await emptied(admin, namespace)
+            await store_ready_vms(admin, api, namespace, vms)
+            restarts.append(await restarted(admin, namespace, kubeconfig))
+            await delete_everything(admin, namespace)
         await admin.delete(NAMESPACES, None, namespace)
-    least, most = statistics.median(floor), statistics.median(cost)
-    print(f"\n{vms} machines, {CONNECTIONS} calls at once, median of {rounds}       bare s   pool s   ratio")
-    print(f"  {'0 -> ' + str(vms):44} {least:8.2f} {most:8.2f} {most / least:7.2f}")
-    seconds, megabytes = (statistics.median(each) for each in zip(*serving, strict=True))
-    print(
-        f"  a restart among {vms} that are Ready: {seconds:.2f} s until the first claim is served ({megabytes:.0f} MB)"
-    )
+    print(f"\nwarm pool of {vms} VMs, median of {rounds}")
+    report_ratio(f"0 -> {vms}", statistics.median(floor), statistics.median(cost))
+    seconds, megabytes = (statistics.median(each) for each in zip(*restarts, strict=True))
+    report(f"from a restart among {vms} Ready VMs to a bound claim", f"{seconds:.2f} s, {megabytes:.0f} MB resident")
 
 
-# Looking alone
+# Planning
 
 
-def looking(sizes: list[int]) -> None:
-    print("\none look at a warm pool at rest: observe, plan, status       machines  CPU ms")
-    for size in sizes:
-        found = _cache(size)
-        view = parse_warm_pool(
-            {**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}}
-        )
-        assert isinstance(view, WarmPool)
-        checks, times = HealthTracker(time.monotonic), []
-        for _ in range(7):
-            begun = time.process_time()
-            machines = tuple(found.of_pool("u"))
-            state = WarmPoolSnapshot(view, machines, checks.observe(view, machines), seed="s", default_pool=view)
-            decided = plan(state, datetime.now(UTC))
-            said = status(state, datetime.now(UTC))
-            times.append(time.process_time() - begun)
-            assert not decided.actions
-            assert said.available_replicas == size
-        print(f"  {'':60} {size:7d} {statistics.median(times) * 1000:8.2f}")
+def planning(size: int) -> None:
+    """One reconcile of a warm pool at rest."""
+    pool, vms = parsed(manifest("bench", size, uid="u")), _cache(size)
+    health = HealthTracker(time.monotonic)
+
+    def reconcile() -> None:
+        found = tuple(vms.of_pool("u"))
+        snapshot = WarmPoolSnapshot(pool, found, health.observe(pool, found), seed="s", default_pool=pool)
+        assert not plan(snapshot, datetime.now(UTC)).actions
+        assert status(snapshot, datetime.now(UTC)).available_replicas == size
+
+    report(f"observe, plan and status of {size} VMs", f"{cpu_ms(reconcile):.2f} ms")
 
 
 def _cache(size: int) -> WarmVMCache:
     found = WarmVMCache()
-    view = parse_warm_pool({**manifest("bench", size), "metadata": {"namespace": "bench", "name": "warm", "uid": "u"}})
-    assert isinstance(view, WarmPool)
+    pool = parsed(manifest("bench", size, uid="u"))
     for number in range(size):
-        document = build_vm(order(view, number))
+        document = build_vm(create_request(pool, number))
         document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
-        m, g = parse_warm_vm(document), parse_vmi(running(document))
-        found.vms.put(m.key, m)
-        found.vmis.put(g.key, g)
+        vm, vmi = parse_warm_vm(document), parse_vmi(running_vmi(document))
+        found.vms.put(vm.key, vm)
+        found.vmis.put(vmi.key, vmi)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", type=Path)
-    parser.add_argument("--vms", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--planning", type=int, nargs="*", default=[10, 1000, 10000])
-    options = parser.parse_args()
-    if options.planning:
-        looking(options.planning)
+    options = parse_options(__doc__, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
+    print("CPU time of one reconcile at rest")
+    for size in options.planning:
+        planning(size)
     if options.rounds:
-        with cluster(options.dir) as directory:
+        with stack(options.dir) as directory:
             asyncio.run(measure(directory, options.vms, options.rounds))
 
 

@@ -1,0 +1,234 @@
+"""What the benchmarks share: a stack, processes of services, concurrent calls, and how a process is measured."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from controllers.main import CONNECTIONS
+from kinds import KINDS
+from kinds.kubevirt import KUBEVIRT_KINDS
+from manifests.crd import crds
+from runtime.api import Api
+from runtime.errors import AlreadyExists, NotFound
+from runtime.resource import VMS, Resource
+from tests.ports import free_port
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+NAMESPACE = "bench"
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+CONTROL_PLANE_ONLY = ("webhook", "defaulter", "controllers", "engine")
+POLL_SECONDS = 0.02
+DEADLINE_SECONDS = 900
+WRITES = re.compile(r'kubevirt_poolhouse_api_requests_total\{code="2\d\d",resource="(\w+)",verb="(\w+)"\} (\S+)')
+
+
+def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
+    """One option for each default, of its type; a list takes several values, and False is a switch."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        option = "--" + name.replace("_", "-")
+        if default is False:
+            parser.add_argument(option, action="store_true")
+        elif isinstance(default, list):
+            parser.add_argument(option, type=type(default[0]), nargs="*", default=default)
+        else:
+            parser.add_argument(option, type=Path if default is None else type(default), default=default)
+    return parser.parse_args()
+
+
+# The stack and its services
+
+
+@contextmanager
+def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -> Iterator[Path]:
+    """The directory of a stack: the given one, or that of a new stack."""
+    if directory is not None:
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-") as place:
+        arguments = [word for name in without for word in ("--without", name)]
+        poolhouse = [sys.executable, "-m", "cli.main"]
+        subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *arguments], check=True)
+        try:
+            yield Path(place)
+        finally:
+            subprocess.run([*poolhouse, "down", "--dir", place], check=True)
+
+
+async def connect(kubeconfig: Path, connections: int = CONNECTIONS + 1) -> Api:
+    return await Api.connect(kubeconfig, user_agent="bench", max_connections=connections)
+
+
+async def prepare(api: Api, *resources: Resource) -> None:
+    """Installs the CRDs and the namespace, and waits until these resources are served."""
+    for crd in crds([*KINDS, *KUBEVIRT_KINDS]):
+        with suppress(AlreadyExists):
+            await api.create(CRDS, crd)
+    with suppress(AlreadyExists):
+        await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+
+    async def served(resource: Resource) -> bool:
+        with suppress(NotFound):
+            await api.list(resource, NAMESPACE)
+            return True
+        return False
+
+    for resource in resources:
+        await poll(partial(served, resource))
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    url: str
+
+    def resident_mb(self) -> tuple[float, float]:
+        """Memory now, and its peak."""
+        lines = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        now, peak = (int(lines[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))
+        return now, peak
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    async def writes(self) -> Counter[tuple[str, str]]:
+        """Successful writes to the API server, without Leases, by verb and resource."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as answer:
+            text = await answer.text()
+        found: Counter[tuple[str, str]] = Counter()
+        for resource, verb, count in WRITES.findall(text):
+            if verb not in ("get", "list", "watch") and resource != "leases":
+                found[verb, resource] += int(float(count))
+        return found
+
+
+@asynccontextmanager
+async def service(module: str, **environment: str) -> AsyncIterator[Process]:
+    """A service as its container runs it, once it is ready."""
+    port = free_port()
+    variables = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", **environment}
+    process = subprocess.Popen([sys.executable, "-m", module], env=variables)  # noqa: ASYNC220
+    url = f"http://127.0.0.1:{port}"
+
+    async def ready() -> bool:
+        with suppress(aiohttp.ClientError):
+            async with session.get(f"{url}/readyz") as answer:
+                return answer.status == 200
+        return False
+
+    try:
+        async with aiohttp.ClientSession() as session:
+            await poll(ready, every_seconds=0.1)
+        yield Process(process.pid, url)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def controllers(kubeconfig: Path) -> Any:
+    return service(
+        "controllers.main",
+        KUBECONFIG=str(kubeconfig),
+        POOLHOUSE_LEADER_ELECTION="false",
+        POOLHOUSE_LOG_LEVEL="WARNING",
+        POOLHOUSE_DEFAULTER_URL="",
+    )
+
+
+# Calls
+
+
+async def poll(holds: Callable[[], Awaitable[bool]], every_seconds: float = POLL_SECONDS) -> float:
+    """Seconds until it holds."""
+    begun = time.perf_counter()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(every_seconds)
+    return time.perf_counter() - begun
+
+
+async def call_all(call: Callable[[T], Awaitable[Any]], arguments: Iterable[T], at_once: int = CONNECTIONS) -> float:
+    """Seconds for a call with each argument, `at_once` in flight."""
+    waiting = iter(arguments)
+
+    async def one_after_another() -> None:
+        for argument in waiting:
+            await call(argument)
+
+    begun = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(one_after_another())
+    return time.perf_counter() - begun
+
+
+async def create_all(api: Api, resource: Resource, documents: Iterable[Json]) -> float:
+    return await call_all(lambda document: api.create(resource, document), documents)
+
+
+async def delete_all(api: Api, resource: Resource, documents: Iterable[Json]) -> float:
+    return await call_all(lambda each: api.delete(resource, NAMESPACE, each["metadata"]["name"]), documents)
+
+
+async def count(api: Api, resource: Resource = VMS, namespace: str = NAMESPACE) -> int:
+    """The number of objects, without listing them all."""
+    answer = await api.request("GET", resource.path(namespace), query={"limit": "1"})
+    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
+
+
+async def until_count(api: Api, wanted: int, resource: Resource = VMS, namespace: str = NAMESPACE) -> float:
+    """Seconds until so many objects exist. Fails if there are ever more."""
+
+    async def reached() -> bool:
+        found = await count(api, resource, namespace)
+        assert not wanted or found <= wanted, f"{found} objects exist, {wanted} are wanted"
+        return found == wanted
+
+    return await poll(reached)
+
+
+# Results
+
+
+def cpu_ms(work: Callable[[], object], rounds: int = 7) -> float:
+    """Median CPU time of the calls, in milliseconds."""
+    times = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        work()
+        times.append(time.process_time() - begun)
+    return statistics.median(times) * 1000
+
+
+def percentile(seconds: list[float], hundredths: int) -> float:
+    return statistics.quantiles(seconds, n=100)[hundredths - 1]
+
+
+def report(what: str, measured: str) -> None:
+    print(f"  {what:58} {measured}", flush=True)
+
+
+def report_ratio(what: str, bare: float, ours: float) -> None:
+    report(what, f"bare {bare:.2f} s, poolhouse {ours:.2f} s, ratio {ours / bare:.2f}")

@@ -34,11 +34,10 @@ from bench.harness import (
 )
 from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
-from controllers.pool import stores as pool_stores
 from controllers.pool import template
+from controllers.pool.observe import POOLS
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, parse_pool
-from controllers.pool.stores import POOLS
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
 from controllers.replicaset.actions import Create
@@ -181,8 +180,8 @@ def planning(size: int) -> None:
     report(f"observe and plan {size} objects", f"pool {cpu_ms(plan_pool):.2f} ms, set {cpu_ms(plan_set):.2f} ms")
 
 
-def _pool_stores(size: int) -> pool_stores.Stores:
-    stores = pool_stores.Stores()
+def _pool_stores(size: int) -> pool_observe.Stores:
+    stores = pool_observe.Stores()
     for name in ("bench", "other"):
         view, revision, documents = vms(name, size)
         stores.pools.put(view.key, view)

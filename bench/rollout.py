@@ -24,7 +24,7 @@ from bench.harness import (
     stack,
 )
 from bench.pool import pool
-from controllers.pool.stores import POOLS
+from controllers.pool.observe import POOLS
 from runtime.api import Api
 from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.pooling import engine

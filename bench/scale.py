@@ -30,7 +30,7 @@ from bench.harness import (
     stack,
 )
 from bench.pool import WORKLOADS, bare, pool
-from controllers.pool.stores import POOLS
+from controllers.pool.observe import POOLS
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS

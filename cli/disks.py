@@ -44,7 +44,7 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
-    from controllers.pool.stores import POOLS
+    from controllers.pool.observe import POOLS
     from controllers.shared.resources import PVCS
     from kinds import meta
 

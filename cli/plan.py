@@ -133,8 +133,8 @@ async def _set_foreseen(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _pool_foreseen(api: Api, document: Json, burst: int) -> Json:
+    from controllers.pool.observe import list_stores
     from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
-    from controllers.pool.stores import list_stores
     from controllers.shared.invalid_spec import InvalidSpec
 
     metadata = document["metadata"]

@@ -25,7 +25,7 @@ def belongs(document: Json, uid: str) -> bool:
 
 
 async def pool_named(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.stores import POOLS
+    from controllers.pool.observe import POOLS
 
     return await api.get(POOLS, cluster.namespace, name)
 
@@ -49,7 +49,7 @@ async def machines_of(api: Api, pool: Json) -> list[Json]:
 
 async def revisions_of(api: Api, pool: Json) -> list[Json]:
     """The templates that this very pool has had, the oldest first."""
-    from controllers.pool.stores import REVISIONS
+    from controllers.pool.observe import REVISIONS
 
     metadata = pool["metadata"]
     items, _ = await api.list(REVISIONS, metadata["namespace"])

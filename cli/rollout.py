@@ -180,7 +180,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
     """Give a pool a template that it had before."""
 
     async def back(api: Api) -> Json:
-        from controllers.pool.stores import POOLS
+        from controllers.pool.observe import POOLS
 
         document = await pool_named(api, cluster, pool)
         revisions = await revisions_of(api, document)
@@ -232,7 +232,7 @@ def resume(cluster: Cluster, pool: str, output: str) -> None:
 
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
     async def write(api: Api) -> None:
-        from controllers.pool.stores import POOLS
+        from controllers.pool.observe import POOLS
 
         await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
 

@@ -109,7 +109,7 @@ async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) 
 
 async def _refuse_pool(api: Api, namespace: str, name: str) -> None:
     """Asked about a pool: its events speak of its VMs, and none of them is about one of that name."""
-    from controllers.pool.stores import POOLS
+    from controllers.pool.observe import POOLS
     from runtime.errors import NotFound
 
     try:
@@ -178,10 +178,9 @@ def _told(event: Json) -> Json:
 
 
 async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:
-    from controllers.pool.observe import observe
+    from controllers.pool.observe import list_stores, observe
     from controllers.pool.simulate import rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
-    from controllers.pool.stores import list_stores
 
     state = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=250)
     if not isinstance(state, PoolSnapshot):

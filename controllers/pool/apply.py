@@ -24,9 +24,9 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.naming import has_revision
+from controllers.pool.observe import REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.pool.stores import REVISIONS
 from controllers.pool.three_way_merge import merge_template
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.disks import disk_names

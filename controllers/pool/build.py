@@ -12,7 +12,7 @@ from controllers.pool.apply import PoolWriter, expected_events
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
-from controllers.pool.stores import DISK_SOURCE, POOL_SOURCE, POOLS, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Stores
+from controllers.pool.observe import DISK_SOURCE, POOL_SOURCE, POOLS, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Stores
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.plan_endpoint import PlanEndpoint

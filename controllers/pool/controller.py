@@ -12,13 +12,12 @@ from controllers.pool.events import PoolEvents
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.naming import has_revision, ordinal_of
-from controllers.pool.observe import observe
+from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import Plan, plan
 from controllers.pool.retained_disks import release
 from controllers.pool.scale_in import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import healed, invalid_spec_status, pool_status
-from controllers.pool.stores import Stores
 from controllers.shared.disks import RetainedDisk
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import parent_and_ordinal

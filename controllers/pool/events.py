@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controllers.pool.actions import Action, Delete
+from controllers.pool.observe import POOLS
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
-from controllers.pool.stores import POOLS
 from controllers.shared.vm import VM
 from controllers.shared.write_batches import Failure, failure
 from kinds import meta

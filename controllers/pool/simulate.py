@@ -23,11 +23,10 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.naming import ordinal_of
-from controllers.pool.observe import observe
+from controllers.pool.observe import POOL_SOURCE, Stores, observe
 from controllers.pool.plan import Plan, plan
 from controllers.pool.rollout import Waiting
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
-from controllers.pool.stores import POOL_SOURCE, Stores
 from controllers.shared import simulation
 from controllers.shared.disks import RetainedDisk
 from controllers.shared.invalid_spec import InvalidSpec

@@ -11,6 +11,7 @@ from apimachinery.unstructured import Json
 from kinds.model import Model
 from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.events import ObjectMeta
 from runtime.resource import Resource
 
 S = TypeVar("S", bound=Model)
@@ -19,15 +20,9 @@ S_co = TypeVar("S_co", bound=Model, covariant=True)
 INTERVAL_SECONDS = 1.0
 
 
-class View(Protocol[S_co]):
+class View(ObjectMeta, Protocol[S_co]):
     """What a status write needs of the view of an object."""
 
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
     @property
     def status(self) -> S_co: ...
 

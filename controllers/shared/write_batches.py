@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
 from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
+from runtime.events import ObjectMeta
 from runtime.expectations import Expectations
 
 MAX_MESSAGE = 1000
@@ -25,14 +26,9 @@ class Action(Protocol):
     def verb(self) -> str: ...
 
 
-class Owner(Protocol):
-    @property
-    def uid(self) -> str: ...
-
-
 A = TypeVar("A", bound=Action)
-O_contra = TypeVar("O_contra", bound=Owner, contravariant=True)
-O = TypeVar("O", bound=Owner)  # noqa: E741
+O_contra = TypeVar("O_contra", bound=ObjectMeta, contravariant=True)
+O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
 
 
 @dataclass(frozen=True)

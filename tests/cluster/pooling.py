@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controllers.pool.build import build
-from controllers.pool.stores import POOLS
+from controllers.pool.observe import POOLS
 from controllers.shared.resources import DATA_VOLUMES, PVCS
 from kinds import POOL, kubevirt
 from kinds.kind import Kind

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from cli.complete import answers
 from cli.main import poolhouse
-from controllers.pool.stores import POOLS
+from controllers.pool.observe import POOLS
 from tests.cluster.pooling import Place
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.stores import POOLS
+from controllers.pool.observe import POOLS
 from controllers.shared.resources import DATA_VOLUMES, PVCS
 from kinds import POOL, meta
 from manifests.crd import crd

@@ -15,10 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controllers.pool.observe import observe
+from controllers.pool.observe import list_stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.stores import list_stores
 from controllers.shared.resources import DATA_VOLUMES, PVCS
 from runtime.errors import NotFound
 from runtime.resource import Resource

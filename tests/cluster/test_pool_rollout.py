@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.pool.stores import REVISIONS
+from controllers.pool.observe import REVISIONS
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
 from tests.cluster.test_pool import condition, said, status, web

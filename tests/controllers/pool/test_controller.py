@@ -14,9 +14,9 @@ from controllers.pool.apply import PoolOutcome, PoolWriter, expected_events
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
 from controllers.pool.metrics import PoolMetrics
+from controllers.pool.observe import POOLS, Stores
 from controllers.pool.plan import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.pool.stores import POOLS, Stores
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from controllers.shared.write_batches import WriteBatches

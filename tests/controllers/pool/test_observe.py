@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.observe import observe
+from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.pool.stores import Stores
 from controllers.shared.disks import RetainedDisk
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, a_pool, leaving, retained, template, vm

@@ -156,10 +156,7 @@ class NodeConnections:
     """The connections of all nodes. A process has one instance, because libvirt has one event loop."""
 
     def __init__(
-        self,
-        sockets: Mapping[str, Path],
-        domain_changed: Callable[[str], None],
-        health_changed: Callable[[str], None],
+        self, sockets: Mapping[str, Path], domain_changed: Callable[[str], None], health_changed: Callable[[str], None]
     ) -> None:
         driver.start_events()
         self.nodes = {

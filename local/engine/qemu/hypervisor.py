@@ -18,13 +18,7 @@ from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
 from local.engine.qemu.capabilities import why_no_post_copy
 from local.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeUnavailable
-from local.engine.qemu.domain_xml import (
-    DomainContext,
-    InvalidDomain,
-    VolumeFile,
-    domain_xml,
-    with_recorded_hardware,
-)
+from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.simulated import injected_failure

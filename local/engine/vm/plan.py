@@ -102,11 +102,7 @@ def _delete(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
 
 
 def _run(
-    vm: VM,
-    vmi: VMI | None,
-    data_volumes: Mapping[str, DataVolume],
-    now: datetime,
-    delays: Delays,
+    vm: VM, vmi: VMI | None, data_volumes: Mapping[str, DataVolume], now: datetime, delays: Delays
 ) -> tuple[tuple[Action, ...], float | None]:
     if vmi is not None:
         reason = None if vmi.deleted is not None else _why_stop(vm, vmi)

@@ -1,4 +1,4 @@
-"""What tests of several rooms need: a real control plane, for those that ask for it."""
+"""Fixtures of several rooms: a real control plane, and stacks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from local.services import SERVICES
 from local.status_file import StackStatus, tail
 
 START_SECONDS = 1500.0
-"""from an empty cache the control plane is built first"""
+"""With an empty cache the control plane is built first."""
 STOP_SECONDS = 180.0
 
-# An example may take as long as a busy machine lets it. The same ones each time, so that what is red is what was
-# changed; --hypothesis-profile=default looks for others.
+# No deadline, because the machine may be busy. The examples are the same in each run, so that a failure comes from a
+# change; --hypothesis-profile=default generates others.
 settings.register_profile(
     "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -30,10 +30,10 @@ settings.load_profile("steady")
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """A real etcd, API server and controller manager with every kind of ours and none of our services.
+    """A real etcd, API server and controller manager with all kinds of Poolhouse and none of its services.
 
-    `control_plane.kubeconfig` is cluster-admin. It is shared by all tests of a run: each works in a namespace of its
-    own, and takes back what is cluster-wide.
+    All tests of a worker share it: each uses a namespace of its own and deletes its cluster-wide objects.
+    `control_plane.kubeconfig` is that of cluster-admin.
     """
     paths = StackPaths(tmp_path_factory.mktemp("control-plane"))
     with stack(paths, *(option for name in SERVICES for option in ("--without", name))):
@@ -41,7 +41,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPat
 
 
 class stack:
-    """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends, however it ends."""
+    """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends."""
 
     def __init__(self, paths: StackPaths, *options: str) -> None:
         self._paths, self._options = paths, options
@@ -79,6 +79,6 @@ class stack:
 
 
 def _end_with_the_tests() -> None:
-    """A run of tests that is killed takes its stack along: the kernel sends the supervisor a SIGTERM."""
+    """The kernel sends the supervisor a SIGTERM when the test process dies, so that no stack outlives a killed run."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Ports for servers that a test has to know before they listen, or while they don't."""
+"""Free ports for servers whose address a test needs before they listen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _reserved = PortReservations()
 
 
 def free_port() -> int:
-    """One that no other call is given until the end of the tests, in this process or beside it. Below those of stacks,
-    and of outgoing connections: one of these could take it before the server listens, or between two of its lives."""
+    """A port that no other call in any test process returns. It is below the ranges of stacks and of outgoing
+    connections, either of which could take it before the server listens."""
     ports = iter(lambda: random.SystemRandom().randrange(LOWEST, FIRST), None)
     return next(port for port in ports if _reserved.take(port))

@@ -1,6 +1,4 @@
-"""How tests wait for what must come: until it holds, however busy the machine is, and with what was seen last when it
-never does. Where nothing is wrong patience costs nothing; no test claims more by having little of it.
-"""
+"""Waits for conditions, with a long timeout for busy machines; the error shows the last value."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ AGAIN_SECONDS = 0.1
 
 
 async def until(question: Callable[[], Any], expected: Any, seconds: float = PATIENCE_SECONDS) -> None:
-    """Asks, and awaits what wants to be awaited, until the answer is the expected one."""
+    """Calls `question`, which may be async, until it returns the expected value."""
     answer = None
     try:
         async with asyncio.timeout(seconds):
@@ -26,7 +24,7 @@ async def until(question: Callable[[], Any], expected: Any, seconds: float = PAT
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Likewise, until the answer is a true one, which it returns."""
+    """Calls `holds`, which may be async, until it returns a true value; returns that value."""
     answer = None
     try:
         async with asyncio.timeout(seconds):
@@ -38,7 +36,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
 
 
 def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """`eventually`, for tests without a loop."""
+    """`eventually` for tests without an event loop."""
     deadline = time.monotonic() + seconds
     while not (answer := holds()):
         assert time.monotonic() < deadline, f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}"
@@ -47,13 +45,12 @@ def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> A
 
 
 async def answered(question: Callable[[], Any]) -> Any:
-    """Of a question that may want to be awaited."""
     answer = question()
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def _named(holds: Callable[..., Any]) -> str:
-    """What was asked, or where that is written."""
+    """The function's name and location."""
     code = getattr(holds, "__code__", None)
     name: str = getattr(holds, "__name__", repr(holds))
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

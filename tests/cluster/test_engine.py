@@ -1,4 +1,4 @@
-"""The engine on a real stack of its own: VMs as a user of KubeVirt meets them."""
+"""The simulated engine in a real stack: VMs as a KubeVirt user sees them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def ask(api: Api, name: str, verb: str, resource: str = "virtualmachines")
 
 
 async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> bool:
-    """Whether the engine, which may just be starting again, has taken it."""
+    """Whether the engine, which may be restarting, has accepted the request."""
     try:
         await ask(api, name, verb, resource)
     except (Unavailable, Throttled):
@@ -199,7 +199,7 @@ async def test_cordoned_and_lost_nodes_get_no_vmis(api: Api) -> None:
 
 
 async def on_node_2(api: Api) -> bool:
-    """Whether a VM that starts now is put there. The engine learns of a cordon and of a VM by watches of their own."""
+    """Whether a new VM is scheduled to the node. The engine watches nodes and VMs independently."""
     await api.create(VMS, vm("a", annotations={"sim.poolhouse.dev/node-lost-seconds": "1"}))
     await says(api, "a", "Running")
     if (await placed(api))[1] == "node-2":

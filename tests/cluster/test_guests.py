@@ -1,4 +1,4 @@
-"""Real guests on a stack of their own: what they live through, how they move, and the hardware that they see."""
+"""QEMU guests in a real stack: restarts of their host processes, migrations, and the hardware that they see."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SWITCHING: Json = {**SLOW, "allowPostCopy": True}
 
 
 class Console:
-    """What a guest has printed, over all its starts."""
+    """The console output of a guest, over all its boots."""
 
     def __init__(self, paths: StackPaths, name: str) -> None:
         self._file = paths.disks / "consoles" / f"default_{name}.log"

@@ -1,4 +1,4 @@
-"""The embedded stack as people use it: `poolhouse up`, `status` and `down`, with the simulated engine."""
+"""`poolhouse up`, `status` and `down` with the simulated engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONTROL_PLANE_ONLY = [
 
 
 def poolhouse(*arguments: str, expect: int = 0) -> str:
-    """The standard output of one command, which must end with that code."""
+    """The standard output of a command, which must exit with that code."""
     command = [sys.executable, "-P", "-m", "cli.main", *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert answer.returncode == expect, answer.stdout + answer.stderr
@@ -82,7 +82,7 @@ def note(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """Everything, with the example pool running, and certificates that live for 22 seconds."""
+    """The whole stack with the example pool, and certificates that live for 22 seconds."""
     paths = StackPaths(tmp_path_factory.mktemp("whole"))
     with stack(paths, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
         until(lambda: status(paths), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
@@ -126,7 +126,7 @@ def test_a_second_up_is_refused_with_a_message(whole: StackPaths) -> None:
 
 
 def test_no_admission_fails_while_certificates_are_renewed(whole: StackPaths) -> None:
-    """Over several lives of a certificate and a change of authority, with ten questions a second."""
+    """Over several certificates and a change of the CA, with ten requests a second."""
     first = (whole.tls_of("webhook") / "tls.crt").read_bytes()
     authorities = set((whole.tls / "authorities").glob("*.crt"))
     pool = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "spec": {}}
@@ -177,14 +177,14 @@ async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
 
 
 def kill_supervisor(paths: StackPaths) -> set[int]:
-    """Returns what it left behind."""
+    """Returns the PIDs of the processes that are left."""
     os.kill(status(paths)["pid"], signal.SIGKILL)
     until(lambda: status(paths)["running"], lambda running: not running)
     return {found.pid for found in find_processes(paths.dir)}
 
 
 def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
-    """In a directory of 120 characters, detached, ended by `down`, killed, and ended by `down` again."""
+    """In a directory of 120 characters: detached, stopped by `down`, killed, and stopped by `down` again."""
     one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
     try:
         answer = json.loads(poolhouse("up", "--dir", str(one.dir), "--detach", "-o", "json", *CONTROL_PLANE_ONLY))

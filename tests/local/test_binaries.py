@@ -82,7 +82,7 @@ def programs(directory: Path, kubernetes: str = "v1.34.1", etcd: str = "3.6.1") 
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that has nothing yet."""
+    """A machine without the programs and with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -179,7 +179,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def published(tmp_path: Path) -> Iterator[tuple[Path, Releases]]:
-    """Releases as they are laid out, of programs that are only their names."""
+    """A server with the layout of the releases, whose programs contain only their names."""
     site = tmp_path / "site"
     kubernetes = site / "kubernetes" / kubernetes_version() / "bin/linux" / architecture()
     kubernetes.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Certificates over months, in no time: a client with the bundle that the API server has must trust what is served."""
+"""Certificates over simulated months: the API server's CA bundle must verify what the servers serve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTS = {"webhook": ("webhook.example.svc",), "engine": ()}
 
 
 class Published:
-    """An API server that takes a while to notice a new bundle."""
+    """An API server that uses a new bundle after a delay."""
 
     def __init__(self, first: bytes, at: datetime, delay: timedelta) -> None:
         self.history = [(at, first)]

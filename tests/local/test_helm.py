@@ -1,4 +1,4 @@
-"""Where the program `helm` comes from."""
+"""How the program `helm` is found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def silent(text: str) -> None:
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Helm, a cache of its own, and no internet."""
+    """A machine without Helm and the internet, with an empty cache."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("POOLHOUSE_DOWNLOADS", "never")

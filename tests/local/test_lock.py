@@ -1,4 +1,4 @@
-"""Who holds a stack's directory."""
+"""The lock of a stack's directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said before a stack is started where it could not run."""
+"""Checks before a stack starts."""
 
 from __future__ import annotations
 

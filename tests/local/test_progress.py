@@ -1,4 +1,4 @@
-"""What `up --apply` makes of a manifest."""
+"""`up --apply`."""
 
 from __future__ import annotations
 

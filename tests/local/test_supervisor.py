@@ -1,4 +1,4 @@
-"""Real processes, short ones: `sh`, on which a test can rely."""
+"""The supervisor with real, short-lived `sh` processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views with everything that a row does not care about."""
+"""Objects with defaults for everything that a test does not set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.engine.resources import VM_FINALIZER, VMI_FINALIZER
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 RAN = {"phaseTransitionTimestamps": [{"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T11:59:00Z"}]}
-"""of a VMI that has run, whatever became of it"""
+"""status of a VMI that has been running"""
 
 
 def ago(seconds: float) -> datetime:

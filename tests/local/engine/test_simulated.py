@@ -15,19 +15,25 @@ from tests.local.engine.builders import NOW, ago, vmi
 @pytest.mark.parametrize(
     ("phase", "age", "faults", "failures", "state", "trouble"),
     [
-        pytest.param("", 0, Faults(), 0, "starting", "", id="a start takes its time"),
-        pytest.param("", 2, Faults(), 0, "running", "", id="and is over in a second or two"),
-        pytest.param("", 5, Faults(start_seconds=10), 0, "starting", "", id="or longer"),
-        pytest.param("", 99, Faults(fail="Stuck"), 0, "starting", "", id="or never"),
-        pytest.param("", 99, Faults(fail="CrashLoopBackOff"), 0, "crashed", "", id="or fails"),
-        pytest.param("", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 1, "crashed", "", id="so many times"),
-        pytest.param("", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 2, "running", "", id="and no more"),
-        pytest.param("", 99, Faults(fail_rate=1.0), 0, "crashed", "", id="a rate alone is of crashes"),
-        pytest.param("", 99, Faults(fail_rate=0.0, fail="Stuck"), 0, "running", "", id="a rate of nought is none"),
-        pytest.param("", 9, Faults(fail="ErrImagePull"), 0, "absent", "ErrImagePull", id="no image"),
-        pytest.param("", 9, Faults(fail="ErrorUnschedulable"), 0, "absent", "Unschedulable", id="no room"),
-        pytest.param("", 9, Faults(fail="ErrImagePull", fail_times=2), 0, "running", "", id="an image that comes late"),
-        pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="what runs goes on"),
+        pytest.param("", 0, Faults(), 0, "starting", "", id="a start takes a while"),
+        pytest.param("", 2, Faults(), 0, "running", "", id="the default start ends"),
+        pytest.param("", 5, Faults(start_seconds=10), 0, "starting", "", id="a longer start"),
+        pytest.param("", 99, Faults(fail="Stuck"), 0, "starting", "", id="Stuck"),
+        pytest.param("", 99, Faults(fail="CrashLoopBackOff"), 0, "crashed", "", id="CrashLoopBackOff"),
+        pytest.param(
+            "", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 1, "crashed", "", id="the second of two failures"
+        ),
+        pytest.param(
+            "", 99, Faults(fail="CrashLoopBackOff", fail_times=2), 2, "running", "", id="the try after two failures"
+        ),
+        pytest.param("", 99, Faults(fail_rate=1.0), 0, "crashed", "", id="a rate without a fault means crashes"),
+        pytest.param("", 99, Faults(fail_rate=0.0, fail="Stuck"), 0, "running", "", id="a rate of 0 means no faults"),
+        pytest.param("", 9, Faults(fail="ErrImagePull"), 0, "absent", "ErrImagePull", id="ErrImagePull"),
+        pytest.param("", 9, Faults(fail="ErrorUnschedulable"), 0, "absent", "Unschedulable", id="ErrorUnschedulable"),
+        pytest.param(
+            "", 9, Faults(fail="ErrImagePull", fail_times=2), 0, "running", "", id="ErrImagePull, fail-times passed"
+        ),
+        pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="a running VMI stays running"),
     ],
 )
 def test_simulated_domain(phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str) -> None:
@@ -38,18 +44,24 @@ def test_simulated_domain(phase: str, age: float, faults: Faults, failures: int,
 @pytest.mark.parametrize(
     ("seen", "faults", "failures", "state"),
     [
-        pytest.param(vmi("Scheduled", created=ago(9)), Faults(), 0, "absent", id="nothing is to fail: it is tried"),
-        pytest.param(vmi("Scheduled", created=ago(9)), Faults(fail="CrashLoopBackOff"), 0, "crashed", id="it fails"),
-        pytest.param(vmi("", created=ago(0)), Faults(fail="Stuck"), 0, "starting", id="it takes for ever"),
+        pytest.param(vmi("Scheduled", created=ago(9)), Faults(), 0, "absent", id="no fault"),
         pytest.param(
-            vmi("", created=ago(9)), Faults(fail="CrashLoopBackOff", fail_times=1), 1, "absent", id="often enough"
+            vmi("Scheduled", created=ago(9)), Faults(fail="CrashLoopBackOff"), 0, "crashed", id="CrashLoopBackOff"
+        ),
+        pytest.param(vmi("", created=ago(0)), Faults(fail="Stuck"), 0, "starting", id="Stuck"),
+        pytest.param(
+            vmi("", created=ago(9)), Faults(fail="CrashLoopBackOff", fail_times=1), 1, "absent", id="fail-times reached"
         ),
         pytest.param(
-            vmi("", created=ago(9)), Faults(fail="ErrImagePull", fail_times=2), 0, "absent", id="tried in the end"
+            vmi("", created=ago(9)),
+            Faults(fail="ErrImagePull", fail_times=2),
+            0,
+            "absent",
+            id="ErrImagePull, fail-times passed",
         ),
-        pytest.param(vmi("Running"), Faults(fail="Stuck"), 0, "absent", id="what runs and is gone is gone"),
-        pytest.param(vmi("Failed"), Faults(fail="Stuck"), 0, "absent", id="what has ended stays so"),
-        pytest.param(vmi("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="what never ran ends at once"),
+        pytest.param(vmi("Running"), Faults(fail="Stuck"), 0, "absent", id="a running VMI"),
+        pytest.param(vmi("Failed"), Faults(fail="Stuck"), 0, "absent", id="an ended VMI"),
+        pytest.param(vmi("", deleted=ago(1)), Faults(fail="Stuck"), 0, "absent", id="a deleted VMI"),
     ],
 )
 def test_injected_failures_of_real_guests(seen: VMI, faults: Faults, failures: int, state: str) -> None:
@@ -96,12 +108,10 @@ def test_every_fault_is_accepted(kind: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "dirty", "seconds"),
     [
-        pytest.param(MigrationSettings(bandwidth=32 << 20), 0, 4, id="its memory at that bandwidth"),
-        pytest.param(MigrationSettings(bandwidth=32 << 20), 64 << 20, math.inf, id="never, if it writes faster"),
-        pytest.param(
-            MigrationSettings(bandwidth=32 << 20, auto_converge=True), 64 << 20, 4, id="unless it is slowed down"
-        ),
-        pytest.param(MigrationSettings(), 64 << 20, 0.5, id="or has all the bandwidth there is"),
+        pytest.param(MigrationSettings(bandwidth=32 << 20), 0, 4, id="memory at the bandwidth"),
+        pytest.param(MigrationSettings(bandwidth=32 << 20), 64 << 20, math.inf, id="the guest dirties memory faster"),
+        pytest.param(MigrationSettings(bandwidth=32 << 20, auto_converge=True), 64 << 20, 4, id="auto-converge"),
+        pytest.param(MigrationSettings(), 64 << 20, 0.5, id="no bandwidth limit"),
     ],
 )
 def test_duration_of_a_simulated_migration(settings: MigrationSettings, dirty: int, seconds: float) -> None:

@@ -44,15 +44,15 @@ async def test_discovery() -> None:
 @pytest.mark.parametrize(
     ("path", "method", "body", "peer", "status"),
     [
-        pytest.param("virtualmachines/vm/stop", "PUT", b"{}", None, 401, id="nobody in particular"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"{}", None, 401, id="no certificate"),
         pytest.param("virtualmachines/vm/stop", "PUT", b"{}", "kube-apiserver", 401, id="another certificate"),
-        pytest.param("virtualmachines/vm/stop", "PUT", b"[", "poolhouse-front-proxy", 400, id="no JSON"),
-        pytest.param("virtualmachines/vm/stop", "PUT", b"[]", "poolhouse-front-proxy", 400, id="no object"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"[", "poolhouse-front-proxy", 400, id="not JSON"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b"[]", "poolhouse-front-proxy", 400, id="not an object"),
         pytest.param("virtualmachines/vm/stop", "PUT", b"[" * 100000, "poolhouse-front-proxy", 400, id="too deep"),
-        pytest.param("virtualmachines/vm/stop", "PUT", b" " * (2 << 20), "poolhouse-front-proxy", 413, id="too much"),
+        pytest.param("virtualmachines/vm/stop", "PUT", b" " * (2 << 20), "poolhouse-front-proxy", 413, id="too large"),
         pytest.param("virtualmachines/vm/stop", "GET", b"", "poolhouse-front-proxy", 405, id="another method"),
-        pytest.param("virtualmachines/vm/explode", "PUT", b"{}", "poolhouse-front-proxy", 404, id="no such verb"),
-        pytest.param("pods/vm/stop", "PUT", b"{}", "poolhouse-front-proxy", 404, id="no such resource"),
+        pytest.param("virtualmachines/vm/explode", "PUT", b"{}", "poolhouse-front-proxy", 404, id="unknown verb"),
+        pytest.param("pods/vm/stop", "PUT", b"{}", "poolhouse-front-proxy", 404, id="unknown resource"),
     ],
 )
 async def test_refused_requests(path: str, method: str, body: bytes, peer: str | None, status: int) -> None:

@@ -1,4 +1,4 @@
-"""Disks with the real qemu-img and a real HTTP server."""
+"""Imports with the real qemu-img and a real HTTP server."""
 
 from __future__ import annotations
 

@@ -16,41 +16,45 @@ from tests.local.engine.builders import NOW, ago, disk, pvc
 @pytest.mark.parametrize(
     ("made", "progress", "phase", "actions"),
     [
-        pytest.param(None, ImportProgress(), "", (CreatePVC(),), id="a pvc comes first"),
+        pytest.param(None, ImportProgress(), "", (CreatePVC(),), id="the PVC is created"),
         pytest.param(
-            pvc(phase="Pending"), ImportProgress(), "ImportInProgress", (StartImport(),), id="then what it holds"
+            pvc(phase="Pending"), ImportProgress(), "ImportInProgress", (StartImport(),), id="the import starts"
         ),
         pytest.param(
             pvc(phase="Pending"),
             ImportProgress("running", share=0.5),
             "ImportInProgress",
             (StartImport(),),
-            id="which takes time",
+            id="the import runs",
         ),
         pytest.param(
             pvc(phase="Pending"),
             ImportProgress("done", content="image"),
             "",
             (BindPVC("image"),),
-            id="then it is bound",
+            id="the PVC is bound",
         ),
         pytest.param(
-            pvc(phase="Pending", content="tiny"), ImportProgress(), "", (BindPVC("tiny"),), id="even after a restart"
+            pvc(phase="Pending", content="tiny"),
+            ImportProgress(),
+            "",
+            (BindPVC("tiny"),),
+            id="the PVC is bound after a restart",
         ),
-        pytest.param(pvc(), ImportProgress(), "Succeeded", (), id="and all is done"),
+        pytest.param(pvc(), ImportProgress(), "Succeeded", (), id="the import has succeeded"),
         pytest.param(
             pvc(data_volume_uid="another"),
             ImportProgress(),
             "",
             (),
-            id="a pvc that goes with its own disk is waited for",
+            id="the PVC belongs to another DataVolume",
         ),
         pytest.param(
             pvc(phase="Pending"),
             ImportProgress("failed", reason="404"),
             "ImportInProgress",
             (),
-            id="a failure is shown",
+            id="the import has failed",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A VMI does not say for ever that it is being moved, and nobody ends a move but the one who makes it."""
+"""The migrationState of a VMI is ended when its migration is deleted, but never while it runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def state(informers: Any) -> Any:
 @pytest.mark.parametrize(
     ("status", "asked", "told"),
     [
-        pytest.param(MOVES, None, (True, True), id="it did not get there"),
-        pytest.param(MOVED, None, (True, False), id="it did"),
-        pytest.param(MOVES, migration("Running"), (False, False), id="its migration is there"),
-        pytest.param(MOVES, migration(uid="another-uid"), (True, True), id="another one of that name is there"),
-        pytest.param(MOVES | {"phase": "Succeeded"}, None, (False, False), id="it has ended itself"),
+        pytest.param(MOVES, None, (True, True), id="the VMI has not migrated"),
+        pytest.param(MOVED, None, (True, False), id="the VMI has migrated"),
+        pytest.param(MOVES, migration("Running"), (False, False), id="the migration exists"),
+        pytest.param(MOVES, migration(uid="another-uid"), (True, True), id="another migration has the name"),
+        pytest.param(MOVES | {"phase": "Succeeded"}, None, (False, False), id="the VMI has ended"),
     ],
 )
 async def test_the_state_of_an_abandoned_migration_is_ended(

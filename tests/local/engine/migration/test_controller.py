@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 class Seen(Generic[V]):
-    """An informer that is told what it sees."""
+    """An informer whose store the test changes."""
 
     def __init__(self, indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None) -> None:
         self.store: Store[V] = Store(indexes)
@@ -45,7 +45,7 @@ class Seen(Generic[V]):
 
 
 def a_world() -> Any:
-    """Two nodes, a VMI on the first of them, and a migration of it that nobody has looked at."""
+    """Two nodes, a VMI on the first one, and a new migration of the VMI."""
     informers = SimpleNamespace(
         migrations=Seen({"vmi": lambda each: [(each.namespace, each.vmi)]}),
         vmis=Seen({"node": lambda each: [each.node]}),
@@ -60,7 +60,7 @@ def a_world() -> Any:
 
 
 class Server:
-    """Fails at one of its writes, before it has written or after; what is written is seen at once."""
+    """Fails at one of its writes, before or after it takes effect. The informers show writes at once."""
 
     metrics = Metrics()
 
@@ -91,7 +91,7 @@ class Server:
             view = informer.store.get((namespace, name))
             if view is None:
                 raise NotFound("it is gone")
-            # What is written of a migration is its status, where a real server heeds nothing of the metadata but this.
+            # For a status patch a real server ignores all metadata but the resource version.
             metadata = body.get("metadata", {})
             if not subresource and metadata.get("uid", view.uid) != view.uid:
                 raise Invalid("metadata.uid: field is immutable")
@@ -113,7 +113,7 @@ def merged(old: Any, patch: Any) -> Any:
 
 
 class Mover:
-    """Moves a guest when it is told to, and says who was moved."""
+    """A hypervisor that records the targets of migrations."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.moved: list[str] = []
@@ -126,7 +126,7 @@ class Mover:
 
 
 async def worked_on(engine: MigrationController) -> int:
-    """Until everything is done; how often that failed."""
+    """Reconciles until nothing is left to do; returns the number of failures."""
     failures = 0
     for _ in range(20):
         try:
@@ -197,7 +197,7 @@ async def test_objects_with_the_same_name_are_not_written(again: str, moves: boo
     )  # type: ignore[arg-type]
     await engine.reconcile(("default", "m"))
     assert informer.store.get(key).status == {"phase": ""}
-    # The other one learns of it.
+    # The other object is written.
     if again == "the migration":
         assert informers.vmis.store.get(VM).status["migrationState"]["completed"]
     else:
@@ -232,7 +232,7 @@ async def test_an_aborted_migration_reports_the_node_of_the_vmi(taken: str, move
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                await asyncio.sleep(0)  # it takes a moment to find out
+                await asyncio.sleep(0)  # the abort takes a moment
                 if not moves:
                     raise
 
@@ -315,7 +315,7 @@ async def test_parallel_migrations_do_not_use_the_same_memory(monkeypatch: pytes
     await moving
     await engine.reconcile(asked.key)
     assert (mover.moved, informers.migrations.store.get(asked.key).phase) == (["vm"], "Pending")
-    # It has waited for room, and there is some.
+    # The migration waited for memory, which is free now.
     looked_at.clear()
     informers.vmis.sees(("default", "vm"), None)
     assert looked_at == [asked.key]
@@ -330,13 +330,13 @@ BEGUN = vmi(status={"migrationState": {"migrationUid": EVACUATION.uid}})
 @pytest.mark.parametrize(
     ("asked", "vmi", "taints", "stays"),
     [
-        pytest.param(EVACUATION, vmi(), DRAIN, True, id="its node is drained"),
-        pytest.param(EVACUATION, vmi(), (), False, id="its node is not drained any more"),
-        pytest.param(EVACUATION, vmi(status={"nodeName": "node-2"}), DRAIN, False, id="it has left already"),
-        pytest.param(EVACUATION, BEGUN, (), True, id="it has begun"),
-        pytest.param(migration("Running", evacuates="node-1"), vmi(), (), True, id="it is under way"),
-        pytest.param(migration("Failed", evacuates="node-1"), vmi(), (), True, id="it is over"),
-        pytest.param(migration(), vmi(), (), True, id="somebody asked for it"),
+        pytest.param(EVACUATION, vmi(), DRAIN, True, id="the node is drained"),
+        pytest.param(EVACUATION, vmi(), (), False, id="the node is no longer drained"),
+        pytest.param(EVACUATION, vmi(status={"nodeName": "node-2"}), DRAIN, False, id="the VMI has left the node"),
+        pytest.param(EVACUATION, BEGUN, (), True, id="the migration has started"),
+        pytest.param(migration("Running", evacuates="node-1"), vmi(), (), True, id="the migration is running"),
+        pytest.param(migration("Failed", evacuates="node-1"), vmi(), (), True, id="the migration has ended"),
+        pytest.param(migration(), vmi(), (), True, id="the migration is not an evacuation"),
     ],
 )
 async def test_obsolete_evacuations_are_deleted(asked: Migration, vmi: VMI, taints: Any, stays: bool) -> None:
@@ -363,7 +363,7 @@ async def test_an_obsolete_evacuation_does_not_start() -> None:
 def test_a_vmi_is_evacuated_again_in_any_order_of_events(
     order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its node is drained as it arrives: the migration that brought it may not be seen to be over yet."""
+    """The target is drained as the VMI arrives, perhaps before the migration is observed to have ended."""
     informers = a_world()
     informers.migrations.sees(("default", "m"), migration("Running"))
     engine = EvacuationController(SimpleNamespace(metrics=Metrics()), informers)  # type: ignore[arg-type]

@@ -41,24 +41,36 @@ MOVED = {"nodeName": "node-2", "migrationState": {"targetNode": "node-2", "migra
 @pytest.mark.parametrize(
     ("asked", "vmi", "others", "target", "wanted"),
     [
-        pytest.param(migration(), vmi(), [], "node-2", StartMigration("node-2"), id="it moves"),
-        pytest.param(migration(), vmi(), [], None, Wait("full"), id="it waits for a place"),
-        pytest.param(migration(), vmi("Scheduled"), [], "node-2", Wait("the VMI is not running"), id="or it"),
+        pytest.param(migration(), vmi(), [], "node-2", StartMigration("node-2"), id="it starts"),
+        pytest.param(migration(), vmi(), [], None, Wait("full"), id="no node fits"),
         pytest.param(
-            migration(), None, [], None, FinishMigration("Failed", "the VMI does not exist or has ended"), id="or fails"
+            migration(), vmi("Scheduled"), [], "node-2", Wait("the VMI is not running"), id="the VMI is scheduled"
         ),
-        pytest.param(migration("Succeeded"), vmi(), [], "node-2", None, id="what is over is over"),
-        pytest.param(migration(deleted=NOW), vmi(), [], "node-2", None, id="what was taken back too"),
+        pytest.param(
+            migration(),
+            None,
+            [],
+            None,
+            FinishMigration("Failed", "the VMI does not exist or has ended"),
+            id="the VMI is missing",
+        ),
+        pytest.param(migration("Succeeded"), vmi(), [], "node-2", None, id="it has ended"),
+        pytest.param(migration(deleted=NOW), vmi(), [], "node-2", None, id="it is deleted"),
         pytest.param(
             migration("Running"),
             vmi(),
             [],
             "node-2",
             FinishMigration("Failed", "the engine was restarted during the migration"),
-            id="nobody moves it any more",
+            id="the engine restarted before the VMI migrated",
         ),
         pytest.param(
-            migration("Running"), vmi(status=MOVED), [], None, FinishMigration("Succeeded"), id="but it arrived"
+            migration("Running"),
+            vmi(status=MOVED),
+            [],
+            None,
+            FinishMigration("Succeeded"),
+            id="the engine restarted after the VMI migrated",
         ),
     ],
 )
@@ -88,10 +100,10 @@ def test_each_running_vmi_of_a_drained_node_is_evacuated_once() -> None:
 @pytest.mark.parametrize(
     ("failures", "since", "again"),
     [
-        pytest.param(1, 5, 15, id="after one failure it waits"),
-        pytest.param(1, 20, None, id="and then tries once more"),
-        pytest.param(3, 20, 60, id="each pause is twice the one before"),
-        pytest.param(30, 299, 1, id="up to a limit"),
+        pytest.param(1, 5, 15, id="backoff after one failure"),
+        pytest.param(1, 20, None, id="retry after the backoff"),
+        pytest.param(3, 20, 60, id="the backoff doubles"),
+        pytest.param(30, 299, 1, id="the backoff has a limit"),
     ],
 )
 def test_a_failed_evacuation_is_retried_after_a_backoff(failures: int, since: int, again: float | None) -> None:
@@ -159,13 +171,15 @@ def policy(name: str, vmi: dict[str, str] | None = None, namespace: dict[str, st
 @pytest.mark.parametrize(
     ("policies", "winner"),
     [
-        pytest.param([], None, id="none"),
-        pytest.param([policy("a", {"x": "1"})], "a", id="one that matches"),
-        pytest.param([policy("a", {"x": "2"})], None, id="one that does not"),
-        pytest.param([policy("a", {"x": "1"}), policy("b", {"x": "1"}, {"n": "1"})], "b", id="more labels"),
-        pytest.param([policy("a", None, {"n": "1"}), policy("b", {"x": "1"})], "b", id="the VMI's first"),
-        pytest.param([policy("b", {"x": "1"}), policy("a", {"x": "1"})], "a", id="by name"),
-        pytest.param([{"metadata": {"name": "a"}, "spec": {}}], None, id="no selectors match nothing"),
+        pytest.param([], None, id="no policy"),
+        pytest.param([policy("a", {"x": "1"})], "a", id="a policy that matches"),
+        pytest.param([policy("a", {"x": "2"})], None, id="a policy that does not match"),
+        pytest.param(
+            [policy("a", {"x": "1"}), policy("b", {"x": "1"}, {"n": "1"})], "b", id="more labels take precedence"
+        ),
+        pytest.param([policy("a", None, {"n": "1"}), policy("b", {"x": "1"})], "b", id="VMI labels take precedence"),
+        pytest.param([policy("b", {"x": "1"}), policy("a", {"x": "1"})], "a", id="the first by name"),
+        pytest.param([{"metadata": {"name": "a"}, "spec": {}}], None, id="a policy without selectors matches nothing"),
     ],
 )
 def test_winning_policy(policies: list[Any], winner: str | None) -> None:

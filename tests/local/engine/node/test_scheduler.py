@@ -22,13 +22,13 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("nodes", "used", "wanted"),
     [
-        pytest.param([node("a"), node("b")], {}, "a", id="by name among equals"),
-        pytest.param([node("a"), node("b")], {"a": GIB}, "b", id="the one with the least in use"),
-        pytest.param([node("a", cordoned=True), node("b")], {"b": GIB}, "b", id="a cordon closes"),
-        pytest.param([node("a", taints=(("x", "NoSchedule"),)), node("b")], {}, "b", id="so does a taint"),
-        pytest.param([node("a", taints=(("x", "PreferNoSchedule"),))], {}, "a", id="but not a preference"),
-        pytest.param([node("a", ready=False), node("b", lost=True)], {}, None, id="what is away takes nobody"),
-        pytest.param([node("a", memory=GIB)], {"a": GIB // 2 + 1}, None, id="memory ends"),
+        pytest.param([node("a"), node("b")], {}, "a", id="the first by name"),
+        pytest.param([node("a"), node("b")], {"a": GIB}, "b", id="the node with the least memory in use"),
+        pytest.param([node("a", cordoned=True), node("b")], {"b": GIB}, "b", id="a cordoned node"),
+        pytest.param([node("a", taints=(("x", "NoSchedule"),)), node("b")], {}, "b", id="a tainted node"),
+        pytest.param([node("a", taints=(("x", "PreferNoSchedule"),))], {}, "a", id="PreferNoSchedule"),
+        pytest.param([node("a", ready=False), node("b", lost=True)], {}, None, id="nodes that are not ready or lost"),
+        pytest.param([node("a", memory=GIB)], {"a": GIB // 2 + 1}, None, id="not enough memory"),
     ],
 )
 def test_schedule_chooses_the_node_with_the_least_memory_in_use(
@@ -60,11 +60,11 @@ def test_unschedulable_messages(changes: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("kept", "observed_on", "told"),
     [
-        pytest.param("node-1", "", 1, id="given back"),
-        pytest.param("node-1", "node-1", 0, id="taken by what it was kept for"),
-        pytest.param("node-1", "node-2", 1, id="which went elsewhere"),
-        pytest.param("", "", 0, id="none was kept"),
-        pytest.param("", "node-1", 0, id="nor was any of what is seen"),
+        pytest.param("node-1", "", 1, id="released"),
+        pytest.param("node-1", "node-1", 0, id="taken by its VMI"),
+        pytest.param("node-1", "node-2", 1, id="the VMI is on another node"),
+        pytest.param("", "", 0, id="no reservation"),
+        pytest.param("", "node-1", 0, id="no reservation, an observed VMI"),
     ],
 )
 def test_subscribers_hear_of_released_memory(kept: str, observed_on: str, told: int) -> None:

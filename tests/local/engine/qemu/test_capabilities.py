@@ -12,12 +12,14 @@ KERNEL = "postcopy_ram_supported_by_host: userfaultfd not available: "
 @pytest.mark.parametrize(
     ("answers", "complaints", "told"),
     [
-        pytest.param(GREETING + '{"return": {}, "id": "asked"}\n', "", None, id="it can"),
-        pytest.param(GREETING + NO, KERNEL + "Operation not permitted\n", REMEDY, id="it may not"),
-        pytest.param(GREETING + NO, KERNEL + "Function not implemented\n", "not implemented", id="the kernel cannot"),
-        pytest.param(GREETING + NO, "", "Postcopy is not supported", id="it does not say why"),
-        pytest.param(GREETING, "", "without an answer", id="it died"),
-        pytest.param("not JSON", "", "without an answer", id="it is something else"),
+        pytest.param(GREETING + '{"return": {}, "id": "asked"}\n', "", None, id="supported"),
+        pytest.param(GREETING + NO, KERNEL + "Operation not permitted\n", REMEDY, id="not permitted"),
+        pytest.param(
+            GREETING + NO, KERNEL + "Function not implemented\n", "not implemented", id="not implemented by the kernel"
+        ),
+        pytest.param(GREETING + NO, "", "Postcopy is not supported", id="no reason"),
+        pytest.param(GREETING, "", "without an answer", id="QEMU ended"),
+        pytest.param("not JSON", "", "without an answer", id="not JSON"),
     ],
 )
 def test_parse_answer_of_qemu(answers: str, complaints: str, told: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The domain of a VMI, beside files that a person can read. `POOLHOUSE_REFRESH=1` writes them anew."""
+"""The domain XML of VMIs against golden files, which `POOLHOUSE_REFRESH=1` rewrites."""
 
 from __future__ import annotations
 

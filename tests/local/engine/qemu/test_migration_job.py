@@ -1,4 +1,4 @@
-"""A guest that is moved, and a node that refuses, hangs for a moment or is asked too late."""
+"""Migrations whose source node refuses operations, or completes them too late."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from local.engine.qemu.migration_job import MAX_ABORTS, MigrationTimeout, await_
 
 
 class Lost(Exception):
-    """The guest is where it was."""
+    """The migration failed; the guest runs where it was."""
 
 
 class Guest:
-    """Refuses to switch so many times, and comes to its end at so many aborts: moved, or not."""
+    """Refuses post-copy some times, and ends after some aborts: migrated or not."""
 
     def __init__(self, refusals: int = 0, aborts: int = 1, moved: bool = False) -> None:
         self.switched = 0

@@ -26,64 +26,76 @@ def kinds(actions: tuple[Action, ...]) -> list[type[Action]]:
 @pytest.mark.parametrize(
     ("vm", "vmi", "disks", "wanted"),
     [
-        pytest.param(vm(finalizers=()), None, {}, [AddFinalizer], id="our finalizer comes first"),
-        pytest.param(vm(), None, {}, [CreateVMI], id="a VM that is meant to run is started"),
-        pytest.param(vm(), vmi(), {}, [], id="one that runs is left alone"),
-        pytest.param(vm(), vmi("Succeeded", status=RAN), {}, [DeleteVMI], id="an ended VMI makes room"),
-        pytest.param(vm(), vmi("Failed", deleted=NOW), {}, [], id="a VMI is deleted once"),
-        pytest.param(vm("Halted"), vmi(), {}, [DeleteVMI], id="a halted VM's VMI goes"),
-        pytest.param(vm("Halted"), None, {}, [], id="a halted VM is not started"),
+        pytest.param(vm(finalizers=()), None, {}, [AddFinalizer], id="the finalizer comes first"),
+        pytest.param(vm(), None, {}, [CreateVMI], id="Always: start"),
+        pytest.param(vm(), vmi(), {}, [], id="Always: a running VMI stays"),
+        pytest.param(vm(), vmi("Succeeded", status=RAN), {}, [DeleteVMI], id="Always: an ended VMI is deleted"),
+        pytest.param(vm(), vmi("Failed", deleted=NOW), {}, [], id="a VMI is deleted only once"),
+        pytest.param(vm("Halted"), vmi(), {}, [DeleteVMI], id="Halted: the VMI is deleted"),
+        pytest.param(vm("Halted"), None, {}, [], id="Halted: no start"),
         pytest.param(
-            vm("Halted", status=asked("Start")), None, {}, [SetRunStrategyAlways], id="unless it was asked to"
+            vm("Halted", status=asked("Start")), None, {}, [SetRunStrategyAlways], id="Halted: a start request"
         ),
-        pytest.param(vm("Manual"), None, {}, [], id="a manual VM waits to be asked"),
-        pytest.param(vm("Manual", status=asked("Start")), None, {}, [CreateVMI], id="and starts when it is"),
-        pytest.param(vm("Manual"), vmi("Failed"), {}, [], id="a manual VM's failed VMI stays"),
+        pytest.param(vm("Manual"), None, {}, [], id="Manual: no start without a request"),
+        pytest.param(vm("Manual", status=asked("Start")), None, {}, [CreateVMI], id="Manual: a start request"),
+        pytest.param(vm("Manual"), vmi("Failed"), {}, [], id="Manual: a failed VMI stays"),
         pytest.param(
-            vm("Manual", status=asked("Stop", "vmi-uid")), vmi(), {}, [DeleteVMI], id="a stop is for that VMI"
+            vm("Manual", status=asked("Stop", "vmi-uid")), vmi(), {}, [DeleteVMI], id="Manual: a stop request"
         ),
-        pytest.param(vm("Manual", status=asked("Stop", "other")), vmi(), {}, [], id="a stop of another VMI is ignored"),
-        pytest.param(vm("Once"), None, {}, [CreateVMI], id="once starts"),
-        pytest.param(vm("Once"), vmi("Succeeded"), {}, [], id="once does not start again"),
-        pytest.param(vm("RerunOnFailure"), None, {}, [CreateVMI], id="rerun starts the first time"),
+        pytest.param(
+            vm("Manual", status=asked("Stop", "other")), vmi(), {}, [], id="Manual: a stop request for another VMI"
+        ),
+        pytest.param(vm("Once"), None, {}, [CreateVMI], id="Once: start"),
+        pytest.param(vm("Once"), vmi("Succeeded"), {}, [], id="Once: no second start"),
+        pytest.param(vm("RerunOnFailure"), None, {}, [CreateVMI], id="RerunOnFailure: first start"),
         pytest.param(
             vm("RerunOnFailure", status={"runStrategy": "RerunOnFailure"}),
             None,
             {},
             [],
-            id="rerun does not start again by itself",
+            id="RerunOnFailure: no restart without a request",
         ),
         pytest.param(
             vm("RerunOnFailure", status=asked("Start") | {"runStrategy": "RerunOnFailure"}),
             vmi("Failed", status=RAN),
             {},
             [DeleteVMI],
-            id="rerun clears a failed VMI once the next start is noted",
+            id="RerunOnFailure: a failed VMI is deleted once a start is queued",
         ),
         pytest.param(
             vm("RerunOnFailure", status={"runStrategy": "RerunOnFailure"}),
             vmi("Failed", status=RAN),
             {},
             [],
-            id="and not before",
+            id="RerunOnFailure: a failed VMI stays until a start is queued",
         ),
         pytest.param(
             vm(data_volume_templates=("a", "b")),
             None,
             {"a": disk("a")},
             [CreateDataVolume],
-            id="disks come before the start",
+            id="DataVolumes are created before the VMI",
         ),
         pytest.param(
-            vm(data_volume_templates=("a",)), None, {"a": disk("a", "Pending")}, [], id="a disk is waited for"
+            vm(data_volume_templates=("a",)),
+            None,
+            {"a": disk("a", "Pending")},
+            [],
+            id="the start waits for a DataVolume",
         ),
-        pytest.param(vm(deleted=NOW), vmi(), {}, [DeleteVMI], id="a VM that goes takes its VMI with it"),
-        pytest.param(vm(deleted=NOW), None, {}, [RemoveFinalizer], id="and goes after it"),
-        pytest.param(vm(), vmi("Failed"), {}, [], id="a failed start is counted before its VMI goes"),
-        pytest.param(vm(status=failed()), vmi("Failed"), {}, [DeleteVMI], id="a counted one goes"),
-        pytest.param(vm(status=failed()), None, {}, [], id="the next start waits for its time"),
+        pytest.param(vm(deleted=NOW), vmi(), {}, [DeleteVMI], id="a deleted VM deletes its VMI"),
+        pytest.param(vm(deleted=NOW), None, {}, [RemoveFinalizer], id="the finalizer is removed after the VMI"),
+        pytest.param(vm(), vmi("Failed"), {}, [], id="a failed start is recorded before its VMI is deleted"),
         pytest.param(
-            vm(status=failed(retry="2026-01-01T11:59:59Z")), None, {}, [CreateVMI], id="and comes when it is there"
+            vm(status=failed()), vmi("Failed"), {}, [DeleteVMI], id="a VMI with a recorded failure is deleted"
+        ),
+        pytest.param(vm(status=failed()), None, {}, [], id="the next start waits for the backoff"),
+        pytest.param(
+            vm(status=failed(retry="2026-01-01T11:59:59Z")),
+            None,
+            {},
+            [CreateVMI],
+            id="the next start follows the backoff",
         ),
     ],
 )
@@ -98,10 +110,12 @@ def test_a_start_after_failures_is_requeued_for_the_backoff() -> None:
 @pytest.mark.parametrize(
     ("changes", "starts", "again"),
     [
-        pytest.param({"created": ago(10)}, False, 20, id="an incomplete VM waits for the defaulter"),
-        pytest.param({"created": ago(31)}, True, None, id="but not for ever"),
-        pytest.param({"created": ago(10), "defaulted": True}, True, None, id="a complete one does not wait"),
-        pytest.param({"created": ago(10), "status": {"runStrategy": "Always"}}, True, None, id="nor one that has run"),
+        pytest.param({"created": ago(10)}, False, 20, id="a VM without defaults waits"),
+        pytest.param({"created": ago(31)}, True, None, id="the wait ends"),
+        pytest.param({"created": ago(10), "defaulted": True}, True, None, id="a defaulted VM does not wait"),
+        pytest.param(
+            {"created": ago(10), "status": {"runStrategy": "Always"}}, True, None, id="a VM that has run does not wait"
+        ),
     ],
 )
 def test_a_first_start_waits_for_the_defaulter(changes: dict[str, Any], starts: bool, again: float | None) -> None:
@@ -121,9 +135,9 @@ def test_transient_statuses_are_not_written() -> None:
 @pytest.mark.parametrize(
     ("before", "failure", "word"),
     [
-        pytest.param("Provisioning", None, "Provisioning", id="its disks are there and its VMI is next"),
-        pytest.param("Stopped", None, "Stopped", id="a stopped one is stopped until it has a VMI"),
-        pytest.param("Provisioning", ("FailedCreate", "no"), "Stopped", id="one that cannot be started is too"),
+        pytest.param("Provisioning", None, "Provisioning", id="ready DataVolumes, no VMI yet"),
+        pytest.param("Stopped", None, "Stopped", id="stopped, no VMI yet"),
+        pytest.param("Provisioning", ("FailedCreate", "no"), "Stopped", id="the start was refused"),
     ],
 )
 def test_a_starting_vm_is_never_reported_as_stopped(before: str, failure: Any, word: str) -> None:

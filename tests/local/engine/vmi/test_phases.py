@@ -21,26 +21,35 @@ def seen(phase: str, domain: Domain = ABSENT, **given: Any) -> VMISnapshot:
 @pytest.mark.parametrize(
     ("state", "phase", "actions"),
     [
-        pytest.param(seen("", target="node-2"), "Scheduled", (), id="a new VMI is placed"),
-        pytest.param(seen("", missing="no pvc"), "Pending", (), id="it waits for its volumes"),
-        pytest.param(seen("", unschedulable="full"), "Scheduling", (), id="and for room"),
-        pytest.param(seen("Scheduled"), "Scheduled", (Launch("node-1"),), id="where it was placed it is launched"),
-        pytest.param(seen("Scheduled", RUNNING), "Running", (), id="a domain that runs is a VMI that runs"),
-        pytest.param(seen("Scheduled", CRASHED), "Failed", (), id="a start can fail"),
-        pytest.param(seen("Running", OFF), "Succeeded", (), id="a guest may shut itself down"),
-        pytest.param(seen("Running", CRASHED), "Failed", (), id="or crash"),
-        pytest.param(seen("Running", ABSENT), "Failed", (), id="or vanish"),
-        pytest.param(seen("Running", Domain("unknown")), "Running", (), id="what cannot be seen is not taken for gone"),
-        pytest.param(seen("Failed", CRASHED), "Failed", (Destroy(),), id="what ended is cleared away"),
-        pytest.param(seen("Running", RUNNING, deleted=ago(1)), "Running", (PressPower(),), id="an end begins politely"),
-        pytest.param(seen("Running", RUNNING, deleted=ago(31)), "Running", (Destroy(),), id="and ends in time"),
+        pytest.param(seen("", target="node-2"), "Scheduled", (), id="a new VMI is scheduled"),
+        pytest.param(seen("", missing="no pvc"), "Pending", (), id="a volume is missing"),
+        pytest.param(seen("", unschedulable="full"), "Scheduling", (), id="no node fits"),
+        pytest.param(seen("Scheduled"), "Scheduled", (Launch("node-1"),), id="a scheduled VMI is launched"),
+        pytest.param(seen("Scheduled", RUNNING), "Running", (), id="the domain runs"),
+        pytest.param(seen("Scheduled", CRASHED), "Failed", (), id="the start fails"),
+        pytest.param(seen("Running", OFF), "Succeeded", (), id="the guest shuts down"),
+        pytest.param(seen("Running", CRASHED), "Failed", (), id="the guest crashes"),
+        pytest.param(seen("Running", ABSENT), "Failed", (), id="the domain vanishes"),
+        pytest.param(seen("Running", Domain("unknown")), "Running", (), id="the domain cannot be observed"),
+        pytest.param(seen("Failed", CRASHED), "Failed", (Destroy(),), id="an ended VMI is cleared"),
+        pytest.param(
+            seen("Running", RUNNING, deleted=ago(1)), "Running", (PressPower(),), id="deletion presses the power button"
+        ),
+        pytest.param(
+            seen("Running", RUNNING, deleted=ago(31)),
+            "Running",
+            (Destroy(),),
+            id="deletion destroys after the grace period",
+        ),
         pytest.param(
             seen("Running", RUNNING, deleted=ago(0), grace_seconds=0.0),
             "Running",
             (Destroy(),),
-            id="at once if asked",
+            id="deletion without a grace period",
         ),
-        pytest.param(seen("Running", OFF, deleted=ago(1)), "Running", (Destroy(),), id="who obeyed is cleared"),
+        pytest.param(
+            seen("Running", OFF, deleted=ago(1)), "Running", (Destroy(),), id="deletion of a guest that has shut down"
+        ),
     ],
 )
 def test_what_becomes_of_it(state: VMISnapshot, phase: str, actions: tuple[Any, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from controllers.shared.resources import NODES
@@ -14,50 +13,19 @@ from kinds.warm_states import WarmState
 from runtime.resource import VMIS, VMS, Key
 from runtime.store import Store
 
-
-def _by_pool(m: WarmVM) -> Iterator[Hashable]:
-    if m.pool_uid:
-        yield m.pool_uid
-
-
-def _by_pool_unless_orphaned(m: WarmVM) -> Iterator[Hashable]:
-    if m.pool_uid and not m.orphaned:
-        yield m.pool_uid
-
-
-def _by_state(m: WarmVM) -> Iterator[Hashable]:
-    if m.pool_uid and not m.deleting:
-        yield m.pool_uid, m.state
-
-
-def _by_claim(m: WarmVM) -> Iterator[Hashable]:
-    if m.claim_uid:
-        yield m.claim_uid
-
-
-def _by_pool_name(m: WarmVM) -> Iterator[Hashable]:
-    if m.pool:
-        yield m.namespace, m.pool
-
-
-def _by_node(vmi: VMI) -> Iterator[Hashable]:
-    if vmi.node:
-        yield vmi.node
-
-
 WARM_VMS = Source(
     VMS,
     parse_warm_vm,
     {
-        "pool": _by_pool,
-        "counted": _by_pool_unless_orphaned,
-        "state": _by_state,
-        "claim": _by_claim,
-        "name": _by_pool_name,
+        "pool": lambda m: [m.pool_uid] if m.pool_uid else [],
+        "counted": lambda m: [m.pool_uid] if m.pool_uid and not m.orphaned else [],
+        "state": lambda m: [(m.pool_uid, m.state)] if m.pool_uid and not m.deleting else [],
+        "claim": lambda m: [m.claim_uid] if m.claim_uid else [],
+        "name": lambda m: [(m.namespace, m.pool)] if m.pool else [],
     },
     label_selector=meta.WARM_STATE,
 )
-WARM_VMIS = Source(VMIS, parse_vmi, {"node": _by_node}, label_selector=meta.WARM_POOL)
+WARM_VMIS = Source(VMIS, parse_vmi, {"node": lambda vmi: [vmi.node] if vmi.node else []}, label_selector=meta.WARM_POOL)
 WARM_NODES = Source(NODES, parse_node)
 
 MAX_STALE_JOINS = 100

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
+from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -16,12 +17,10 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import why_unavailable
 from kinds import meta
-from kinds.metav1 import Condition, with_transition_times
+from kinds.metav1 import Condition
 from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
 
-MAX_NAMES = 5
-"""In a message."""
 ABSENT_UNTIL_TRUE = ("Degraded",)
 
 
@@ -47,43 +46,38 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
             "placements": tuple(_placements(snapshot)),
             "failures": _failures(snapshot.failures),
-            "conditions": tuple(_stamped(_conditions(snapshot, now), pool, now)),
         }
     )
-    return fresh.model_copy(update={"last_progress_time": _last_progress(snapshot, fresh, now)})
+    conditions = set_times(
+        _conditions(snapshot, now),
+        pool.status.conditions,
+        generation=pool.generation,
+        now=now,
+        optional=ABSENT_UNTIL_TRUE,
+    )
+    update = {"conditions": conditions, "last_progress_time": _last_progress(snapshot, fresh, now)}
+    return fresh.model_copy(update=update)
 
 
 def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
-    return _with_conditions(
-        pool,
-        now,
-        _condition("Valid", False, Reason.INVALID_SPEC, pool.problem),
-        _condition("Progressing", False, Reason.INVALID_SPEC, pool.problem),
-        observed_generation=pool.generation,
-    )
+    conditions = (condition(kind, False, Reason.INVALID_SPEC, pool.problem) for kind in ("Valid", "Progressing"))
+    merged = merge(conditions, pool.status.conditions, generation=pool.generation, now=now)
+    return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": merged})
 
 
 def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
     """For a pool whose VMs cannot be listed. The last counts stay."""
     message = f"{why}; the controller creates, counts and deletes no VM until it can list them"
-    return _with_conditions(
-        pool,
-        now,
-        _condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
-        _condition("Degraded", True, Reason.BACKEND_UNAVAILABLE, message),
+    conditions = (
+        condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
+        condition("Degraded", True, Reason.BACKEND_UNAVAILABLE, message),
     )
-
-
-def _with_conditions(
-    pool: WarmPool | InvalidWarmPool, now: datetime, *conditions: Condition, **fields: int
-) -> WarmPoolStatus:
-    """The stored status with these conditions in the place of those of the same types."""
-    others = [c for c in pool.status.conditions if c.type not in {each.type for each in conditions}]
-    return pool.status.model_copy(update={**fields, "conditions": (*_stamped(conditions, pool, now), *others)})
+    merged = merge(conditions, pool.status.conditions, generation=pool.generation, now=now)
+    return pool.status.model_copy(update={"conditions": merged})
 
 
 def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
-    yield _condition("Valid", True, Reason.ACCEPTED, "the spec is valid")
+    yield condition("Valid", True, Reason.ACCEPTED, "the spec is valid")
     yield _available(snapshot, now)
     yield _progressing(snapshot, now)
     yield _degraded(snapshot)
@@ -95,7 +89,7 @@ def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     replicas, available = snapshot.pool.spec.replicas, len(snapshot.available)
     said = f"{available} of {replicas} VMs are ready to be claimed"
     if available >= replicas - disruption_budget(snapshot).unavailable and (available or not replicas):
-        return _condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
+        return condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
     if snapshot.unscheduled or snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY:
         reason, why = Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
     elif snapshot.breaker_open:
@@ -106,24 +100,24 @@ def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
         reason = Reason.MAX_TOTAL_REACHED
     else:
         reason = Reason.MINIMUM_REPLICAS_UNAVAILABLE
-    return _condition("Available", False, reason, f"{said}; {why}" if why else said)
+    return condition("Available", False, reason, f"{said}; {why}" if why else said)
 
 
 def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     for reason, message in _obstacles(snapshot, now):
-        return _condition("Progressing", False, reason, message)
+        return condition("Progressing", False, reason, message)
     if old := count_outdated(snapshot):
-        return _condition("Progressing", True, Reason.UPDATING, f"{_vms(old)} of an old template to replace")
+        return condition("Progressing", True, Reason.UPDATING, f"{_vms(old)} of an old template to replace")
     provisioning = snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
     if provisioning or missing(snapshot, now) or len(snapshot.depth) > snapshot.target:
         progress = f"the pool has {len(snapshot.depth)} of {snapshot.target} VMs"
         message = f"{progress}; {snapshot.last_error}" if snapshot.last_error else progress
-        return _condition("Progressing", True, Reason.SCALING, message)
+        return condition("Progressing", True, Reason.SCALING, message)
     if snapshot.last_error:
-        return _condition("Progressing", True, Reason.SCALING, snapshot.last_error)
+        return condition("Progressing", True, Reason.SCALING, snapshot.last_error)
     if unknown := _why_unknown(snapshot):
-        return _condition("Progressing", True, Reason.HEALTH_UNKNOWN, f"{unknown}; they are not replaced yet")
-    return _condition("Progressing", True, Reason.COMPLETE, "all VMs are ready and of the current template")
+        return condition("Progressing", True, Reason.HEALTH_UNKNOWN, f"{unknown}; they are not replaced yet")
+    return condition("Progressing", True, Reason.COMPLETE, "all VMs are ready and of the current template")
 
 
 def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:
@@ -144,8 +138,8 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
 
 def _degraded(snapshot: WarmPoolSnapshot) -> Condition:
     for reason, message in _degradations(snapshot):
-        return _condition("Degraded", True, reason, message)
-    return _condition("Degraded", False, Reason.AS_EXPECTED, "")
+        return condition("Degraded", True, reason, message)
+    return condition("Degraded", False, Reason.AS_EXPECTED, "")
 
 
 def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
@@ -165,18 +159,18 @@ def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
     if unknown := _why_unknown(snapshot):
         yield Reason.HEALTH_UNKNOWN, unknown
     if snapshot.contradictory:
-        names = _names(m.name for m in snapshot.contradictory)
+        names = join_names(sorted(m.name for m in snapshot.contradictory))
         yield Reason.CONFLICTING_LABELS, f"labels contradict each other or the owner reference: {names}"
 
 
 def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     if why := why_stalled(snapshot, now):
-        return _condition("RolloutComplete", False, Reason.PROGRESS_DEADLINE_EXCEEDED, why)
+        return condition("RolloutComplete", False, Reason.PROGRESS_DEADLINE_EXCEEDED, why)
     if old := sum(snapshot.outdated(m) for m in snapshot.members):
         on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
         how = "replaced when they are claimed" if on_replenish else "being replaced"
-        return _condition("RolloutComplete", False, Reason.UPDATING, f"{_vms(old)} of an old template: {how}")
-    return _condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
+        return condition("RolloutComplete", False, Reason.UPDATING, f"{_vms(old)} of an old template: {how}")
+    return condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
 
 
 def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
@@ -184,12 +178,12 @@ def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
     default, wanted = snapshot.default_pool, snapshot.pool.spec.default
     if default is None:
         message = "claims that name no pool get no VM: no pool of the namespace has default: true"
-        yield _condition("Default", False, Reason.NO_DEFAULT_POOL, message)
+        yield condition("Default", False, Reason.NO_DEFAULT_POOL, message)
     elif wanted and default.uid == snapshot.pool.uid:
-        yield _condition("Default", True, Reason.DEFAULT_POOL, "claims that name no pool get a VM of this pool")
+        yield condition("Default", True, Reason.DEFAULT_POOL, "claims that name no pool get a VM of this pool")
     elif wanted:
         message = f"pool {default.name} is older and also has default: true"
-        yield _condition("Default", False, Reason.DEFAULT_CONFLICT, message)
+        yield condition("Default", False, Reason.DEFAULT_CONFLICT, message)
 
 
 def _placements(snapshot: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
@@ -267,20 +261,3 @@ def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
 
 def _vms(count: int) -> str:
     return "1 VM" if count == 1 else f"{count} VMs"
-
-
-def _names(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
-    return ", ".join(found[:MAX_NAMES]) + more
-
-
-def _condition(kind: str, holds: bool, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status="True" if holds else "False", reason=reason, message=message)
-
-
-def _stamped(conditions: Iterable[Condition], pool: WarmPool | InvalidWarmPool, now: datetime) -> Iterator[Condition]:
-    before, generation = pool.status.conditions, pool.generation
-    return with_transition_times(
-        conditions, before, generation=generation, now=format_time(now), announced=ABSENT_UNTIL_TRUE
-    )

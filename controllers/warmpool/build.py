@@ -8,7 +8,6 @@ from time import monotonic
 from uuid import uuid4
 
 from controllers.shared.status_writer import StatusWriter
-from controllers.shared.vmi import VMI
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.cache import WarmVMCache
 from controllers.warmpool.controller import WarmPoolController
@@ -17,7 +16,6 @@ from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.observe import BackendView, WarmPoolStores
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
-from controllers.warmpool.warm_vm import Node, WarmVM
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.events import EventRecorder
@@ -61,10 +59,13 @@ class WarmPoolControllers:
             clock=monotonic,
             now=api.now,
             seed=uuid4().hex,
+            enqueue=self._enqueue,
         )
         self._reconcile: Controller[Key] = Controller("warmpool", self._controller.reconcile, metrics=api.metrics)
-        self._probe: Controller[Key] = Controller("warmpool-checks", self._probe_pool, metrics=api.metrics)
-        demand.subscribe(self._demand_changed)
+        self._probe: Controller[Key] = Controller("warmpool-checks", self._controller.probe, metrics=api.metrics)
+        self.vm_changed, self.vmi_changed = self._controller.vm_changed, self._controller.vmi_changed
+        self.node_changed = self._controller.node_changed
+        demand.subscribe(self._controller.demand_changed)
 
     async def run(self) -> None:
         try:
@@ -76,24 +77,12 @@ class WarmPoolControllers:
 
     def enqueue_all(self) -> None:
         for each in self._pools.all():
-            self._reconcile.enqueue(each.key, 0.0)
+            self._enqueue(each.key, 0.0)
+
+    def _enqueue(self, key: Key, seconds: float) -> None:
+        self._reconcile.enqueue(key, seconds)
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
-        self._controller.pool_changed(self._reconcile.enqueue, old, new)
+        self._controller.pool_changed(old, new)
         if new is not None:
             self._probe.enqueue(new.key)
-
-    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        self._controller.vm_changed(self._reconcile.enqueue, old, new)
-
-    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        self._controller.vmi_changed(self._reconcile.enqueue, old, new)
-
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
-        self._controller.node_changed(self._reconcile.enqueue, old, new)
-
-    def _demand_changed(self, pool_uid: str) -> None:
-        self._controller.demand_changed(self._reconcile.enqueue, pool_uid)
-
-    async def _probe_pool(self, key: Key) -> float | None:
-        return await self._controller.probe(self._reconcile.enqueue, key)

@@ -42,8 +42,6 @@ PROVISIONING_PROBE_SECONDS = 2.0
 UNAVAILABLE_SECONDS = 5.0
 """How long the backend may be away before the status reports it: a reconnect is not worth a report."""
 
-Enqueue = Callable[[Key, float], None]
-
 
 @dataclass
 class PoolMemory:
@@ -77,6 +75,8 @@ class WarmPoolController:
     now: Callable[[], datetime]
     seed: str
     """Differs in each process, so that the names of new VMs do."""
+    enqueue: Callable[[Key, float], None]
+    """Schedules a reconcile of a pool after a pause in seconds."""
     _memory: dict[str, PoolMemory] = field(default_factory=dict)
     """By UID of the pool."""
     _reconcile_seconds: dict[Key, float] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class WarmPoolController:
         if orphans and not await self.apply.orphan(orphans, self.vm_backend.backend):
             raise RetryWithBackoff("not all VMs of a deleted pool are labelled yet")
 
-    async def probe(self, enqueue: Enqueue, key: Key) -> float | None:
+    async def probe(self, key: Key) -> float | None:
         """Probes the pool's VMs. Returns when to probe again."""
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or not needs_probe(pool) or pool.deleting:
@@ -214,28 +214,26 @@ class WarmPoolController:
         view = self.backend_of(pool)
         vms = view.cache.of_pool(pool.uid)
         if not view.problem and await self.health.probe(pool, vms, view.backend):
-            enqueue(key, 0.0)
+            self.enqueue(key, 0.0)
         provisioning = any(m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for m in vms)
         period = float(pool.spec.health.period_seconds)
         return min(PROVISIONING_PROBE_SECONDS, period) if provisioning else period
 
     # Changes in the caches, mapped to keys of pools
 
-    def pool_changed(
-        self, enqueue: Enqueue, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None
-    ) -> None:
+    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
             self._memory.pop(old.uid, None)
         changed = [each for each in (old, new) if each is not None]
         for each in changed:
-            enqueue(each.key, 0)
+            self.enqueue(each.key, 0)
         if _default_candidate(old) != _default_candidate(new):
             for other in self.stores.pools.by("namespace", changed[0].namespace):
-                enqueue(other.key, 0)
+                self.enqueue(other.key, 0)
 
-    def vm_changed(self, enqueue: Enqueue, old: WarmVM | None, new: WarmVM | None) -> None:
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
         waiting = self._with_open_expectations(uids)
         if new is not None:
@@ -250,7 +248,7 @@ class WarmPoolController:
         # The last expected event starts the next batch of writes at once.
         met = bool(waiting - self._with_open_expectations(uids))
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
-            enqueue(key, 0 if met else self._batch_seconds(key))
+            self.enqueue(key, 0 if met else self._batch_seconds(key))
 
     def _restart_backoff(self, gone: WarmVM) -> None:
         """The pause after a deletion that makes room starts when the room is there: shutting down a guest takes time,
@@ -262,25 +260,25 @@ class WarmPoolController:
         if any(waits_for_scheduling(m) for m in self.backend_of(pool).cache.of_pool(gone.pool_uid)):
             memory.failures = memory.failures.tested(self.now(), pool.spec.refill, gone.pool_uid)
 
-    def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
+    def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
-        self._enqueue_pool_of(enqueue, self.cache.vms.get(key))
+        self._enqueue_pool_of(self.cache.vms.get(key))
 
-    def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = next(each.name for each in (new, old) if each is not None)
         for m in self.cache.on_node(name):
-            self._enqueue_pool_of(enqueue, m)
+            self._enqueue_pool_of(m)
 
-    def demand_changed(self, enqueue: Enqueue, pool_uid: str) -> None:
+    def demand_changed(self, pool_uid: str) -> None:
         """The first queued claim does not wait; thousands of others do not cause a reconcile each."""
         if (pool := self.stores.with_uid(pool_uid)) is not None:
             first = self.stores.demand.queued(pool_uid) <= 1
-            enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))
+            self.enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))
 
-    def _enqueue_pool_of(self, enqueue: Enqueue, m: WarmVM | None) -> None:
+    def _enqueue_pool_of(self, m: WarmVM | None) -> None:
         if m is not None and m.pool:
             key = m.namespace, m.pool
-            enqueue(key, self._batch_seconds(key))
+            self.enqueue(key, self._batch_seconds(key))
 
     def _batch_seconds(self, key: Key) -> float:
         return max(BATCH_SECONDS, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))

@@ -83,7 +83,7 @@ class World:
     def __init__(self, pool: WarmPool) -> None:
         self.pools = SOURCE.store()
         self.pools.put(KEY, pool)
-        self.cache = WarmVMCache()
+        self.cache, self.pauses = WarmVMCache(), list[float]()
         self.backend, self.api, self.source, self.seconds = RefusingBackend(), FakeApi(), Source(), 1000.0
         self.registry = CollectorRegistry()
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
@@ -103,6 +103,7 @@ class World:
             clock=self.clock,
             now=lambda: self.time,
             seed="s",
+            enqueue=lambda key, seconds: self.pauses.append(seconds),
         )
 
     def clock(self) -> float:
@@ -154,7 +155,7 @@ async def test_vms_are_deleted_one_by_one_to_make_room_with_growing_pauses() -> 
         assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "TooManyUnhealthy")
         pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
         world.seconds += 180.0  # the guest takes time to shut down
-        world.remove(f"web-{name}", lambda *change: world.controller.vm_changed(lambda key, seconds: None, *change))
+        world.remove(f"web-{name}", world.controller.vm_changed)
         await world.reconcile()
         assert len(world.backend.done) == len(pauses)
         world.seconds += pauses[-1].total_seconds()
@@ -190,19 +191,19 @@ async def test_the_cost_of_a_reconcile_delays_the_next(monkeypatch: pytest.Monke
     monkeypatch.setattr(controller, "plan", slow(0.2, plan))
     monkeypatch.setattr(controller, "status", slow(0.3, status))
     await world.reconcile()
-    pauses: list[float] = []
-    world.controller.vm_changed(lambda key, seconds: pauses.append(seconds), None, a_vm("web-2"))
-    assert pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
+    world.pauses.clear()
+    world.controller.vm_changed(None, a_vm("web-2"))
+    assert world.pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
 
 
 def test_queued_claims_are_batched() -> None:
     """The first queued claim causes a reconcile at once, and so does the end of the queue."""
     world = World(pool := a_pool(0))
-    demand, pauses = world.controller.stores.demand, list[float]()
-    demand.subscribe(lambda uid: world.controller.demand_changed(lambda key, seconds: pauses.append(seconds), uid))
+    demand = world.controller.stores.demand
+    demand.subscribe(world.controller.demand_changed)
     for waiting in (1, 2, 3, 0):
         demand.set_queued(pool.uid, waiting)
-    assert pauses == [0.0, BATCH_SECONDS, BATCH_SECONDS, 0.0]
+    assert world.pauses == [0.0, BATCH_SECONDS, BATCH_SECONDS, 0.0]
 
 
 async def test_a_restart_keeps_the_backoff() -> None:
@@ -276,7 +277,7 @@ async def test_a_pool_deleted_during_a_reconcile_is_forgotten() -> None:
 
     def vanish() -> None:
         if pool := world.pools.drop(KEY):
-            world.controller.pool_changed(lambda key, seconds: None, pool, None)
+            world.controller.pool_changed(pool, None)
 
     world.backend.meanwhile = vanish
     await world.reconcile()

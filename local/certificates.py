@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from local.engine.virt_api import FRONT_PROXY
 from service import certificates
 from service.certificates import KeyPair, PublishedCA, certificate_renewal_due, new_server_certificate
+from service.certwatcher import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,6 @@ def store_pair(pair: KeyPair, directory: Path, name: str) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(directory / f"{name}.key", pair.key)
     write_atomically(directory / f"{name}.crt", pair.certificate)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Servers read the file at any time."""
-    draft = path.with_name(f".{path.name}.new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-    draft.replace(path)
 
 
 def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +16,7 @@ from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
+from service.certwatcher import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,10 @@ class SecretFiles:
         data = {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
         if not data or data == self._written:
             return False
-        write_files(self._directory, data)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A reader that sees one new and one old file reads both again when the other file changes.
+        for file, content in data.items():
+            write_atomically(self._directory / file, content)
         self._written = data
         self._exist.set()
         return True
@@ -70,14 +72,3 @@ class SecretFiles:
         if not self._exist.is_set():
             return FIRST_INTERVAL_SECONDS
         return max(INTERVAL_SECONDS, PAUSES.delay(failures, self._name))
-
-
-def write_files(directory: Path, data: Mapping[str, bytes]) -> None:
-    """Replaces each file atomically, readable for this user only. A reader that sees one new and one old file reads
-    both again when the other file changes."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, content in data.items():
-        draft = directory / f".{name}.new"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        draft.replace(directory / name)

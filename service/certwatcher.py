@@ -122,3 +122,11 @@ class CABundle:
         while True:
             await asyncio.sleep(BUNDLE_INTERVAL_SECONDS)
             self.renew()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file that only this user may read. Servers read the file at any time."""
+    draft = path.with_name(f".{path.name}.new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+    draft.replace(path)

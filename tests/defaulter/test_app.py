@@ -13,7 +13,6 @@ import pytest
 from defaulter.app import create
 from defaulter.contract import DEFAULTS_PATH
 from defaulter.metrics import Metrics
-from defaulter.settings import Settings
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerCounts
 from service.request_body import MAX_BODY_BYTES
 
@@ -155,18 +154,3 @@ async def test_the_service_describes_its_endpoints(path: str, media_type: str, c
 async def test_other_methods_are_not_allowed() -> None:
     async with client((200, b"{}")) as http:
         assert (await http.get(DEFAULTS_PATH)).status_code == 405
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("POOLHOUSE_ARCHITECTURE", "x86_64"),
-        ("POOLHOUSE_MACS", "random"),
-        ("POOLHOUSE_HARDWARE_RECORD", "yes"),
-        ("POOLHOUSE_DEADLINE_SECONDS", "-1"),
-        ("POOLHOUSE_MACHINES", "q35"),
-    ],
-)
-def test_an_invalid_setting_is_rejected_by_its_name(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f'{name}: Invalid value: "{value}": must be'):
-        Settings.read({name: value})

@@ -1,6 +1,6 @@
 """Properties of any spec, with a real libvirt.
 
-`POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_properties.py` looks longer.
+`POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_defaulting_properties.py` looks longer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Over HTTP: any request gets defaults or problems, and no worker dies.
 
-`POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_wire.py` looks longer.
+`POOLHOUSE_EXAMPLES=20000 pytest tests/defaulter/test_main.py` looks longer.
 """
 
 from __future__ import annotations

@@ -76,13 +76,13 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, -1)]}), ["web-1"], id="for a while"),
     ],
 )
-def test_who_is_replaced(observed: PoolSnapshot, expected: list[str]) -> None:
+def test_which_vms_are_healed(observed: PoolSnapshot, expected: list[str]) -> None:
     actions = [each for each in plan(observed, NOW).actions if not isinstance(each, Create)]
     assert all(isinstance(each, Heal) for each in actions)
     assert [each.name for each in actions] == expected
 
 
-def test_a_vm_that_is_no_members_is_never_replaced() -> None:
+def test_a_vm_outside_the_pool_is_never_healed() -> None:
     observed = eight()
     assert not plan(replace(observed, taken_ordinals=observed.taken_ordinals | {99}), NOW).actions
 
@@ -96,7 +96,7 @@ def test_a_vm_that_is_no_members_is_never_replaced() -> None:
         pytest.param(50, 60, id="at most"),
     ],
 )
-def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | None, minutes: int) -> None:
+def test_each_further_attempt_doubles_the_pause(attempts: int | None, minutes: int) -> None:
     before = {"machines": [memory("web-1", attempts, -1)]} if attempts else None
     found = healing_status(eight(bad(1), healing=before), ("web-1",), NOW)
     assert found is not None
@@ -125,13 +125,13 @@ def test_a_vm_that_is_replaced_again_is_left_alone_for_longer(attempts: int | No
         ),
     ],
 )
-def test_how_long_it_is_known_that_a_vm_was_replaced(observed: PoolSnapshot, known: list[str]) -> None:
+def test_how_long_an_attempt_is_remembered(observed: PoolSnapshot, known: list[str]) -> None:
     found = healing_status(observed, (), NOW)
     assert found is not None
     assert [each.name for each in found.machines] == known
 
 
-def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
+def test_only_the_newest_attempts_are_remembered() -> None:
     before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, MAX_HEALED_VMS + 2)]
     wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
     machines = [bad(1), *(vm(n, ready=False) for n in range(2, MAX_HEALED_VMS + 2))]
@@ -143,7 +143,7 @@ def test_only_the_newest_are_known_where_very_many_were_replaced() -> None:
     assert f"web-{MAX_HEALED_VMS + 1}" not in names
 
 
-def test_what_was_replaced_is_made_without_its_old_disks() -> None:
+def test_a_healed_vm_is_created_only_without_its_old_disks() -> None:
     healing = {"machines": [memory("web-1", 1, 30)]}
     pool = a_pool(2, autohealing={}, status={"healing": healing})
     made = {each.name: each.after_deletion for each in plan(snapshot(pool), NOW).actions if isinstance(each, Create)}
@@ -154,7 +154,7 @@ def test_what_was_replaced_is_made_without_its_old_disks() -> None:
     )
 
 
-def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
+def test_an_open_circuit_breaker_has_a_reason_and_a_retry_time() -> None:
     observed = eight(*(bad(n, printable_status="ErrImagePull") for n in range(1, 6)))
     found = pool_status(observed, plan(observed, NOW), NOW)
     condition = next(each for each in found.conditions if each.type == "Healing")
@@ -165,7 +165,7 @@ def test_healing_that_stopped_says_why_and_when_it_tries_again() -> None:
     assert found.healing.breaker.until == ago(-300)
 
 
-def test_a_try_that_failed_puts_the_next_one_further_away() -> None:
+def test_a_failed_probe_doubles_the_pause_of_the_circuit_breaker() -> None:
     observed = eight(bad(1), bad(2), bad(3), healing=stopped(-1))
     decided = plan(observed, NOW)
     found = pool_status(observed, decided, NOW).healing
@@ -174,13 +174,13 @@ def test_a_try_that_failed_puts_the_next_one_further_away() -> None:
     assert found.breaker.until == ago(-600)
 
 
-def test_the_pool_comes_back_when_somebody_need_not_be_left_alone_any_more() -> None:
+def test_the_pool_is_requeued_for_the_end_of_a_pause() -> None:
     observed = eight(bad(1), healing={"machines": [memory("web-1", 1, 30)]})
     assert plan(observed, NOW).again_seconds == 30
     assert plan(observed, NOW + timedelta(seconds=30)).actions
 
 
-def test_a_pool_with_nothing_to_heal_says_nothing() -> None:
+def test_a_pool_without_failing_vms_has_no_healing_status() -> None:
     found = pool_status(eight(), plan(eight(), NOW), NOW)
     assert found.healing is None
     assert not any(each.type == "Healing" for each in found.conditions)

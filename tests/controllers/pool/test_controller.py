@@ -93,7 +93,7 @@ class Telling:
         pytest.param([(vm(2), LONE)], 60, [], id="whoever led then has told it"),
     ],
 )
-async def test_that_a_vm_left_or_came_back_is_told_once(
+async def test_one_event_reports_a_change_of_membership(
     changes: list[tuple[VM | None, VM | None]], seconds: float, told: list[tuple[str, bool]]
 ) -> None:
     telling, now = Telling(), 0.0
@@ -123,14 +123,14 @@ async def reconciled(outcome: Callable[[Plan], PoolOutcome]) -> tuple[FakeWriter
     return writer, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)
 
 
-async def test_that_a_vm_is_replaced_is_written_down_before_it_is_done() -> None:
+async def test_healing_is_in_the_status_before_the_vm_is_deleted() -> None:
     writer, heals = await reconciled(lambda plan: PoolOutcome())
     assert replaced(writer.statuses.written)[0] == [("web-1", 1)]
     assert heals == 1
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_vm_that_was_not_replaced_after_all_is_not_left_alone_for_it(again: bool) -> None:
+async def test_a_failed_replacement_starts_no_pause(again: bool) -> None:
     def refused(plan: Plan) -> PoolOutcome:
         return PoolOutcome(retry=again, not_done=tuple(each for each in plan.actions if isinstance(each, Heal)))
 
@@ -139,7 +139,7 @@ async def test_a_vm_that_was_not_replaced_after_all_is_not_left_alone_for_it(aga
     assert heals == 0
 
 
-async def test_a_pool_that_is_to_heal_no_more_comes_to_rest() -> None:
+async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
     writer, now = FakeWriter(lambda plan: PoolOutcome()), 0.0
     controller = controlled(writer, CollectorRegistry())
     controller.clock = controller.statuses.clock = lambda: now

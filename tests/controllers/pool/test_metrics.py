@@ -111,7 +111,7 @@ def test_starts_stops_and_heals(registry: CollectorRegistry, metrics: PoolMetric
     assert value(registry, "vmpool_heals_total") == 2
 
 
-def test_vms_made_and_removed(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
+def test_created_and_deleted_vms_are_counted(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     assert value(registry, "vmpool_vms_created_total") == 0, "a rate needs a first value"
     metrics.scaled(KEY, created=3, deleted=1)
     assert value(registry, "vmpool_vms_created_total") == 3
@@ -120,7 +120,7 @@ def test_vms_made_and_removed(registry: CollectorRegistry, metrics: PoolMetrics)
     assert value(registry, "vmpool_vms_created_total") is None
 
 
-def test_times_of_phases_have_the_pools_name(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
+def test_phase_histograms_have_the_labels_of_the_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     metrics.vmi(KEY, PENDING, RUNNING)
     metrics.vmi(KEY, RUNNING, ENDED)
     running = {"phase": "Running", "last_phase": "Scheduled"}
@@ -159,11 +159,11 @@ def disk(name: str, retained_by: str, namespace: str = "a") -> RetainedDisk:
         pytest.param([], [disk("d", "")], {"a": 1}, id="nobody says whose it was"),
     ],
 )
-def test_orphans(pools: list[Any], disks: list[RetainedDisk], found: dict[str, int]) -> None:
+def test_count_orphans(pools: list[Any], disks: list[RetainedDisk], found: dict[str, int]) -> None:
     assert count_orphans(pools, disks) == found
 
 
-def test_the_stores_are_asked_at_every_scrape() -> None:
+def test_orphaned_disks_are_counted_at_every_scrape() -> None:
     registry, disks = CollectorRegistry(), [disk("d", "1")]
     registry.register(OrphanedDisks([], disks))
     name, labels = "kubevirt_poolhouse_orphaned_disks", {"namespace": "a"}

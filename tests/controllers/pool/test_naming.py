@@ -21,11 +21,11 @@ from controllers.pool.naming import free_ordinals, name_of, ordinal_of, parent_a
         pytest.param("-3", ("-3", None), id="a pool has a name"),
     ],
 )
-def test_a_name_is_taken_apart(name: str, expected: tuple[str, int | None]) -> None:
+def test_parent_and_ordinal(name: str, expected: tuple[str, int | None]) -> None:
     assert parent_and_ordinal(name) == expected
 
 
-def test_a_longer_pools_vm_is_not_a_shorter_ones() -> None:
+def test_the_vm_of_a_pool_with_a_longer_name_is_not_a_member() -> None:
     assert ordinal_of("web", "web-1-2") is None
     assert ordinal_of("web-1", "web-1-2") == 2
 
@@ -49,7 +49,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 @PATIENT
 @given(st.sets(st.integers(1, 60)), st.integers(0, 30))
-def test_free_ordinals_are_never_taken_and_the_lowest_there_are(taken: set[int], wanted: int) -> None:
+def test_free_ordinals_are_the_lowest_that_are_not_taken(taken: set[int], wanted: int) -> None:
     found = free_ordinals(taken, wanted)
     assert len(found) == wanted
     assert not taken & set(found)
@@ -58,5 +58,5 @@ def test_free_ordinals_are_never_taken_and_the_lowest_there_are(taken: set[int],
 
 @PATIENT
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True), st.integers(1, 10**9))
-def test_what_a_pool_names_it_finds_again(pool: str, ordinal: int) -> None:
+def test_a_name_and_its_ordinal_are_inverse(pool: str, ordinal: int) -> None:
     assert ordinal_of(pool, name_of(pool, ordinal)) == ordinal

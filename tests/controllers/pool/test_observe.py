@@ -55,7 +55,7 @@ def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
         pytest.param(vm("db-1", disks=("root",), owner_uid="", owner_name=""), "web-1", id="a name without ordinal"),
     ],
 )
-def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: VM, made: str) -> None:
+def test_an_ordinal_with_a_foreign_disk_is_skipped(stranger: VM, made: str) -> None:
     found = stores(WEB)
     found.vms.put(stranger.key, stranger)
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
@@ -88,9 +88,7 @@ def test_an_ordinal_whose_disk_is_anothers_is_left_out(stranger: VM, made: str) 
     ],
 )
 @pytest.mark.parametrize("halted", [True, False])
-def test_a_template_that_names_disks_anew_takes_none_of_anothers(
-    other: Pool, stranger: VM, updated: list[str], halted: bool
-) -> None:
+def test_an_update_never_takes_a_foreign_disk(other: Pool, stranger: VM, updated: list[str], halted: bool) -> None:
     found = stores(WEB, other)
     outdated = vm(1, disks=("old-1",), revision="web-r0", should_run=not halted, vmi_exists=not halted)
     for m in (outdated, stranger):
@@ -102,7 +100,7 @@ def test_a_template_that_names_disks_anew_takes_none_of_anothers(
     assert [each.name for each in decided.waits] == [name for name in ["web-1"] if name not in updated]
 
 
-def test_a_disk_that_a_vm_has_already_holds_up_no_update() -> None:
+def test_a_disk_that_the_vm_has_already_does_not_block_its_update() -> None:
     found = stores(WEB, OTHER)
     found.vms.put(("default", "web-1"), vm(1, revision="web-r0"))
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
@@ -131,7 +129,7 @@ HEALED = replace(a_pool(1, autohealing={}), created_at=YOUNGER)
         pytest.param(leaving(1), LONE, "", id="one that leaves anyway"),
     ],
 )
-def test_vms_that_share_a_disk_already_are_named(own: VM, stranger: VM | RetainedDisk, said: str) -> None:
+def test_the_condition_names_vms_that_share_a_disk(own: VM, stranger: VM | RetainedDisk, said: str) -> None:
     found = stores(WEB)
     found.vms.put(own.key, own)
     if isinstance(stranger, RetainedDisk):
@@ -153,7 +151,7 @@ def test_vms_that_share_a_disk_already_are_named(own: VM, stranger: VM | Retaine
         pytest.param(DISKLESS, "", id="nobody shares anything"),
     ],
 )
-def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool | VM, reason: str) -> None:
+def test_a_failing_vm_with_a_disk_conflict_is_not_healed(other: Pool | VM, reason: str) -> None:
     found = stores(HEALED)
     found.vms.put(FAILING.key, FAILING)
     if isinstance(other, Pool):
@@ -167,7 +165,7 @@ def test_a_vm_that_fails_is_not_replaced_while_that_would_lose_more(other: Pool 
     assert [reason in each.reason for each in decided.waits] == ([True] if reason else [])
 
 
-def test_who_waits_is_told_for_whom_and_what_to_do() -> None:
+def test_the_message_names_the_other_owner_of_the_disk() -> None:
     state = observe(stores(WEB, OTHER), WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     assert state.disk_conflict is not None

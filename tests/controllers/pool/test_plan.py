@@ -54,7 +54,7 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
         pytest.param(snapshot(0, revision_saved=False), [], id="a template that no VM has is not saved"),
         pytest.param(snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first"),
         pytest.param(snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on"),
-        pytest.param(snapshot(2, vm(1), taken_ordinals=[2, 3]), creates(4), id="names of strangers are skipped"),
+        pytest.param(snapshot(2, vm(1), taken_ordinals=[2, 3]), creates(4), id="names of foreign VMs are skipped"),
         pytest.param(
             snapshot(2, vm(1), vm("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
         ),
@@ -65,7 +65,7 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
         pytest.param(snapshot(a_pool(3, deleting=True)), [], id="a pool that is being deleted makes nothing"),
         pytest.param(snapshot(2, vm(1), leaving(2)), [], id="the name of a VM that is on its way out is waited for"),
         pytest.param(
-            snapshot(2, vm(1), leaving(2, seconds=400)), creates(3), id="but not for ever: another takes its place"
+            snapshot(2, vm(1), leaving(2, seconds=400)), creates(3), id="after a timeout another name takes its place"
         ),
         pytest.param(
             snapshot(3, vm(1), leaving(2), taken_ordinals=[3]),
@@ -80,7 +80,7 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
+def test_scale_out(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
@@ -123,7 +123,7 @@ def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
         pytest.param(
             snapshot(0, vm(1, scale_in="protect"), vm(2)),
             [("delete", "web-2")],
-            id="a wish that is none protects as well, as perhaps it was meant to",
+            id="an invalid value protects as well",
         ),
         pytest.param(
             snapshot(a_pool(3, scaleInStrategy=OLDEST, maxUnavailable=1), *HALF_DOWN),
@@ -133,7 +133,7 @@ def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
         pytest.param(
             snapshot(2, halted(1), vm(2, scale_in="First"), halted(3)),
             [("delete", "web-2")],
-            id="the one that is to go first does, whatever it is",
+            id="First is deleted first",
         ),
         pytest.param(
             snapshot(a_pool(1, scaleInStrategy=OFFLINE), vm(1), halted(2)),
@@ -160,7 +160,7 @@ def test_growing(observed: PoolSnapshot, expected: list[Any]) -> None:
         ),
     ],
 )
-def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
+def test_scale_in(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
@@ -170,7 +170,7 @@ def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
         pytest.param(
             snapshot(1, vm(1), leaving(2, retains_disks=True, retained_by="u-web")),
             [("release", "web-2", ("root-2",), "u-web")],
-            id="a VM that waits for its disks is let go",
+            id="a VM that waits for its disks is released",
         ),
         pytest.param(
             snapshot(a_pool(1, paused=True), leaving(2, retains_disks=True, retained_by="u-web"), synced=False),
@@ -187,7 +187,7 @@ def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
                 0, awaiting_release=(leaving(2, retains_disks=True, retained_by="u-old", owner_uid="", owner_name=""),)
             ),
             [("release", "web-2", ("root-2",), "u-old")],
-            id="even when nobody owns it any more, for the pool that kept them",
+            id="even without an owner, for the pool that retained them",
         ),
         pytest.param(
             snapshot(1, vm(1), retained_disks=(retained(1),)),
@@ -208,11 +208,11 @@ def test_shrinking(observed: PoolSnapshot, expected: list[Any]) -> None:
         pytest.param(
             snapshot(2, vm(1, retains_disks=True), vm(2)),
             [("unmark", "web-1")],
-            id="a VM that was marked and stays is not marked any more",
+            id="the finalizer of a VM that stays is removed",
         ),
     ],
 )
-def test_keeping_disks(observed: PoolSnapshot, expected: list[Any]) -> None:
+def test_retained_disks(observed: PoolSnapshot, expected: list[Any]) -> None:
     assert list(map(told, plan(observed, NOW).actions)) == expected
 
 
@@ -230,7 +230,7 @@ BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2
         pytest.param(
             refused(snapshot(a_pool(10, **BOTH), *OLD_THIRTEEN)),
             ["Delete web-1", "Delete web-2", "Delete web-3", "Update web-13", "Update web-9"],
-            id="what scale-in takes, a rollout does not have",
+            id="scale-in and a rollout share the budget",
         ),
         pytest.param(
             refused(snapshot(a_pool(1, **{**BOTH, "updateStrategy": OLDEST}), *OLD_THIRTEEN[:3])),
@@ -244,7 +244,7 @@ BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2
         ),
     ],
 )
-def test_what_else_is_done_while_something_is_refused(observed: PoolSnapshot, expected: list[str]) -> None:
+def test_a_refused_step_does_not_block_the_next_steps(observed: PoolSnapshot, expected: list[str]) -> None:
     assert [f"{each.verb} {each.name}" for each in plan(observed, NOW).actions] == expected
 
 
@@ -285,24 +285,24 @@ def test_why_scale_in_is_blocked(observed: PoolSnapshot, sentence: str) -> None:
     assert plan(observed, NOW).blocked == sentence
 
 
-def test_the_same_state_gives_the_same_plan() -> None:
+def test_equal_snapshots_give_equal_plans() -> None:
     machines = [vm(n) for n in range(1, 30)]
     one, other = snapshot(10, *machines), snapshot(10, *reversed(machines))
     assert {a.name for a in plan(one, NOW).actions} == {a.name for a in plan(other, NOW).actions}
 
 
-def test_a_deletes_preconditions_are_the_machine_that_was_seen() -> None:
+def test_a_deletion_has_the_uid_and_resource_version_of_the_snapshot() -> None:
     (delete,) = plan(snapshot(0, vm(1, resource_version="42")), NOW).actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.resource_version) == ("u-web-1", "42")
 
 
-def test_the_pool_comes_back_when_it_stops_waiting_for_a_name() -> None:
+def test_the_pool_is_requeued_for_the_deletion_timeout() -> None:
     assert plan(snapshot(2, vm(1), leaving(2, seconds=100)), NOW).again_seconds == 200
     assert plan(snapshot(1, vm(1), leaving(2, seconds=100)), NOW).again_seconds is None
 
 
-def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before() -> None:
+def test_a_recently_deleted_name_is_created_after_a_check_of_its_disks() -> None:
     actions = plan(snapshot(2, recently_deleted=frozenset({"web-1"})), NOW).actions
     assert {each.name: each.after_deletion for each in actions if isinstance(each, Create)} == {
         "web-1": True,
@@ -310,6 +310,6 @@ def test_a_vm_whose_name_was_just_given_up_must_find_no_disks_of_the_one_before(
     }
 
 
-def test_who_wrote_a_wish_that_is_none_is_named() -> None:
+def test_vms_with_an_invalid_scale_in_are_found() -> None:
     given = snapshot(2, vm(1, scale_in="Protect"), vm(2, scale_in="protect"), vm(3, scale_in="First"))
     assert [m.name for m in with_invalid_scale_in(given)] == ["web-2"]

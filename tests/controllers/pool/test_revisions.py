@@ -28,7 +28,7 @@ INNER = template()["spec"]["template"]["spec"]
         pytest.param({"a": [{"b": None}]}, {"a": [{}]}, True, id="deep inside too"),
     ],
 )
-def test_what_templates_mean(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+def test_content_hash(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
     assert (content_hash(one) == content_hash(other)) is same
 
 
@@ -46,26 +46,26 @@ def test_a_new_template_gets_the_next_number_and_an_old_one_is_found_again() -> 
     assert current_revision("web", "u-web", content(), [first, second]) == (first, True)
 
 
-def test_what_is_written_down_is_read_as_the_same() -> None:
+def test_a_revision_survives_being_stored() -> None:
     pool = a_pool()
     made, _ = current_revision("web", "u-web", contents(pool.spec), [])
     assert parse_revision(build_revision(pool, made)) == made
 
 
-def test_a_pool_of_the_same_name_before_is_another_pool() -> None:
+def test_an_earlier_pool_of_the_same_name_has_other_revisions() -> None:
     old, _ = current_revision("web", "u-old", content(), [])
     new, saved = current_revision("web", "u-web", content(), [old])
     assert not saved
     assert new.name != old.name
 
 
-def test_a_label_fits_whatever_the_pools_name() -> None:
+def test_a_label_is_short_for_a_long_pool_name() -> None:
     made, _ = current_revision("w" * 60, "u-web", content(), [])
     assert len(made.label) == 10
     assert made.name.endswith(f"-{made.label}")
 
 
-def test_a_revision_without_an_owner_is_nobodys() -> None:
+def test_a_revision_without_an_owner_belongs_to_no_pool() -> None:
     assert parse_revision({"metadata": {"name": "x"}}).pool_uid == ""
 
 
@@ -99,7 +99,7 @@ def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
     assert (one.vmi_hash != other.vmi_hash) is restarts
 
 
-def test_what_was_written_down_is_a_pools_spec_again() -> None:
+def test_a_stored_revision_gives_the_spec_back() -> None:
     pool = a_pool(nameGeneration={"appendPostfixToSecretReferences": True})
     made, _ = current_revision("web", "u-web", contents(pool.spec), [])
     assert pool.spec.model_copy(update=read(build_revision(pool, made))) == pool.spec

@@ -184,7 +184,7 @@ def test_an_update(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> N
     assert done(observed) == expected
 
 
-def test_a_missing_vm_is_one_that_is_down() -> None:
+def test_a_missing_vm_counts_as_unavailable() -> None:
     observed = four(old(1), old(2), old(3), leaving(4))
     assert done(observed) == []
     assert {each.reason for each in plan(observed, NOW).waits} == {"1 VMs are in progress, maxUnavailable is 1"}
@@ -228,7 +228,7 @@ def after(seconds: float, *machines: VM, **given: Any) -> PoolSnapshot:
     return four(*machines, status=status, progressDeadlineSeconds=600, **given)
 
 
-def test_a_rollout_that_does_not_get_on_stops_and_says_why() -> None:
+def test_a_rollout_stops_at_its_progress_deadline() -> None:
     machines = vm(1, ready=False, printable_status="CrashLoopBackOff"), old(2), old(3), old(4)
     assert plan(after(500, *machines), NOW).again_seconds == 100
     observed = after(601, *machines, limit=4)
@@ -238,11 +238,11 @@ def test_a_rollout_that_does_not_get_on_stops_and_says_why() -> None:
     }
 
 
-def test_a_rollout_that_was_stuck_goes_on_when_what_held_it_is_available() -> None:
+def test_a_stopped_rollout_continues_when_its_vms_are_available() -> None:
     assert done(after(601, vm(1), old(2), old(3), old(4))) == [("Update", "web-2")]
 
 
-def test_a_whole_rollout_never_goes_below_the_limit() -> None:
+def test_a_rollout_never_exceeds_max_unavailable() -> None:
     """Followed step by step, as KubeVirt would: an update shows, a deleted run comes back."""
     machines = {n: old(n) for n in range(1, 9)}
     limit = 2

@@ -81,11 +81,11 @@ def by(key: str, value: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_order(machines: list[VM], policy: dict[str, Any], expected: list[str]) -> None:
+def test_sort_victims(machines: list[VM], policy: dict[str, Any], expected: list[str]) -> None:
     assert names(machines, **policy) == expected
 
 
-def test_random_is_the_same_when_tried_again_and_not_the_order_of_names() -> None:
+def test_a_random_order_is_stable_and_not_the_order_of_names() -> None:
     machines = [vm(n) for n in range(1, 40)]
     assert names(machines) == names(machines[::-1])
     assert names(machines) != [m.name for m in machines]

@@ -39,7 +39,7 @@ def foreseen(observed: PoolSnapshot) -> list[tuple[Any, ...]]:
         pytest.param(
             snapshot(a_pool(0, scaleInStrategy=OLDEST), vm(1), vm(2), burst=1),
             [(1, "Delete", "web-1"), (2, "Delete", "web-2")],
-            id="those who leave in their order",
+            id="in the order of the policy",
         ),
         pytest.param(
             snapshot(a_pool(2, maxUnavailable=1), vm(1, revision="r0"), vm(2)),
@@ -51,16 +51,16 @@ def foreseen(observed: PoolSnapshot) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_foresight(observed: PoolSnapshot, expected: list[tuple[Any, ...]]) -> None:
+def test_simulate(observed: PoolSnapshot, expected: list[tuple[Any, ...]]) -> None:
     assert foreseen(observed) == expected
 
 
-def test_it_says_when_it_has_not_looked_to_the_end() -> None:
+def test_an_incomplete_simulation() -> None:
     foresight = simulate(snapshot(9, burst=1), NOW, max_steps=3)
     assert (len(foresight.steps), foresight.complete) == (3, False)
 
 
-def test_it_says_what_stays_undone() -> None:
+def test_a_simulation_reports_blocked_scale_in() -> None:
     foresight = simulate(snapshot(0, vm(1, scale_in="Protect")), NOW)
     assert foresight.complete
     assert "web-1 is protected" in foresight.blocked
@@ -112,21 +112,21 @@ async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None
     assert set(answer["plan"][0]) == {"action", "vm", "reason"}
 
 
-async def test_a_pool_that_there_is_keeps_what_it_has() -> None:
+async def test_an_existing_pool_keeps_its_vms() -> None:
     of = stores(vm(1), vm(2), pool=a_pool(2))
     _, answer = await asked(of, document(3))
     assert ("Create", "web-3") in [(row["action"], row["vm"]) for row in answer["plan"]]
     assert not [row for row in answer["plan"] if row["action"] == "Delete"]
 
 
-async def test_a_new_pool_that_would_share_disks_with_another_is_told_so() -> None:
+async def test_a_new_pool_with_a_disk_conflict_is_refused() -> None:
     other = replace(a_pool(1), name="other", uid="u-other", created_at="2026-02-01T00:00:00Z")
     _, answer = await asked(stores(pool=other), document(2))
     assert answer["plan"] == []
     assert "root is also pool other's" in answer["refused"]
 
 
-async def test_asking_changes_nothing() -> None:
+async def test_the_endpoint_changes_no_store() -> None:
     of = stores(vm(1), pool=a_pool(1))
     await asked(of, document(0))
     known = of.pools.get(("default", "web"))
@@ -142,7 +142,7 @@ async def test_asking_changes_nothing() -> None:
         pytest.param(document("many"), "spec", id="a spec that is none"),
     ],
 )
-async def test_what_is_no_pool_is_refused(body: Json, path: str) -> None:
+async def test_an_invalid_document_is_refused(body: Json, path: str) -> None:
     status, answer = await asked(stores(), body)
     assert (status, answer["problems"][0]["path"]) == (422, path)
 
@@ -155,7 +155,7 @@ async def test_what_is_no_pool_is_refused(body: Json, path: str) -> None:
         pytest.param(Unreachable("away"), 503, id="an API server that does not say"),
     ],
 )
-async def test_vms_are_named_only_to_who_may_see_them(allowed: bool | ApiError, expected: int) -> None:
+async def test_only_a_caller_that_may_list_vms_gets_their_names(allowed: bool | ApiError, expected: int) -> None:
     status, answer = await asked(stores(a_vm := vm(1), pool=a_pool(1)), document(0), allowed)
     assert status == expected
     assert a_vm.name not in str(answer)

@@ -48,5 +48,5 @@ def test_an_invalid_status_counts_as_empty() -> None:
         pytest.param(10, 3, 10, id="a number is a number"),
     ],
 )
-def test_how_many_may_be_unavailable(limit: int | str, replicas: int, expected: int) -> None:
+def test_resolve_max_unavailable(limit: int | str, replicas: int, expected: int) -> None:
     assert resolve_max_unavailable(limit, replicas) == expected

@@ -134,7 +134,7 @@ def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolSta
         pytest.param(snapshot(2, vm(1), failure=Failure("FailedCreate", "quota")), id="refused"),
     ],
 )
-def test_a_status_that_says_the_same_is_equal_whenever_it_is_made(observed: PoolSnapshot) -> None:
+def test_an_unchanged_status_is_equal_at_any_time(observed: PoolSnapshot) -> None:
     first = again(observed, PoolStatus(), 0)
     assert again(observed, first, 500) == first
 
@@ -231,18 +231,18 @@ DAY = 86400
         pytest.param([(0, REFUSED), (DAY, REFUSED), (DAY + 1, DOWN)], [0, 0, 0], id="nor what was refused meanwhile"),
     ],
 )
-def test_how_long_a_pool_may_take(looks: list[tuple[float, PoolSnapshot]], expected: list[bool]) -> None:
+def test_the_progress_deadline(looks: list[tuple[float, PoolSnapshot]], expected: list[bool]) -> None:
     assert stalled(*looks) == expected
 
 
-def test_a_failure_that_is_over_is_said_to_be_over() -> None:
+def test_a_past_failure_leaves_a_false_condition() -> None:
     first = again(snapshot(1, failure=Failure("FailedCreate", "quota")), PoolStatus(), 0)
     found = condition(again(snapshot(1, vm(1)), first, 60), "ReplicaFailure")
     assert found is not None
     assert (found.status, found.last_transition_time) == ("False", "2026-03-01T12:01:00Z")
 
 
-def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
+def test_the_status_of_an_invalid_spec_keeps_its_counts() -> None:
     found = parse_pool(document(maxUnavailable="ten", status={"replicas": 3}))
     assert isinstance(found, InvalidSpec)
     fresh = invalid_spec_status(found, NOW)
@@ -256,7 +256,7 @@ def test_a_pool_that_cannot_be_read_says_so_and_keeps_its_counts() -> None:
     assert invalid_spec_status(again, NOW + timedelta(hours=1)) == fresh
 
 
-def test_the_first_hundred_kept_disks_are_named() -> None:
+def test_the_status_lists_a_hundred_retained_disks() -> None:
     kept_disks = tuple(retained(n) for n in range(200, 0, -1))
     found = said(snapshot(0, retained_disks=kept_disks))
     assert found.kept_disks == 200

@@ -47,7 +47,7 @@ def test_labels_and_annotations_are_inherited_by_vm_and_vmi_and_ours_win() -> No
     assert inner["annotations"] == {"d": "4"}
 
 
-def test_the_template_itself_is_left_as_it_is() -> None:
+def test_the_template_is_not_modified() -> None:
     pool = a_pool(3, nameGeneration={"appendPostfixToSecretReferences": True})
     before = copy.deepcopy(pool.spec.template)
     build_vm(pool, 1, REVISION)
@@ -125,7 +125,7 @@ def test_secrets_get_the_postfix_when_asked(volume: Json, expected: Json) -> Non
     assert volumes_of(made(2, {"name": "v", **volume}))[1] == {"name": "v", **volume}
 
 
-def test_the_secret_with_which_an_image_is_pulled_is_the_same_for_all() -> None:
+def test_image_pull_secrets_get_no_postfix() -> None:
     volume = {"name": "v", "containerDisk": {"image": "golden", "imagePullSecret": "registry"}}
     assert volumes_of(made(2, volume, names={"appendPostfixToSecretReferences": True}))[1] == volume
 
@@ -146,5 +146,5 @@ def test_config_maps_get_the_postfix_when_asked(volume: Json, expected: Json) ->
         pytest.param({"spec": {"dataVolumeTemplates": None, "template": {"spec": {"volumes": None}}}}, id="null lists"),
     ],
 )
-def test_what_is_left_out_is_no_trouble(given: Json) -> None:
+def test_absent_parts_of_the_template(given: Json) -> None:
     assert build_vm(a_pool(1, template=given), 1, REVISION)["metadata"]["name"] == "web-1"

@@ -158,12 +158,12 @@ def test_an_update(live: Json, base: Json | None, new: Json, expected: Json) -> 
     assert (live, base, new) == before, "nothing that was given is changed"
 
 
-def test_a_template_that_says_the_same_changes_nothing() -> None:
+def test_an_equal_template_changes_nothing() -> None:
     live = vm({**DECIDED, **devices(interfaces=[MAC])}, metadata={"labels": {"users": "x"}})
     assert merge_template(live, vm(), vm()) == live
 
 
-def test_twice_is_once() -> None:
+def test_a_second_merge_changes_nothing() -> None:
     live, base = vm({"cpu": {"cores": 1}, **DECIDED}), vm({"cpu": {"cores": 1}})
     new = vm({"cpu": {"cores": 2}, "memory": {"vmi": "1Gi"}})
     once = merge_template(live, base, new)

@@ -19,7 +19,7 @@ OURS = {
 }
 
 
-def test_an_instance_is_its_template_and_has_its_set_as_its_controller() -> None:
+def test_a_vmi_has_the_template_and_the_owner_reference() -> None:
     labels, annotations = {"app": "web", "tier": "x"}, {"note": "y", "poolhouse.dev/attempt": "9"}
     template = {"metadata": {"labels": labels, "annotations": annotations, "name": "z"}, "spec": {"domain": {"a": [1]}}}
     found = a_set(1, template=template)

@@ -15,7 +15,7 @@ from tests.controllers.replicaset.builders import a_set
 Json = dict[str, Any]
 
 
-def test_names_are_given_again_in_the_same_order() -> None:
+def test_names_are_stable() -> None:
     names = free_names("u-web", "web", (), 4)
     assert free_names("u-web", "web", {names[0], names[2]}, 2) == [names[1], names[3]]
     assert len(set(free_names("u-web", "web", (), 3000))) == 3000
@@ -33,7 +33,7 @@ def test_names_look_generated() -> None:
     ("metadata", "stem"),
     [({}, "web"), ({"name": "test"}, "test"), ({"generateName": "gen-"}, "gen"), ({"name": "x" * 99}, "x" * 57)],
 )
-def test_instances_are_named_after_their_template_or_else_their_set(metadata: Json, stem: str) -> None:
+def test_vmis_are_named_after_their_template_or_else_their_set(metadata: Json, stem: str) -> None:
     template = {"metadata": {"labels": {"app": "web"}, **metadata}, "spec": {"domain": {}}}
     found = a_set(1, template=template)
     assert found.base_name == stem

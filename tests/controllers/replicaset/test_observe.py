@@ -37,13 +37,13 @@ def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any)
         pytest.param(None, ("", ""), id="nobody"),
     ],
 )
-def test_whose_it_is(owner: Json | None, expected: tuple[str, str]) -> None:
+def test_the_controller_of_a_vmi(owner: Json | None, expected: tuple[str, str]) -> None:
     found = seen(owner)
     assert (found.owner_uid, found.owner_name) == expected
     assert list(by_owner(found)) == (["u-web"] if expected[1] else [])
 
 
-def test_what_is_somebody_elses_is_no_news_whatever_becomes_of_it() -> None:
+def test_changes_of_foreign_vmis_cause_no_events() -> None:
     machine = {**OURS, "kind": "VirtualMachine"}
     one = seen(machine, {"phase": "Running"}, labels={"app": "web"}, resourceVersion="1")
     other = seen(machine, {"phase": "Failed"}, labels={"app": "db"}, resourceVersion="2")
@@ -86,10 +86,10 @@ def test_when_it_ran_and_ended() -> None:
         ({"deletionTimestamp": "x"}, False),
     ],
 )
-def test_who_could_be_adopted(given: Json, orphan: bool) -> None:
+def test_which_vmis_can_be_adopted(given: Json, orphan: bool) -> None:
     assert list(orphans_by_namespace(seen(**given))) == (["default"] if orphan else [])
 
 
 @pytest.mark.parametrize(("text", "attempt"), [("3", 3), ("", 0), ("-1", 0), ("many", 0), ("9" * 40, 0)])
-def test_an_attempt_that_somebody_scribbled_on_is_the_first(text: str, attempt: int) -> None:
+def test_an_invalid_attempt_counts_as_the_first(text: str, attempt: int) -> None:
     assert seen(annotations={"poolhouse.dev/attempt": text}).attempt == attempt

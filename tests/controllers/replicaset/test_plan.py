@@ -47,7 +47,7 @@ def row(observed: ReplicaSetSnapshot, expected: list[Any], sentence: str) -> Any
         row(snapshot(0), [], "none is a number like any other"),
     ],
 )
-def test_growing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_scale_out(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -98,7 +98,7 @@ def test_growing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
         row(snapshot(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
     ],
 )
-def test_shrinking(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_scale_in(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -129,7 +129,7 @@ def test_shrinking(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
         row(snapshot(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
     ],
 )
-def test_belonging(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_adoption_and_release(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
@@ -193,16 +193,16 @@ def test_belonging(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
         row(snapshot(a_set(1, paused=True), ended("a")), [], "a paused set leaves them for people to look at"),
     ],
 )
-def test_replacing(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_replacement_of_ended_vmis(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 
-def test_a_wait_ends_by_itself() -> None:
+def test_the_set_is_requeued_for_the_end_of_a_back_off() -> None:
     found = plan(snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=4)), NOW)
     assert found.again_seconds == pytest.approx(PAUSES.delay(1, "u-a") - 4)
     assert "a ended (Failed) early, and so did 1 before it" in str(found.waits[0])
 
 
-def test_deletes_name_what_was_seen() -> None:
+def test_deletions_have_the_uid_and_resource_version_of_the_snapshot() -> None:
     (action,) = plan(snapshot(0, vmi("a", resource_version="41")), NOW).actions
     assert (action.uid, action.resource_version, action.reason) == ("u-a", "41", "1 exist, 0 are wanted")  # type: ignore[union-attr]

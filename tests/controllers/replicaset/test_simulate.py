@@ -53,25 +53,25 @@ async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:
     return [(row["action"], row["vm"]) for row in answer["plan"]]
 
 
-async def test_who_would_go() -> None:
+async def test_simulated_scale_in() -> None:
     there = stores(vmi("a", created_at="1"), vmi("b", created_at="2"), starting("c"))
     assert await steps(there, document(1)) == [("Delete", "c"), ("Delete", "b")]
 
 
-async def test_what_would_be_made() -> None:
+async def test_simulated_scale_out() -> None:
     assert await steps(stores(vmi("a")), document(3)) == [("Create", NAMES[0]), ("Create", NAMES[1])]
 
 
-async def test_what_is_taken_in_first_may_have_to_go() -> None:
+async def test_an_adopted_vmi_may_be_deleted_next() -> None:
     there = stores(vmi("a", created_at="1"), orphan("b", created_at="2"))
     assert await steps(there, document(1)) == [("Adopt", "b"), ("Delete", "b")]
 
 
-async def test_a_set_that_is_not_there_yet_knows_no_names() -> None:
+async def test_a_set_that_does_not_exist_has_no_names() -> None:
     assert await steps(stores(exists=False), document(2)) == [("Create", "web-*")] * 2
 
 
-async def test_nothing_to_do_is_an_answer() -> None:
+async def test_an_empty_plan() -> None:
     assert await steps(stores(vmi("a")), document(1)) == []
 
 
@@ -86,7 +86,7 @@ async def test_nothing_to_do_is_an_answer() -> None:
         pytest.param(stores(), document(1), Unreachable("away"), 503, id="nobody can say"),
     ],
 )
-async def test_no_plan(of: Stores | None, sent: Json, allowed: bool | ApiError, status: int) -> None:
+async def test_requests_without_a_plan(of: Stores | None, sent: Json, allowed: bool | ApiError, status: int) -> None:
     found, answer = await asked(of, sent, allowed)
     assert found == status
     assert answer["problems"][0]["message"]

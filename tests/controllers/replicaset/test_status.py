@@ -39,7 +39,7 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
         ),
     ],
 )
-def test_the_numbers(observed: ReplicaSetSnapshot, replicas: int, ready: int, terminating: int) -> None:
+def test_counts(observed: ReplicaSetSnapshot, replicas: int, ready: int, terminating: int) -> None:
     found = said(observed)
     assert (found.replicas, found.ready_replicas, found.terminating_replicas) == (replicas, ready, terminating)
 
@@ -76,23 +76,23 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_the_conditions(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_conditions(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert conditions(said(observed)) == expected
 
 
-def test_a_condition_keeps_the_time_since_when_it_holds_whatever_the_reason() -> None:
+def test_a_condition_with_another_reason_keeps_its_time() -> None:
     before = [{"type": "ReplicaFailure", "status": "True", "reason": "FailureDelete", "lastTransitionTime": ago(99)}]
     (found,) = said(snapshot(a_set(1, status={"conditions": before}), failure=REFUSED)).conditions
     assert (found.reason, found.last_transition_time) == ("FailureCreate", ago(99))
 
 
-def test_a_status_that_says_the_same_is_equal() -> None:
+def test_an_unchanged_status_is_equal() -> None:
     first = said(snapshot(a_set(1), vmi("a"), failure=REFUSED))
     again = said(snapshot(a_set(1, status=first.json()), vmi("a"), failure=REFUSED))
     assert again == first == a_set(1, status=first.json()).status
 
 
-def test_the_selector_is_said_in_the_form_that_autoscalers_read() -> None:
+def test_the_label_selector_is_a_string() -> None:
     assert said(snapshot(1)).label_selector == "app=web"
 
 
@@ -104,7 +104,7 @@ def test_the_selector_is_said_in_the_form_that_autoscalers_read() -> None:
         ({"selector": {}}, "selects everything"),
     ],
 )
-def test_a_set_that_is_none_keeps_what_was_known_and_says_why(spec: dict[str, Any], words: str) -> None:
+def test_the_status_of_an_invalid_spec_keeps_its_counts_and_has_a_reason(spec: dict[str, Any], words: str) -> None:
     found = parse_replica_set(document(**{"status": {"replicas": 7}, **spec}))
     assert isinstance(found, InvalidSpec)
     written = invalid_spec_status(found, NOW)

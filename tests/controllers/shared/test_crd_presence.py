@@ -61,7 +61,7 @@ def seen(optional: OptionalInformer[Any]) -> tuple[bool, bool, list[str]]:
     return optional.known, optional.served, optional.all
 
 
-async def test_a_kind_that_comes_goes_and_comes_again(server: Server, api: Api) -> None:
+async def test_a_resource_that_appears_disappears_and_appears_again(server: Server, api: Api) -> None:
     kind = Kind(server)
     kind.served = False
     async with looking(api) as (optional, told):
@@ -81,7 +81,7 @@ async def test_a_kind_that_comes_goes_and_comes_again(server: Server, api: Api) 
         assert (seen(optional), told[-1]) == ((True, True, ["b"]), True)
 
 
-async def test_a_server_that_fails_has_not_lost_the_kind(server: Server, api: Api) -> None:
+async def test_a_failing_server_does_not_count_as_an_absent_resource(server: Server, api: Api) -> None:
     kind = Kind(server)
     async with looking(api) as (optional, told):
         await asyncio.sleep(1)
@@ -95,7 +95,7 @@ async def test_a_server_that_fails_has_not_lost_the_kind(server: Server, api: Ap
         assert False not in told
 
 
-async def test_of_a_kind_that_is_seen_nobody_is_asked_whether_it_is_there(server: Server, api: Api) -> None:
+async def test_a_synced_informer_needs_no_discovery(server: Server, api: Api) -> None:
     Kind(server)
     async with looking(api):
         await asyncio.sleep(1)
@@ -104,7 +104,7 @@ async def test_of_a_kind_that_is_seen_nobody_is_asked_whether_it_is_there(server
         assert not [each for each in server.requests if each.path == "/apis/test.dev/v1"]
 
 
-async def test_what_was_seen_is_not_known_to_whoever_comes_back(server: Server, api: Api) -> None:
+async def test_a_later_run_starts_without_objects(server: Server, api: Api) -> None:
     Kind(server)
     async with looking(api) as (optional, _):
         await asyncio.sleep(1)

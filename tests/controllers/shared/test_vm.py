@@ -37,7 +37,7 @@ def owned(kind: str = "VirtualMachinePool", version: str = "kubevirt.io/v1", con
         pytest.param(vm({"labels": {"poolhouse.dev/pool": "web"}}), False, id="a label is not ownership"),
     ],
 )
-def test_a_member_is_what_a_pool_of_ours_controls(given: Json, member: bool) -> None:
+def test_the_owner_reference_makes_a_vm_a_member(given: Json, member: bool) -> None:
     found = parse_vm(given)
     assert list(by_owner(found)) == (["u-web"] if member else [])
     assert found.pool_name == ("web" if member else "")
@@ -87,7 +87,7 @@ def test_whether_a_vm_should_run(spec: Json, status: Json, expected: bool) -> No
     assert parse_vm(vm(spec=spec, status=status)).should_run is expected
 
 
-def test_a_halted_vm_that_is_halted_is_available_and_a_running_one_when_ready() -> None:
+def test_available() -> None:
     assert parse_vm(vm(spec={"running": False})).available
     assert not parse_vm(vm(spec={"running": False}, status={"created": True})).available
     assert not parse_vm(vm(spec={"running": True})).available

@@ -17,9 +17,9 @@ import click
 
 from cli.output import Failed, Unreachable, output_option, print_as, structured
 from local.components import StackError
-from local.down import down as end_stack
 from local.lock import holder
 from local.paths import StackPaths
+from local.processes import stop_stack
 from local.services import SERVICES
 from local.status_file import StackStatus, tail
 
@@ -102,7 +102,7 @@ def down(directory: Path, output: str) -> None:
     try:
         if not paths.dir.is_dir():
             raise Failed(f"there is no stack in {paths.dir}")
-        ended = end_stack(paths)
+        ended = stop_stack(paths)
     except PermissionError as error:
         raise _not_ours(paths, error) from None
     if structured(output):

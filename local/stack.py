@@ -19,11 +19,11 @@ from local.build import build
 from local.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
 from local.components import Component, ComponentState, SetupStep, StackError
 from local.control_plane import control_plane_components
-from local.down import clean_up
 from local.download import Releases
 from local.lock import hold
 from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
+from local.processes import clean_up
 from local.status_file import StatusFile
 from local.supervisor import Supervisor
 from manifests import rbac

@@ -22,6 +22,10 @@ POWER_BUTTON_SECONDS = 5.0
 
 UNKNOWN_REQUEUE_SECONDS = 1.0
 
+POD_MISSING = condition("Ready", False, "PodNotExists", "virt-launcher pod has not yet been scheduled")
+NOT_RUNNING = condition("Ready", False, "GuestNotRunning", "Guest VM is not reported as running")
+SHUT_DOWN = condition("Ready", False, "PodTerminating", "the guest has shut down")
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -128,7 +132,7 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
     domain = snapshot.domain
     match domain.state:
         case "off":
-            return VMIPlan(_status(snapshot, now, "Succeeded", [_shut_down()]))
+            return VMIPlan(_status(snapshot, now, "Succeeded", [SHUT_DOWN]))
         case "crashed":
             return VMIPlan(_failed(snapshot, now, domain.reason or "Crashed", domain.reason or "the guest crashed"))
         case "absent":
@@ -145,7 +149,7 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
 
 def _scheduled(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
     vmi, domain = snapshot.vmi, snapshot.domain
-    waiting = [_not_running(), condition("LiveMigratable", True)]
+    waiting = [NOT_RUNNING, condition("LiveMigratable", True)]
     match domain.state:
         case "running" | "paused":
             return VMIPlan(
@@ -163,14 +167,14 @@ def _scheduled(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
 def _unscheduled(snapshot: VMISnapshot, now: datetime, settle_seconds: float) -> VMIPlan:
     vmi, domain = snapshot.vmi, snapshot.domain
     if snapshot.missing is not None:
-        conditions = [_pod_missing(), condition("Synchronized", False, "FailedPvcNotFound", snapshot.missing)]
+        conditions = [POD_MISSING, condition("Synchronized", False, "FailedPvcNotFound", snapshot.missing)]
         return VMIPlan(_status(snapshot, now, "Pending", conditions))
     if domain.start_problem == "Unschedulable" or snapshot.target is None:
         why = domain.reason if domain.start_problem else snapshot.unschedulable
-        conditions = [_pod_missing(), condition("PodScheduled", False, "Unschedulable", why)]
+        conditions = [POD_MISSING, condition("PodScheduled", False, "Unschedulable", why)]
         return VMIPlan(_status(snapshot, now, "Scheduling", conditions), requeue_seconds=domain.change_seconds)
     if domain.start_problem:
-        conditions = [_not_running(), condition("Synchronized", False, domain.start_problem, domain.reason)]
+        conditions = [NOT_RUNNING, condition("Synchronized", False, domain.start_problem, domain.reason)]
         return VMIPlan(_status(snapshot, now, "Scheduling", conditions), requeue_seconds=domain.change_seconds)
     if domain.state == "starting" and domain.change_seconds is not None and domain.change_seconds <= settle_seconds:
         return VMIPlan(vmi.status, requeue_seconds=domain.change_seconds)
@@ -179,7 +183,7 @@ def _unscheduled(snapshot: VMISnapshot, now: datetime, settle_seconds: float) ->
     return (
         _scheduled(placed, now)
         if domain.state != "absent"
-        else VMIPlan(_status(placed, now, "Scheduled", [_pod_missing()]))
+        else VMIPlan(_status(placed, now, "Scheduled", [POD_MISSING]))
     )
 
 
@@ -207,7 +211,7 @@ def _failed(snapshot: VMISnapshot, now: datetime, reason: str, message: str) -> 
 
 def failed_launch(snapshot: VMISnapshot, now: datetime, why: str) -> VMIPlan:
     """The plan for a VMI that the hypervisor refused to start."""
-    status = _status(snapshot, now, "Failed", [_not_running(), condition("Synchronized", False, "FailedCreate", why)])
+    status = _status(snapshot, now, "Failed", [NOT_RUNNING, condition("Synchronized", False, "FailedCreate", why)])
     return VMIPlan({**status, "reason": "SyncFailed"})
 
 
@@ -241,18 +245,6 @@ def _running_conditions(domain: Domain) -> list[Json]:
     if domain.agent:
         found.append(condition("AgentConnected", True))
     return found
-
-
-def _pod_missing() -> Json:
-    return condition("Ready", False, "PodNotExists", "virt-launcher pod has not yet been scheduled")
-
-
-def _not_running() -> Json:
-    return condition("Ready", False, "GuestNotRunning", "Guest VM is not reported as running")
-
-
-def _shut_down() -> Json:
-    return condition("Ready", False, "PodTerminating", "the guest has shut down")
 
 
 def wanted_finalizers(vmi: VMI, wanted: bool) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from webhook.explain import NAMESPACES, PolicyExplainer
 
     before = await PolicyExplainer(api).cluster_state()
-    after = before.having(documents).without(*gone)
+    after = before.with_policies(documents).without_policies(*gone)
     unknown = set(gone) - {each["metadata"]["name"] for each in before.policies}
     if unknown:
         raise Failed(f"there is no policy {', '.join(sorted(unknown))}")

@@ -11,34 +11,34 @@ from kinds.validation import quoted
 from migrationpolicies.precedence import RankedPolicy, reason, superseded
 
 MAX_OVERLAP_WARNINGS = 5
-"""An API server passes on only so many warnings."""
+"""The API server limits the total length of warnings."""
 
 
 def conflicts(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[Problem]:
-    """Another policy that has the same selectors already. `policy` itself may be among the others, as it is stored."""
+    """An older policy with the same selectors. `others` may include the stored version of `policy`."""
     elders = [other for other in others if other.name != policy.name]
     lost = superseded([*elders, RankedPolicy(policy.name, policy.selectors)]).get(policy.name)
     if lost is not None:
         yield Problem(
             "spec.selectors",
-            f"are exactly those of policy {quoted(lost)}; a VM could not tell which of the two to obey: "
-            "change that one, or choose other labels",
+            f"are exactly those of policy {quoted(lost)}, so this one would match nothing: change that one, or choose "
+            "other labels",
         )
 
 
 def overlaps(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[str]:
-    """Overlaps in which only the tie-break decides."""
+    """Warnings about policies with as many labels that match the same VMIs."""
     found = [
         other
         for other in sorted(others, key=lambda each: each.rank)
         if other.name != policy.name
         and len(other.selectors) == len(policy.selectors)
-        and other.selectors.overlap(policy.selectors)
+        and other.selectors.overlaps(policy.selectors)
     ]
     for other in found[:MAX_OVERLAP_WARNINGS]:
         first, second = sorted((policy, other), key=lambda each: each.rank)
         yield (
-            f"spec.selectors: overlap with those of policy {quoted(other.name)}; VMs that match both obey "
+            f"spec.selectors: overlap with those of policy {quoted(other.name)}; VMIs that match both get "
             f"{quoted(first.name)}: {reason(first, second)}"
         )
     if len(found) > MAX_OVERLAP_WARNINGS:
@@ -46,7 +46,7 @@ def overlaps(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[s
 
 
 def missing_name(document: Any) -> Iterator[Problem]:
-    """Of a policy that is only supposed: the API server would make a name of generateName, and here nobody does."""
+    """A hypothetical policy needs a name: only the API server makes one from generateName."""
     name = at(document, "metadata", "name")
     if at(document, "metadata", "generateName") and not (isinstance(name, str) and name):
         yield Problem("metadata.name", "is missing; generateName is not enough here, give the policy a name")

@@ -1,4 +1,4 @@
-"""The settings by which a VM is migrated, and who said so: its policy, KubeVirt's own configuration, or nobody."""
+"""The migration settings of a VMI and their source: its policy, KubeVirt's configuration, or KubeVirt's defaults."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "disableTLS": False,
     }
 )
-"""What KubeVirt does when nobody says anything. A bandwidth of 0 is no limit."""
+"""KubeVirt's defaults. A bandwidth of 0 is no limit."""
 
 CLUSTER_WIDE = frozenset({"disableTLS"})
-"""KubeVirt's own migration policies have no such field: its configuration decides, whatever a policy says."""
+"""settings that KubeVirt's own migration policies do not have, so that only its configuration applies"""
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ def effective_settings(policy: Mapping[str, Any] | None, cluster: Mapping[str, A
     found = {}
     for name, default in DEFAULTS.items():
         said, configured = (policy or {}).get(name), cluster.get(name)
-        beneath = Setting(default, "default") if configured is None else Setting(configured, "kubevirt")
+        fallback = Setting(default, "default") if configured is None else Setting(configured, "kubevirt")
         if said is None:
-            found[name] = beneath
-        elif name in CLUSTER_WIDE and said != beneath.value:
-            found[name] = Setting(beneath.value, beneath.source, unsupported=said)
+            found[name] = fallback
+        elif name in CLUSTER_WIDE and said != fallback.value:
+            found[name] = Setting(fallback.value, fallback.source, unsupported=said)
         else:
             found[name] = Setting(said, "policy")
     return found
 
 
 def unsupported_settings(policy: Mapping[str, Any], cluster: Mapping[str, Any]) -> tuple[str, ...]:
-    """Settings of the policy that KubeVirt will not obey."""
+    """Settings of the policy that KubeVirt cannot apply."""
     return tuple(name for name, each in effective_settings(policy, cluster).items() if each.unsupported is not None)
 
 
 def cluster_settings(kubevirt: Any) -> Json:
-    """What KubeVirt's own object says about migrations."""
+    """The migration settings in the KubeVirt object."""
     found = at(kubevirt, "spec", "configuration", "migrations")
     return {name: found[name] for name in DEFAULTS if name in found} if isinstance(found, dict) else {}

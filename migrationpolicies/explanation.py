@@ -1,4 +1,4 @@
-"""Which policy a VM obeys and why, said in full: one answer for the command, the webhook and tests."""
+"""Explains which policy applies to a VMI and why, for the CLI and the webhook."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ _FIELDS = {"instance": "virtualMachineInstance", "namespace": "namespace"}
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What the cluster has, as raw documents."""
+    """The documents that the explanation depends on."""
 
     policies: tuple[Json, ...] = ()
     kubevirt: Json = field(default_factory=dict)
-    """KubeVirt's own object; empty where there is none"""
+    """the KubeVirt object; empty without KubeVirt"""
     upstream: Sequence[Json] | None = ()
-    """KubeVirt's own migration policies, those that enforce ours among them; None where the asker may not read them"""
-    unread: tuple[str, ...] = ()
-    """what the asker may not read, in words"""
-    supposed: frozenset[str] = frozenset()
-    """names of the policies that are not so in the cluster: nothing can enforce them yet"""
+    """KubeVirt's own migration policies; None if the caller may not list them"""
+    unreadable: tuple[str, ...] = ()
+    """descriptions of what the caller may not read"""
+    hypothetical: frozenset[str] = frozenset()
+    """names of policies that are not in the cluster like this, so that KubeVirt cannot enforce them yet"""
 
-    def having(self, policies: Iterable[Json]) -> ClusterState:
-        """The same with these policies in it: new ones, and others in the place of those of the same name."""
+    def with_policies(self, policies: Iterable[Json]) -> ClusterState:
+        """The state with these policies, which replace those of the same name."""
         by_name = {at(each, "metadata", "name"): each for each in self.policies}
-        supposed = set(self.supposed)
+        hypothetical = set(self.hypothetical)
         for each in policies:
             name = at(each, "metadata", "name")
             created = at(by_name.get(name), "metadata", "creationTimestamp")
             by_name[name] = {**each, "metadata": {**each["metadata"], "creationTimestamp": created}}
-            supposed.add(name)
-        return replace(self, policies=tuple(by_name.values()), supposed=frozenset(supposed))
+            hypothetical.add(name)
+        return replace(self, policies=tuple(by_name.values()), hypothetical=frozenset(hypothetical))
 
-    def without(self, *names: str) -> ClusterState:
+    def without_policies(self, *names: str) -> ClusterState:
         left = tuple(each for each in self.policies if at(each, "metadata", "name") not in names)
         return replace(self, policies=left)
 
 
 @dataclass(frozen=True)
 class ActivePolicies:
-    """The policies that take part in deciding, and those that don't, each with the reason."""
+    """The policies that can win, and the reasons why the others cannot."""
 
     active: tuple[RankedPolicy, ...]
-    out: Mapping[str, str]
+    excluded: Mapping[str, str]
 
     @classmethod
     def of(cls, policies: Iterable[Json]) -> ActivePolicies:
@@ -80,10 +80,10 @@ class ActivePolicies:
 
 
 def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
-    """`instance` and `namespace` are the labels of the VMI and of its namespace."""
+    """The answer of `explain`. `instance` and `namespace` are the labels of the VMI and of its namespace."""
     instance = {key: value for key, value in instance.items() if key != meta.MIGRATION_POLICY}
-    entered = ActivePolicies.of(there.policies)
-    found = candidates(entered.active, instance, namespace)
+    policies = ActivePolicies.of(there.policies)
+    found = candidates(policies.active, instance, namespace)
     winner = found[0] if found else None
     obeyed = next((each for each in there.policies if winner and at(each, "metadata", "name") == winner.name), None)
     settings = effective_settings(at(obeyed, "spec"), cluster_settings(there.kubevirt))
@@ -92,7 +92,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
         "reason": _won(found),
         "candidates": [_candidate(place, each, found, instance, namespace) for place, each in enumerate(found)],
         "others": [
-            {"name": each.name, "reason": entered.out.get(each.name) or _absent(each, instance, namespace)}
+            {"name": each.name, "reason": policies.excluded.get(each.name) or _absent(each, instance, namespace)}
             for each in sorted(map(ranked_policy, there.policies), key=lambda each: each.rank)
             if each not in found
         ],
@@ -106,7 +106,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
             for name, each in settings.items()
         },
         "notes": [
-            *(f"{what} could not be read, and is not counted here" for what in there.unread),
+            *(f"{what} could not be read, and is not counted here" for what in there.unreadable),
             *_not_enforced(obeyed, there),
             *_obeyed_instead(obeyed, instance, namespace, there),
             *(
@@ -121,7 +121,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
 
 @dataclass(frozen=True, order=True)
 class WinnerChange:
-    """A VMI that would obey another policy."""
+    """A VMI to which another policy would apply."""
 
     namespace: str
     name: str
@@ -132,18 +132,18 @@ class WinnerChange:
 def impact(
     instances: Iterable[tuple[str, str, Labels]], namespaces: Mapping[str, Labels], old: ClusterState, new: ClusterState
 ) -> list[WinnerChange]:
-    """The VMIs (namespace, name, labels) that would change hands between the two."""
+    """The VMIs (namespace, name, labels) whose policy differs between the two states."""
     before, after = ActivePolicies.of(old.policies).active, ActivePolicies.of(new.policies).active
     changed = [each for each in {*before, *after} if (each in before) is not (each in after)]
     found = []
     for namespace, name, labels in instances:
         around = namespaces.get(namespace, {})
-        # Where no policy that came, went or changed matches, nothing can change.
-        if any(each.selectors.match(labels, around) for each in changed):
-            hand = WinnerChange(namespace, name, _first(before, labels, around), _first(after, labels, around))
-            if hand.before != hand.after:
-                found.append(hand)
-    return sorted(found, key=lambda hand: (hand.namespace, hand.name))
+        # The winner can change only if a changed policy matches.
+        if any(each.selectors.matches(labels, around) for each in changed):
+            change = WinnerChange(namespace, name, _first(before, labels, around), _first(after, labels, around))
+            if change.before != change.after:
+                found.append(change)
+    return sorted(found, key=lambda change: (change.namespace, change.name))
 
 
 def _first(policies: Iterable[RankedPolicy], instance: Labels, namespace: Labels) -> str | None:
@@ -188,40 +188,40 @@ def _wants(scope: str, key: str, value: str, found: str | None) -> str:
 
 
 def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
-    """Why KubeVirt has no policy that says what this one of ours does."""
+    """Why KubeVirt has no policy with the same settings."""
     name = at(obeyed, "metadata", "name")
-    if obeyed is None or name in there.supposed:
+    if obeyed is None or name in there.hypothetical:
         return
     found = None if there.upstream is None else _enforcer(obeyed, there.upstream)
     if found is not None and at(found, "spec") == upstream_spec(name, at(obeyed, "spec") or {}):
         return
     conditions = at(obeyed, "status", "conditions") or ()
     told: Json = next((each for each in conditions if each.get("type") == "Enforced"), {})
-    if told.get("status") == "False" and told.get("reason") not in _CONCERNS_OTHERS:
+    if told.get("status") == "False" and told.get("reason") not in _NOT_FOR_EVERY_VMI:
         yield f"not enforced: {told.get('message')}"
     elif there.upstream is not None:
         yield f"not enforced: KubeVirt has no migration policy {name} of ours that says the same"
 
 
-# Of these it is told what they mean for this very VMI.
-_CONCERNS_OTHERS = ("FailedLabel", "Overridden", "Unsupported")
+# These reasons need not concern this VMI. `_obeyed_instead` and the settings report them if they do.
+_NOT_FOR_EVERY_VMI = ("FailedLabel", "Overridden", "Unsupported")
 
 
 def _enforcer(policy: Json, upstream: Iterable[Json]) -> Json | None:
-    """By controller reference and UID; a name can be anybody's."""
+    """KubeVirt's policy that enforces ours, by controller reference and UID, because names can be reused."""
     uid = at(policy, "metadata", "uid")
     return next((each for each in upstream if uid and UpstreamPolicy.of(each).owner == uid), None)
 
 
 def _obeyed_instead(obeyed: Json | None, instance: Labels, namespace: Labels, there: ClusterState) -> Iterable[str]:
-    """The policy of KubeVirt's own that it prefers, if there is one."""
+    """A policy of another owner that KubeVirt prefers."""
     name = at(obeyed, "metadata", "name")
     stamped = {**instance, **({meta.MIGRATION_POLICY: name} if name else {})}
     upstream = there.upstream or ()
     ours = None if obeyed is None else _enforcer(obeyed, upstream)
     others = [UpstreamPolicy.of(each) for each in upstream if each is not ours]
     best = min((each for each in others if each.matches(stamped, namespace)), key=lambda each: each.rank, default=None)
-    enforced = ours is not None or name in there.supposed
+    enforced = ours is not None or name in there.hypothetical
     if best is not None and (not enforced or best.outranks(name)):
         instead = f"instead of {name}" if name else "though none of ours matches"
         yield f"KubeVirt obeys its own policy {best.name} {instead}: it is in migrations.kubevirt.io, not ours"

@@ -1,16 +1,14 @@
-"""Which MigrationPolicy a VirtualMachineInstance obeys, and why. Asked by admission, controllers and people alike.
+"""Precedence: which MigrationPolicy applies to a VMI.
 
-A policy matches when *every* label of its selectors is there, so how many labels match and which ones is the same for
-every VMI that it matches. Precedence is therefore one fixed order of the policies, and the winner of a VMI is the first
-policy in it that matches:
+A policy matches a VMI if *all* labels of its selectors match. So the number of matching labels does not depend on the
+VMI, and the precedence is a fixed order of the policies. The winner of a VMI is the first policy that matches it:
 
-    1. more labels                        the most detailed policy
-    2. the label keys, sorted, that come first in lexicographic order (both selectors' together)
-    3. more of the labels on the VMI      the same keys, told apart by where they are
-    4. the name                           which is unique, so the order is total
+    1. more labels in both selectors
+    2. the sorted label keys that come first in lexicographic order
+    3. more labels in the VMI selector
+    4. the name that comes first, which is unique
 
-The design document has the first two; the others settle what it leaves open. A value "" stands for any value. A policy
-without a single label matches nothing; one empty selector constrains nothing.
+The value "" matches any value. An empty selector matches everything, but a policy without any label matches nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ ANY = ""
 
 @dataclass(frozen=True)
 class Selectors:
-    """Labels that must be there, sorted: equal selectors are equal values."""
+    """The required labels, sorted, so that equal selectors are equal values."""
 
     instance: tuple[tuple[str, str], ...] = ()
     namespace: tuple[tuple[str, str], ...] = ()
@@ -51,19 +49,19 @@ class Selectors:
     def keys(self) -> tuple[str, ...]:
         return tuple(sorted(key for _, key, _ in self))
 
-    def match(self, instance: Labels, namespace: Labels) -> bool:
-        return self.reach(namespace) and self.suit(instance)
+    def matches(self, instance: Labels, namespace: Labels) -> bool:
+        return self.matches_namespace(namespace) and self.matches_vmi(instance)
 
-    def reach(self, namespace: Labels) -> bool:
-        """Whether a VMI of such a namespace could match."""
+    def matches_namespace(self, namespace: Labels) -> bool:
+        """Whether a VMI in such a namespace can match."""
         return bool(self) and _hold(self.namespace, namespace)
 
-    def suit(self, instance: Labels) -> bool:
-        """Whether such a VMI matches, in a namespace within reach."""
+    def matches_vmi(self, instance: Labels) -> bool:
+        """Whether such a VMI matches in a namespace that matches."""
         return _hold(self.instance, instance)
 
-    def overlap(self, other: Selectors) -> bool:
-        """Whether some VMI could match both."""
+    def overlaps(self, other: Selectors) -> bool:
+        """Whether a VMI can match both."""
         return (
             bool(self)
             and bool(other)
@@ -74,21 +72,21 @@ class Selectors:
 
 @dataclass(frozen=True)
 class RankedPolicy:
-    """A policy, as far as precedence goes."""
+    """The parts of a policy that its precedence depends on."""
 
     name: str
     selectors: Selectors
     created: str = ""
-    """creationTimestamp; empty for one that does not exist yet, which is younger than all that do"""
+    """creationTimestamp; empty for a policy that is not created yet and so is the youngest"""
 
     @cached_property
     def rank(self) -> tuple[int, tuple[str, ...], int, str]:
-        """The lower wins."""
+        """The lowest rank wins."""
         return -len(self.selectors), self.selectors.keys, -len(self.selectors.instance), self.name
 
 
 def ranked_policy(document: Any) -> RankedPolicy:
-    """The policy as far as precedence goes, of any document; what is no label in it is left out."""
+    """Reads a document of any shape. Invalid labels are left out."""
     name, created = at(document, "metadata", "name"), at(document, "metadata", "creationTimestamp")
     return RankedPolicy(
         name if isinstance(name, str) else "",
@@ -98,15 +96,14 @@ def ranked_policy(document: Any) -> RankedPolicy:
 
 
 def candidates(policies: Iterable[RankedPolicy], instance: Labels, namespace: Labels) -> tuple[RankedPolicy, ...]:
-    """The policies that match, in the order of precedence: the first one is obeyed."""
-    return tuple(sorted((p for p in policies if p.selectors.match(instance, namespace)), key=lambda p: p.rank))
+    """The policies that match, in the order of precedence. The first applies."""
+    return tuple(sorted((p for p in policies if p.selectors.matches(instance, namespace)), key=lambda p: p.rank))
 
 
 def superseded(policies: Iterable[RankedPolicy]) -> dict[str, str]:
-    """Names of policies that have the same selectors as an elder one, with that elder's name. They match nothing.
+    """The names of policies with the same selectors as an older one, and the name of the older one. They match nothing.
 
-    Of policies of the same second the first name is the elder. So of two that were created at the same moment, each by
-    an administrator who could not see the other's, everybody marks the same one.
+    Of policies that were created in the same second, the one whose name comes first counts as the older one.
     """
     elders: dict[Selectors, RankedPolicy] = {}
     found = {}
@@ -118,7 +115,7 @@ def superseded(policies: Iterable[RankedPolicy]) -> dict[str, str]:
 
 
 def reason(first: RankedPolicy, second: RankedPolicy) -> str:
-    """Why the first goes before the second where both match."""
+    """Why the first policy has precedence over the second."""
     one, other = first.selectors, second.selectors
     if len(one) != len(other):
         return f"it matches more labels, {len(one)} to {len(other)}"
@@ -135,7 +132,7 @@ def reason(first: RankedPolicy, second: RankedPolicy) -> str:
 def missing(
     selectors: Selectors, instance: Labels, namespace: Labels
 ) -> tuple[tuple[Scope, str, str, str | None], ...]:
-    """Labels for which the policy does not match: scope, key, the value that it wants and the one that is there."""
+    """The labels that do not match: scope, key, required value and actual value."""
     there: dict[Scope, Labels] = {"instance": instance, "namespace": namespace}
     return tuple(
         (scope, key, value, there[scope].get(key))
@@ -145,7 +142,7 @@ def missing(
 
 
 def is_active(instance: Any) -> bool:
-    """Whether a VMI (its document) obeys any policy at all: one that is being deleted or has ended moves no more."""
+    """Whether a policy can apply to the VMI: a VMI that is being deleted or has ended is not migrated."""
     return not at(instance, "metadata", "deletionTimestamp") and at(instance, "status", "phase") not in _ENDED
 
 
@@ -153,11 +150,10 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class WinnerIndex:
-    """`candidates` for one set of policies and many VMIs. Superseded policies are left out.
+    """Finds the winners of many VMIs in one set of policies. Superseded policies are left out.
 
-    VMIs of alike namespaces share a `_Near`: the policies that can match there at all. In it each policy is filed under
-    the one of its VMI labels that the fewest ask for. A VMI looks under its own labels, and holds only what it finds
-    there against itself.
+    VMIs of namespaces with the same relevant labels share a `_NamespaceIndex` of the policies that can match there. It
+    files each policy under its rarest VMI label. So a VMI is compared only with policies that are filed under its labels.
     """
 
     def __init__(self, policies: Iterable[RankedPolicy]) -> None:
@@ -166,63 +162,67 @@ class WinnerIndex:
         self._kept = sorted(
             (p for p in policies if p.selectors and p.name not in self.superseded), key=lambda p: p.rank
         )
-        asked: dict[str, set[str | None]] = {}
+        required: dict[str, set[str | None]] = {}
         for policy in self._kept:
             for key, value in policy.selectors.namespace:
-                asked.setdefault(key, {None}).add(value)
-        self.namespace_keys = tuple(sorted(asked))
-        """the label keys of namespaces that any policy looks at"""
-        # Values that no policy asks for are one: namespaces come and go, and each may have a value of its own.
-        self._asked = tuple((key, frozenset(asked[key])) for key in self.namespace_keys)
-        self._near: dict[tuple[str | None, ...], _Near] = {}
+                required.setdefault(key, {None}).add(value)
+        self.namespace_keys = tuple(sorted(required))
+        """the label keys of namespaces that policies select by"""
+        # Values that no policy requires are equivalent, because a label can have another value in every namespace.
+        self._required = tuple((key, frozenset(required[key])) for key in self.namespace_keys)
+        self._by_namespace: dict[tuple[str | None, ...], _NamespaceIndex] = {}
 
     def candidates(self, instance: Labels, namespace: Labels) -> tuple[RankedPolicy, ...]:
-        near = self._within(namespace)
-        return tuple([near.policies[place] for place in sorted(near.places(instance))])
+        index = self._within(namespace)
+        return tuple([index.policies[place] for place in sorted(index.places(instance))])
 
     def winner(self, instance: Labels, namespace: Labels) -> RankedPolicy | None:
-        """The first of the candidates, found without the others."""
-        near = self._within(namespace)
-        first = min(near.places(instance), default=None)
-        return None if first is None else near.policies[first]
+        """The first of the candidates."""
+        index = self._within(namespace)
+        first = min(index.places(instance), default=None)
+        return None if first is None else index.policies[first]
 
-    def _within(self, namespace: Labels) -> _Near:
-        alike = tuple([value if (value := namespace.get(key)) in asked else ANY for key, asked in self._asked])
-        near = self._near.get(alike)
-        if near is None:
-            near = self._near[alike] = _Near(p for p in self._kept if p.selectors.reach(namespace))
-        return near
+    def _within(self, namespace: Labels) -> _NamespaceIndex:
+        relevant = tuple(
+            [value if (value := namespace.get(key)) in required else ANY for key, required in self._required]
+        )
+        index = self._by_namespace.get(relevant)
+        if index is None:
+            index = self._by_namespace[relevant] = _NamespaceIndex(
+                p for p in self._kept if p.selectors.matches_namespace(namespace)
+            )
+        return index
 
 
-class _Near:
-    """Policies whose namespace selectors hold, in the order of precedence."""
+class _NamespaceIndex:
+    """The policies whose namespace selectors match, in the order of precedence."""
 
     def __init__(self, policies: Iterable[RankedPolicy]) -> None:
         self.policies = tuple(policies)
-        asked = Counter(label for policy in self.policies for label in policy.selectors.instance)
-        # What asks nothing of the VMI matches every one.
+        required = Counter(label for policy in self.policies for label in policy.selectors.instance)
+        # Policies without VMI labels match every VMI.
         self._always = [place for place, policy in enumerate(self.policies) if not policy.selectors.instance]
         exact: dict[str, dict[str, list[int]]] = {}
         self._any: dict[str, list[int]] = {}
         for place, policy in enumerate(self.policies):
             if policy.selectors.instance:
-                key, value = min(policy.selectors.instance, key=lambda label: (asked[label], label))
+                key, value = min(policy.selectors.instance, key=lambda label: (required[label], label))
                 self._any.setdefault(key, [])
                 (self._any[key] if value == ANY else exact.setdefault(key, {}).setdefault(value, [])).append(place)
-        # Whoever looks under a value finds those that take any value as well: one look for each label.
+        # The entry of a value includes the policies that match any value, so that one look-up for each label is enough.
         self._files = {
             key: {value: [*places, *others] for value, places in exact.get(key, {}).items()}
             for key, others in self._any.items()
         }
 
     def places(self, instance: Labels) -> list[int]:
-        """Of those that match, in no order."""
+        """The places of the policies that match, unordered."""
         found = self._always.copy()
         for key, value in instance.items():
             file = self._files.get(key)
             if file is not None:
-                near = file.get(value, self._any[key])
-                found += [place for place in near if self.policies[place].selectors.suit(instance)]
+                index = file.get(value, self._any[key])
+                found += [place for place in near if self.policies[place].selectors.matches_vmi(instance)]
         return found
 
 
@@ -235,5 +235,5 @@ def _hold(wanted: tuple[tuple[str, str], ...], labels: Labels) -> bool:
 
 
 def _agree(one: Labels, other: Iterable[tuple[str, str]]) -> bool:
-    """No key is asked for with two different values."""
+    """Whether no key is required with two different values."""
     return all(ANY in (value, one.get(key, ANY)) or one[key] == value for key, value in other)

@@ -1,8 +1,8 @@
-"""KubeVirt's own migration policies, which enforce ours: what each of ours becomes there, and who could outrank it.
+"""KubeVirt's own migration policies, which enforce Poolhouse's.
 
-KubeVirt orders its policies by the number of labels, then by those on the VMI, then by name. Ours ask for exactly one,
-our stamp on the VMI. Whoever made a policy of KubeVirt's with more labels, or with one and a name that comes first, may
-therefore decide against us, and all that we can do about it is to say so.
+KubeVirt prefers the policy with more labels, then with more VMI labels, then by name. A policy that enforces ours
+selects by one label, which the controller sets on the VMI. So a policy of another owner with more labels, or with one
+label and a name that comes first, can override it. The status of our policy reports that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ API_VERSION = "migrations.kubevirt.io/v1alpha1"
 
 @dataclass(frozen=True)
 class UpstreamPolicy:
-    """A policy of KubeVirt's. Its values are exact: "" is the empty one."""
+    """A policy of KubeVirt. Here the value "" matches only the empty value."""
 
     name: str
     instance: tuple[tuple[str, str], ...] = ()
     namespace: tuple[tuple[str, str], ...] = ()
     selects: bool = True
-    """False without any selectors: it matches nothing"""
+    """False without selectors: the policy matches nothing"""
     owner: str = ""
-    """UID of its controller; empty for none"""
+    """UID of the controller in its owner references; empty without one"""
 
     @classmethod
     def of(cls, document: Any) -> UpstreamPolicy:
@@ -45,7 +45,7 @@ class UpstreamPolicy:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """The lowest of those that match is obeyed."""
+        """KubeVirt applies the matching policy with the lowest rank."""
         return -len(self.instance) - len(self.namespace), -len(self.instance), self.name
 
     def matches(self, instance: Labels, namespace: Labels) -> bool:
@@ -56,11 +56,11 @@ class UpstreamPolicy:
         )
 
     def outranks(self, name: str) -> bool:
-        """Whether KubeVirt prefers it to the one that enforces our policy of this name, where both match."""
+        """Whether KubeVirt prefers it to the policy that enforces ours of this name."""
         return self.rank < (-1, -1, name)
 
-    def threatens(self, policy: RankedPolicy) -> bool:
-        """Whether there could be a VMI of this policy's that KubeVirt migrates by the other one."""
+    def may_override(self, policy: RankedPolicy) -> bool:
+        """Whether KubeVirt can prefer it for a VMI to which our policy applies."""
         stamped = {**dict(policy.selectors.instance), meta.MIGRATION_POLICY: policy.name}
         return (
             self.selects
@@ -71,13 +71,13 @@ class UpstreamPolicy:
 
 
 def upstream_spec(policy: str, settings: Mapping[str, Any]) -> Json:
-    """The spec that makes KubeVirt obey our policy of this name, whose own spec is `settings`."""
+    """The spec of KubeVirt's policy that enforces ours of this name with these settings."""
     kept = {name: settings[name] for name in DEFAULTS if name not in CLUSTER_WIDE and settings.get(name) is not None}
     return {**kept, "selectors": {"virtualMachineInstanceSelector": {meta.MIGRATION_POLICY: policy}}}
 
 
 def _possible(wanted: tuple[tuple[str, str], ...], there: Labels) -> bool:
-    """Whether something that has these labels ("" is any value) can have the wanted ones too."""
+    """Whether an object with these labels, of which "" can be any value, can have the wanted ones too."""
     return all(there.get(key, ANY) in (ANY, value) for key, value in wanted)
 
 

@@ -77,7 +77,7 @@ class PolicyExplainer:
         return {
             "namespace": question.namespace,
             "name": question.name,
-            **explain(labels, namespace_labels, state.having(question.with_policies)),
+            **explain(labels, namespace_labels, state.with_policies(question.with_policies)),
             "stamped": at(vmi, "metadata", "labels", meta.MIGRATION_POLICY),
             "halted": halted,
             "supposed": bool(question.with_labels or question.with_policies or question.labels is not None),

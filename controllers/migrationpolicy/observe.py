@@ -60,7 +60,7 @@ def observe(stores: Stores, winners: Winners, name: str) -> PolicySnapshot | Non
         overriding=tuple(
             each.name
             for each in stores.upstream.all
-            if not _enforces_ours(stores, each) and each.upstream.threatens(policy.ranked)
+            if not _enforces_ours(stores, each) and each.upstream.may_override(policy.ranked)
         ),
         configuration=_configuration(stores),
     )

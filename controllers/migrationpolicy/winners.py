@@ -80,8 +80,8 @@ class Winners:
             return changes
         self._namespaces[name] = labels
         if any(before.get(key) != labels.get(key) for key in self._index.namespace_keys):
-            reached = {each.name for each in self._active.values() if each.selectors.reach(before)}
-            reaches = {each.name for each in self._active.values() if each.selectors.reach(labels)}
+            reached = {each.name for each in self._active.values() if each.selectors.matches_namespace(before)}
+            reaches = {each.name for each in self._active.values() if each.selectors.matches_namespace(labels)}
             gone, come = ([self._active[each] for each in found] for found in (reached - reaches, reaches - reached))
             self._exchange(name, gone, come, changes)
         return changes
@@ -134,8 +134,8 @@ class Winners:
         for namespace in self._vmis:
             namespace_labels = self._namespaces.get(namespace)
             if namespace_labels is not None:
-                left = [each for each in gone if each.selectors.reach(namespace_labels)]
-                joined = [each for each in come if each.selectors.reach(namespace_labels)]
+                left = [each for each in gone if each.selectors.matches_namespace(namespace_labels)]
+                joined = [each for each in come if each.selectors.matches_namespace(namespace_labels)]
                 self._exchange(namespace, left, joined, changes)
         return changes
 
@@ -145,8 +145,8 @@ class Winners:
             return
         namespace_labels = self._namespaces[namespace]
         for name, labels in self._vmis.get(namespace, {}).items():
-            left = [each for each in gone if each.selectors.suit(labels)]
-            joined = [each for each in come if each.selectors.suit(labels)]
+            left = [each for each in gone if each.selectors.matches_vmi(labels)]
+            joined = [each for each in come if each.selectors.matches_vmi(labels)]
             if not left and not joined:
                 continue
             self._count_matches(left, joined, changes)

@@ -162,24 +162,24 @@ def test_whether_kubevirt_obeys_is_told(ours, upstreams, notes) -> None:
 
 def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None:
     refused = saying(P, status="False", reason="FailedUpdate", message="It could not be written.")
-    there = ClusterState((refused,)).having([policy("p", {"a": "1"})])
+    there = ClusterState((refused,)).with_policies([policy("p", {"a": "1"})])
     assert explain({"a": "1"}, {}, there)["notes"] == []
-    preferred = ClusterState((), {}, (upstream("x", {"a": "1", "b": "2"}),)).having([policy("p", {"a": "1"})])
+    preferred = ClusterState((), {}, (upstream("x", {"a": "1", "b": "2"}),)).with_policies([policy("p", {"a": "1"})])
     assert explain({"a": "1", "b": "2"}, {}, preferred)["notes"] == [THEIRS.format("x")]
 
 
 def test_what_if_there_were_another_policy() -> None:
     there = ClusterState((policy("p", {"a": "1"}, created="1"),))
-    assert explain({"a": "1"}, {}, there.having([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "p"
-    assert explain({"a": "1"}, {"n": "x"}, there.having([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "q"
-    assert explain({"a": "1"}, {}, there.having([policy("p", {"a": "2"})]))["policy"] is None
-    assert explain({"a": "1"}, {}, there.having([policy("0", {"a": "1"})]))["policy"] == "p"
+    assert explain({"a": "1"}, {}, there.with_policies([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "p"
+    assert explain({"a": "1"}, {"n": "x"}, there.with_policies([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "q"
+    assert explain({"a": "1"}, {}, there.with_policies([policy("p", {"a": "2"})]))["policy"] is None
+    assert explain({"a": "1"}, {}, there.with_policies([policy("0", {"a": "1"})]))["policy"] == "p"
 
 
 def test_impact_tells_who_changes_hands_and_nobody_else() -> None:
     instances = [("shop", "web", {"a": "1"}), ("shop", "db", {"a": "1", "b": "1"}), ("lab", "web", {"a": "1"})]
     there = ClusterState((policy("p", {"a": "1"}),))
-    new = there.having([policy("q", {"a": "1"}, {"n": ""}), policy("r", {"b": "", "a": ""})])
+    new = there.with_policies([policy("q", {"a": "1"}, {"n": ""}), policy("r", {"b": "", "a": ""})])
     assert impact(instances, {"shop": {}, "lab": {"n": "x"}}, there, new) == [
         WinnerChange("lab", "web", "p", "q"),
         WinnerChange("shop", "db", "p", "r"),
@@ -188,7 +188,7 @@ def test_impact_tells_who_changes_hands_and_nobody_else() -> None:
 
 def test_impact_of_other_settings_is_none() -> None:
     there = ClusterState((policy("p", {"a": "1"}),))
-    new = there.having([policy("p", {"a": "1"}, allowPostCopy=True)])
+    new = there.with_policies([policy("p", {"a": "1"}, allowPostCopy=True)])
     assert impact([("shop", "web", {"a": "1"})], {"shop": {}}, there, new) == []
 
 
@@ -223,4 +223,4 @@ OURS = RankedPolicy("p", Selectors.of({"size": "small", "gpu": ""}, {"tier": "go
     ],
 )
 def test_who_could_decide_against_us(theirs, threatens) -> None:
-    assert UpstreamPolicy.of(theirs).threatens(OURS) is threatens
+    assert UpstreamPolicy.of(theirs).may_override(OURS) is threatens

@@ -169,7 +169,7 @@ def test_the_index_finds_what_looking_at_each_finds(policies, instance, namespac
 
 @given(some, labels, labels, st.builds(Selectors.of, labels, labels))
 def test_a_policy_that_does_not_match_changes_nothing(policies, instance, namespace, other) -> None:
-    if not other.match(instance, namespace):
+    if not other.matches(instance, namespace):
         more = [*policies, RankedPolicy("other", other)]
         assert candidates(more, instance, namespace) == candidates(policies, instance, namespace)
 
@@ -198,23 +198,23 @@ def test_the_winner_has_a_reason_before_every_runner_up(policies, instance, name
 
 @given(st.builds(Selectors.of, labels, labels), st.builds(Selectors.of, labels, labels), labels, labels)
 def test_what_both_match_overlaps(one, other, instance, namespace) -> None:
-    if one.match(instance, namespace) and other.match(instance, namespace):
-        assert one.overlap(other)
-    assert one.overlap(other) == other.overlap(one)
-    if one.overlap(other):
+    if one.matches(instance, namespace) and other.matches(instance, namespace):
+        assert one.overlaps(other)
+    assert one.overlaps(other) == other.overlaps(one)
+    if one.overlaps(other):
         together = [
             {k: v or "x" for k, v in [*mine, *(i for i in theirs if i[1]), *(i for i in mine if i[1])]}
             | {k: v or dict(mine).get(k) or "x" for k, v in theirs}
             for mine, theirs in ((one.instance, other.instance), (one.namespace, other.namespace))
         ]
-        assert one.match(*together)
-        assert other.match(*together)
+        assert one.matches(*together)
+        assert other.matches(*together)
 
 
 @given(st.builds(Selectors.of, labels, labels), labels, labels)
 def test_what_is_missing_is_why_it_does_not_match(selectors, instance, namespace) -> None:
     if selectors:
-        assert selectors.match(instance, namespace) is not bool(missing(selectors, instance, namespace))
+        assert selectors.matches(instance, namespace) is not bool(missing(selectors, instance, namespace))
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ class WinnerIndex:
     """Finds the winners of many VMIs in one set of policies. Superseded policies are left out.
 
     VMIs of namespaces with the same relevant labels share a `_NamespaceIndex` of the policies that can match there. It
-    files each policy under its rarest VMI label. So a VMI is compared only with policies that are filed under its labels.
+    files each policy under its rarest VMI label. So a VMI is compared only with the policies under its own labels.
     """
 
     def __init__(self, policies: Iterable[RankedPolicy]) -> None:
@@ -221,7 +221,7 @@ class _NamespaceIndex:
         for key, value in instance.items():
             file = self._files.get(key)
             if file is not None:
-                index = file.get(value, self._any[key])
+                near = file.get(value, self._any[key])
                 found += [place for place in near if self.policies[place].selectors.matches_vmi(instance)]
         return found
 

@@ -46,7 +46,7 @@ def test_deleted_namespaces_leave_no_memory() -> None:
         winners.vmi(vmi, None)
         winners.namespace(namespace, None)
     # One for each selected namespace, and one for all others.
-    assert len(winners._index._near) == 4
+    assert len(winners._index._by_namespace) == 4
     assert not winners._vmis
 
 

@@ -1,7 +1,8 @@
 """The HTTP routes: admission for the API server, and queries for people and programs.
 
-`/mutate` and `/validate` are plain routes from bytes to bytes. The other routes have typed requests and responses, and
-an OpenAPI document at `/openapi.json` and `/docs`.
+`/mutate` and `/validate` are plain routes from bytes to bytes: a typed FastAPI route answers 15 to 25 % fewer reviews a
+second (`python -m bench.admission`, `typed` beside `echo`). The other routes have typed requests and responses, and an
+OpenAPI document at `/openapi.json` and `/docs`.
 """
 
 from __future__ import annotations

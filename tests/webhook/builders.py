@@ -1,4 +1,4 @@
-"""Requests and VMs in which a test says only what matters to it."""
+"""Builds requests, VMs and API servers with what a test does not state itself."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def patched(document: Json, response: Json) -> Any:
 
 
 async def granting(request: Request) -> None:
-    """An API server that grants everything and stores nothing."""
+    """An API server that allows everything and stores nothing."""
     if "review" in request.path:
         return await request.answer(201, {"status": {"allowed": True}})
     return await request.answer(201, request.document)

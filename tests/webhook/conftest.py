@@ -31,8 +31,8 @@ from webhook.templates import TemplateReview
 
 
 @dataclass
-class Running:
-    """The webhook on a socket of its own, with a defaulter and an API server that do what a test says."""
+class RunningWebhook:
+    """The webhook on a socket, with a fake defaulter and a scripted API server."""
 
     service: WebhookParts
     defaulter: FakeDefaulter
@@ -51,7 +51,7 @@ class Running:
 
 
 @pytest.fixture
-async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
+async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
     defaulter = FakeDefaulter()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
         defaulting = DefaultingHandler(
@@ -82,7 +82,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Running]:
         )
         port = await started
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
-            yield Running(service, defaulter, api_server, client, port)
+            yield RunningWebhook(service, defaulter, api_server, client, port)
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

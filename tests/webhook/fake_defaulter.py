@@ -1,8 +1,4 @@
-"""A defaulter in the test's own process: fills what the contract says is missing, and can be told to fail.
-
-It decides nothing well; it keeps the contract's rules (empty fields only, twice the same, seeded), so that what is
-tested is the webhook and not libvirt.
-"""
+"""A defaulter without libvirt: it fills undefaulted fields by the rules of the contract, and fails on request."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ Json = dict[str, Any]
 
 
 class FakeDefaulter:
-    """The contract's client and, as `app`, its server."""
+    """The client of the defaulter; `app` is its server."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []

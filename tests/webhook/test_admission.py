@@ -11,7 +11,7 @@ from kinds.claim import CLAIM
 from kinds.meta import IMAGE_ID, REQUESTER
 from tests.kinds.warm import claim
 from tests.webhook.builders import disk, patched, request, review, vm
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from webhook.admission import complete, skip_reason, validate_kind
 from webhook.review import AdmissionResponse
 
@@ -26,14 +26,16 @@ def stored(document: Json, old: Json | None = None, user: str = "jane") -> Admis
 @pytest.mark.parametrize(
     ("document", "old", "annotations", "warned"),
     [
-        pytest.param(claim(), None, JANE, False, id="who makes it is written down"),
-        pytest.param(claim(annotations=JOE), None, JANE, True, id="nobody makes it for somebody else"),
-        pytest.param(claim(annotations=JOE), claim(annotations=JANE), JANE, True, id="it stays the maker's"),
-        pytest.param(claim(), claim(annotations=JANE), JANE, False, id="replaced by a document without it"),
-        pytest.param(claim(annotations={"a": "b"}), claim(), {"a": "b"}, False, id="what came unsigned stays unsigned"),
+        pytest.param(claim(), None, JANE, False, id="the requester is recorded"),
+        pytest.param(claim(annotations=JOE), None, JANE, True, id="another requester is overwritten"),
+        pytest.param(claim(annotations=JOE), claim(annotations=JANE), JANE, True, id="an update keeps the requester"),
+        pytest.param(claim(), claim(annotations=JANE), JANE, False, id="a replaced object keeps the requester"),
+        pytest.param(
+            claim(annotations={"a": "b"}), claim(), {"a": "b"}, False, id="a claim without a requester stays so"
+        ),
     ],
 )
-def test_the_makers_name_is_written_and_kept(document: Json, old: Json | None, annotations: Json, warned: bool) -> None:
+def test_the_requester_is_recorded_and_kept(document: Json, old: Json | None, annotations: Json, warned: bool) -> None:
     verdict = stored(document, old)
     assert verdict.object is not None
     assert verdict.object["metadata"].get("annotations", {}) == annotations
@@ -52,16 +54,16 @@ def test_annotations_become_fields_at_creation_only() -> None:
 @pytest.mark.parametrize(
     ("document", "old", "looked_at"),
     [
-        pytest.param(claim(annotations=JOE), claim(annotations=JANE), True, id="another maker"),
+        pytest.param(claim(annotations=JOE), claim(annotations=JANE), True, id="another requester"),
         pytest.param(claim(annotations={IMAGE_ID: "x"}), claim(), True, id="another image"),
         pytest.param(claim(annotations={"a": "b"}), claim(), False, id="any other annotation"),
     ],
 )
-def test_annotations_that_are_as_good_as_the_spec_are_looked_at(document: Json, old: Json, looked_at: bool) -> None:
+def test_a_change_of_an_annotation_for_a_spec_field_is_checked(document: Json, old: Json, looked_at: bool) -> None:
     assert (skip_reason(request(document, old)) is None) == looked_at
 
 
-def test_a_changed_wish_is_denied_and_a_changed_time_is_not() -> None:
+def test_the_pool_of_a_claim_is_immutable_and_its_ttl_is_not() -> None:
     kind = by_gvk("poolhouse.dev/v1alpha1", "VirtualMachineClaim")
     assert kind is not None
     before = claim(poolName="web")
@@ -70,7 +72,7 @@ def test_a_changed_wish_is_denied_and_a_changed_time_is_not() -> None:
     assert problem.path == "spec.poolName"
 
 
-async def test_a_claim_is_stored_signed(webhook: Running) -> None:
+async def test_a_stored_claim_names_its_requester(webhook: RunningWebhook) -> None:
     response = await webhook.review(review(claim()))
     assert patched(claim(), response)["metadata"]["annotations"] == JANE
 
@@ -84,8 +86,8 @@ MORE = vm(disk(), disk("data"))
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        pytest.param(request(VM), None, id="a creation is looked at"),
-        pytest.param(request(MORE, VM), None, id="a changed spec is looked at"),
+        pytest.param(request(VM), None, id="a creation is checked"),
+        pytest.param(request(MORE, VM), None, id="a changed spec is checked"),
         pytest.param(request(None, VM, operation="DELETE"), "DELETE does not change the spec", id="a deletion"),
         pytest.param(request(VM, operation="CONNECT"), "CONNECT does not change the spec", id="a console"),
         pytest.param(request(MORE, VM, subresource="status"), "status does not change the spec", id="a status"),
@@ -104,6 +106,6 @@ MORE = vm(disk(), disk("data"))
         ),
     ],
 )
-def test_what_changes_no_spec_is_left_alone(asked: Any, why: str | None) -> None:
+def test_requests_without_a_change_of_the_spec_are_skipped(asked: Any, why: str | None) -> None:
     found = skip_reason(asked)
     assert found is None if why is None else (found is not None and why in found)

@@ -1,4 +1,4 @@
-"""The routes, over a socket: what each sort of request gets, and that no request takes the service down."""
+"""The routes over a socket: the answer to each kind of request, and to hostile ones."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from service.request_body import MAX_BODY_BYTES, BodyReader
 from tests.runtime.faulty_server import Script, status
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import POOL, api_server, disk, granting, patched, review, vm
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from tests.webhook.fake_defaulter import filled
 
 VM = vm(disk("root"))
 
 
-async def test_a_vm_is_completed(webhook: Running) -> None:
+async def test_a_vm_gets_defaults(webhook: RunningWebhook) -> None:
     response = await webhook.review(review(VM))
     assert patched(VM, response) == filled(VM, "s")
 
 
-async def test_a_vm_passes_while_the_defaulter_is_away(webhook: Running) -> None:
+async def test_a_vm_is_admitted_while_the_defaulter_is_unavailable(webhook: RunningWebhook) -> None:
     webhook.defaulter.away = "gone"
     response = await webhook.review(review(VM))
     assert response["allowed"]
@@ -39,26 +39,26 @@ async def test_a_vm_passes_while_the_defaulter_is_away(webhook: Running) -> None
     assert 'kubevirt_poolhouse_admission_fail_open_total{reason="DefaulterUnavailable"} 1.0' in told
 
 
-async def test_a_bad_vm_is_denied_with_every_problem(webhook: Running) -> None:
+async def test_an_invalid_vm_is_denied_with_every_problem(webhook: RunningWebhook) -> None:
     webhook.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad"), Problem(path="", message="no")]
     response = await webhook.review(review(VM))
     assert not response["allowed"]
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == ["spec.a", ""]
 
 
-async def test_a_vm_that_opted_out_is_left_alone(webhook: Running) -> None:
+async def test_a_vm_that_opted_out_is_not_changed(webhook: RunningWebhook) -> None:
     opted_out = vm(disk(), meta={"labels": {"poolhouse.dev/defaulting": "disabled"}})
     assert await webhook.review(review(opted_out)) == {"uid": "1b0d", "allowed": True}
     assert webhook.defaulter.asked == []
 
 
-async def test_what_changes_no_spec_asks_nobody(webhook: Running) -> None:
+async def test_the_defaulter_is_not_called_without_a_change_of_the_spec(webhook: RunningWebhook) -> None:
     assert await webhook.review(review(VM, VM)) == {"uid": "1b0d", "allowed": True}
     assert await webhook.review(review(None, VM, operation="DELETE")) == {"uid": "1b0d", "allowed": True}
     assert webhook.defaulter.asked == []
 
 
-async def test_a_kind_that_is_not_known_passes_untouched(webhook: Running) -> None:
+async def test_an_unknown_kind_is_admitted_unchanged(webhook: RunningWebhook) -> None:
     document = {"apiVersion": "kubevirt.io/v9", "kind": "Future", "metadata": {"name": "x"}, "spec": {}}
     response = await webhook.review(review(document))
     assert response["allowed"]
@@ -66,13 +66,13 @@ async def test_a_kind_that_is_not_known_passes_untouched(webhook: Running) -> No
     assert response["warnings"] == ["this version of poolhouse does not know Future of kubevirt.io/v9"]
 
 
-async def test_a_good_pool_passes_both_entries(webhook: Running) -> None:
+async def test_a_valid_pool_passes_both_webhooks(webhook: RunningWebhook) -> None:
     webhook.api_server.script = granting
     for path in ("/mutate", "/validate"):
         assert (await webhook.review(review(POOL), path))["allowed"]
 
 
-async def test_a_vm_that_another_webhook_opened_again_is_warned_of(webhook: Running) -> None:
+async def test_a_field_that_another_webhook_removed_is_a_warning(webhook: RunningWebhook) -> None:
     complete = filled(VM, "s")
     assert "warnings" not in await webhook.review(review(complete), "/validate")
     (warning,) = (await webhook.review(review(VM), "/validate"))["warnings"]
@@ -94,7 +94,7 @@ FIVE_MISTAKES = {
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("old", [None, POOL], ids=["created", "updated"])
 async def test_a_pool_with_five_mistakes_gets_five_problems(
-    webhook: Running, path: str, old: dict[str, Any] | None
+    webhook: RunningWebhook, path: str, old: dict[str, Any] | None
 ) -> None:
     response = await webhook.review(review(FIVE_MISTAKES, old), path)
     assert not response["allowed"]
@@ -108,7 +108,7 @@ async def test_a_pool_with_five_mistakes_gets_five_problems(
     }
 
 
-async def test_booleans_in_selectors_become_text(webhook: Running) -> None:
+async def test_booleans_in_selectors_become_strings(webhook: RunningWebhook) -> None:
     webhook.api_server.script = granting
     policy = {"orderedPolicies": [{"labelSelector": {"matchLabels": {"spot": True}}}]}
     document = {
@@ -154,8 +154,8 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize(("request_", "status"), HOSTILE)
-async def test_hostile_requests_get_a_sentence(
-    webhook: Running, path: str, request_: dict[str, Any], status: int
+async def test_hostile_requests_are_refused_with_one_message(
+    webhook: RunningWebhook, path: str, request_: dict[str, Any], status: int
 ) -> None:
     told = await webhook.client.post(path, **request_)
     assert told.status_code == status
@@ -164,7 +164,7 @@ async def test_hostile_requests_get_a_sentence(
     assert (await webhook.review(review(VM)))["allowed"]
 
 
-async def test_ten_thousand_disks_reach_the_defaulter_and_come_back(webhook: Running) -> None:
+async def test_ten_thousand_disks_reach_the_defaulter_and_come_back(webhook: RunningWebhook) -> None:
     webhook.defaulter.refuses = lambda document: [
         Problem(path=f"spec.disks[{index}]", message="there are too many disks") for index in range(10_000)
     ]
@@ -174,14 +174,14 @@ async def test_ten_thousand_disks_reach_the_defaulter_and_come_back(webhook: Run
     assert len(response["status"]["details"]["causes"]) == 1000
 
 
-async def test_markup_and_control_characters_are_data(webhook: Running) -> None:
+async def test_markup_and_control_characters_are_data(webhook: RunningWebhook) -> None:
     odd = "<a>&'\"]]>\u0000\u202e\n\x1b[31m"
     document = vm(disk("root", serial=odd), annotations={"note": odd})
     response = await webhook.review(review(document))
     assert patched(document, response) == filled(document, "s")
 
 
-async def test_unknown_fields_survive_untouched(webhook: Running) -> None:
+async def test_unknown_fields_survive_untouched(webhook: RunningWebhook) -> None:
     document = vm({"name": "root", "disk": {"bus": "virtio", "futureField": {"deep": [1, None]}}}, newThing=[1.5, "x"])
     stored = patched(document, await webhook.review(review(document)))
     domain = stored["spec"]["template"]["spec"]["domain"]
@@ -200,19 +200,19 @@ async def _raw(port: int, *parts: bytes) -> bytes:
     return answer
 
 
-async def test_a_body_that_never_ends_is_not_waited_for(webhook: Running) -> None:
+async def test_a_body_that_never_ends_times_out(webhook: RunningWebhook) -> None:
     webhook.service.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b'{"a')
 
 
-async def test_a_body_in_drops_is_not_waited_for(webhook: Running) -> None:
+async def test_a_body_in_small_chunks_times_out(webhook: RunningWebhook) -> None:
     webhook.service.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b"1\r\n{\r\n", b'1\r\n"\r\n')
 
 
-async def test_large_bodies_at_once_do_not_fill_the_memory(webhook: Running) -> None:
+async def test_large_bodies_in_parallel_are_bounded(webhook: RunningWebhook) -> None:
     webhook.defaulter.goes_on.clear()
     large = vm(disk(), annotations={"note": "x" * 2_900_000})
     asked = [asyncio.create_task(webhook.client.post("/mutate", json=review(large))) for _ in range(6)]
@@ -227,16 +227,16 @@ async def test_large_bodies_at_once_do_not_fill_the_memory(webhook: Running) -> 
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/mutate/", "/apis/vms/dryrun/../x"])
-async def test_what_has_no_route_is_said_in_json(webhook: Running, path: str) -> None:
+async def test_an_unknown_path_gets_a_json_error(webhook: RunningWebhook, path: str) -> None:
     told = await webhook.client.post(path, json={})
     assert (told.status_code, told.json()["allowed"]) == (404, False)
 
 
-async def test_a_wrong_method_is_said_in_json(webhook: Running) -> None:
+async def test_a_wrong_method_gets_a_json_error(webhook: RunningWebhook) -> None:
     assert (await webhook.client.get("/mutate")).json()["problems"][0]["message"] == "Method Not Allowed"
 
 
-async def test_a_mistake_of_ours_is_one_answer(webhook: Running) -> None:
+async def test_an_internal_error_fails_one_request(webhook: RunningWebhook) -> None:
     def broken(document: Any) -> Any:
         raise RuntimeError("a bug")
 
@@ -286,8 +286,8 @@ values = st.recursive(
     old=st.none() | st.fixed_dictionaries({}, optional={"metadata": values, "spec": values}) | st.just(filled(VM, "s")),
     path=st.sampled_from(["/mutate", "/validate"]),
 )
-async def test_no_object_whatsoever_makes_it_fail(
-    webhook: Running, document: dict[str, Any], old: dict[str, Any] | None, path: str
+async def test_no_object_causes_an_internal_error(
+    webhook: RunningWebhook, document: dict[str, Any], old: dict[str, Any] | None, path: str
 ) -> None:
     webhook.api_server.script = granting
     webhook.defaulter.away = "not asked for this"
@@ -314,7 +314,7 @@ async def test_no_object_whatsoever_makes_it_fail(
     ],
 )
 async def test_the_api_is_documented_for_callers_with_a_token(
-    webhook: Running, path: str, media_type: str, part: str
+    webhook: RunningWebhook, path: str, media_type: str, part: str
 ) -> None:
     webhook.api_server.script = granting
     assert (await webhook.client.get(path)).status_code == 401
@@ -334,7 +334,7 @@ async def test_the_api_is_documented_for_callers_with_a_token(
     ],
 )
 async def test_the_api_documentation_needs_the_right_to_read_that_of_the_api_server(
-    webhook: Running, script: Script, code: int
+    webhook: RunningWebhook, script: Script, code: int
 ) -> None:
     webhook.api_server.script = script
     answer = await webhook.client.get("/docs", headers={"Authorization": "Bearer jane"})

@@ -10,7 +10,7 @@ from tests.kinds.policies import policy
 from tests.kinds.warm import warm_pool
 from tests.runtime.faulty_server import Request, status
 from tests.webhook.builders import granting, review
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from tests.webhook.test_explain import api_server
 from webhook.conflicts import disk_names, disks_of_pools, disks_of_vms
 
@@ -38,11 +38,11 @@ def vm(name: str, *disks: str) -> Json:
         (None, set()),
     ],
 )
-def test_names_of_disks(document: Json | None, expected: set[str]) -> None:
+def test_disk_names(document: Json | None, expected: set[str]) -> None:
     assert disk_names(document) == expected
 
 
-def test_another_pool_with_a_disk_of_that_name_is_named() -> None:
+def test_a_disk_of_another_pool_is_a_warning() -> None:
     (said,) = disks_of_pools({"root"}, [pool("other", "root", "logs"), pool("third", "data")])
     assert said.startswith("spec.template.spec.dataVolumeTemplates: root is also a disk of pool other")
 
@@ -51,19 +51,19 @@ def test_another_pool_with_a_disk_of_that_name_is_named() -> None:
     ("machines", "expected"),
     [
         pytest.param([vm("db", "root-3")], ["root-3 of VM db exist; "], id="a VM has the disk of an ordinal"),
-        pytest.param([vm("db", "root"), vm("db2", "root-x"), vm("db3", "logs-1")], [], id="others are no matter"),
+        pytest.param([vm("db", "root"), vm("db2", "root-x"), vm("db3", "logs-1")], [], id="other names"),
         pytest.param(
             [vm(f"v{n}", f"root-{n}") for n in range(1, 6)], ["root-3 of VM v3 and 2 more exist; "], id="many"
         ),
     ],
 )
-def test_numbers_that_are_passed_over(machines: list[Json], expected: list[str]) -> None:
+def test_skipped_ordinals_are_a_warning(machines: list[Json], expected: list[str]) -> None:
     found = list(disks_of_vms({"root"}, machines))
     assert len(found) == len(expected)
     assert all(wanted in said for wanted, said in zip(expected, found, strict=True))
 
 
-async def test_the_same_selectors_are_refused_at_admission(webhook: Running) -> None:
+async def test_equal_selectors_are_denied(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     told = await webhook.review(review(policy("new", {"gpu": ""})))
     assert told["allowed"] is False
@@ -72,14 +72,14 @@ async def test_the_same_selectors_are_refused_at_admission(webhook: Running) -> 
     assert '"gpu"' in cause["message"]
 
 
-async def test_an_overlap_that_only_the_tie_break_decides_is_a_warning(webhook: Running) -> None:
+async def test_an_overlap_that_only_the_tie_break_decides_is_a_warning(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     told = await webhook.review(review(policy("new", {"os": ""})))
     assert told["allowed"] is True
     assert any("comes before" in warning for warning in told["warnings"])
 
 
-async def test_a_policy_whose_selectors_stay_is_not_compared(webhook: Running) -> None:
+async def test_a_policy_whose_selectors_stay_is_not_compared(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     old = policy("late", {"gpu": ""}, created="3")
     told = await webhook.review(review(policy("late", {"gpu": ""}, created="3", allowPostCopy=True), old))
@@ -87,14 +87,14 @@ async def test_a_policy_whose_selectors_stay_is_not_compared(webhook: Running) -
     assert webhook.api_server.requests == []
 
 
-async def test_policies_that_cannot_be_listed_leave_the_controller_to_judge(webhook: Running) -> None:
+async def test_a_policy_is_admitted_if_others_cannot_be_listed(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server(migrationpolicies=(500, status(500, "InternalError")))
     told = await webhook.review(review(policy("new", {"gpu": ""})))
     assert told["allowed"] is True
     assert "cannot compare with other policies" in told["warnings"][0]
 
 
-async def test_a_policy_that_is_going_is_no_rival(webhook: Running) -> None:
+async def test_a_policy_that_is_being_deleted_is_no_conflict(webhook: RunningWebhook) -> None:
     going = policy("gpu", {"gpu": ""}, created="1")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     webhook.api_server.script = api_server([going])
@@ -109,13 +109,17 @@ POOLS = "/apis/poolhouse.dev/v1alpha1/namespaces/shop/virtualmachinewarmpools"
     [
         pytest.param([], None, False, id="the first"),
         pytest.param([{"name": "db"}], None, True, id="a second one"),
-        pytest.param([{"name": "db", "deletionTimestamp": "2026-01-01T00:00:00Z"}], None, False, id="the other goes"),
+        pytest.param(
+            [{"name": "db", "deletionTimestamp": "2026-01-01T00:00:00Z"}], None, False, id="the other is being deleted"
+        ),
         pytest.param([{"name": "web"}], None, False, id="itself"),
-        pytest.param([{"name": "db"}], warm_pool(default=False), True, id="one that becomes it"),
-        pytest.param([{"name": "db"}], warm_pool(default=True), False, id="one that is: the controller has decided"),
+        pytest.param([{"name": "db"}], warm_pool(default=False), True, id="becomes the default"),
+        pytest.param([{"name": "db"}], warm_pool(default=True), False, id="is the default already"),
     ],
 )
-async def test_a_namespace_has_one_default(webhook: Running, there: list[Json], old: Json | None, denied: bool) -> None:
+async def test_a_namespace_has_one_default(
+    webhook: RunningWebhook, there: list[Json], old: Json | None, denied: bool
+) -> None:
     async def listing(http: Request) -> None:
         if http.method == "GET" and http.path.startswith(POOLS):
             items = [{"metadata": metadata, "spec": {"default": True}} for metadata in there]

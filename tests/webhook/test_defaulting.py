@@ -1,4 +1,4 @@
-"""Asking the defaulter: what its answers and its failures make of a VM."""
+"""Defaulting at admission: answers and failures of the defaulter."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ async def test_a_replayed_request_gets_the_same_bytes() -> None:
     assert told[0] == told[1]
 
 
-async def test_an_update_gives_the_old_object_along() -> None:
+async def test_an_update_sends_the_old_object() -> None:
     defaulter = FakeDefaulter()
     await ask(defaulter).handle(request(VM, vm()))
     assert defaulter.asked == [(VM, vm(), "shop", "s")]
 
 
-async def test_a_vm_that_is_older_than_we_are_keeps_its_uuid_when_it_is_started() -> None:
+async def test_a_vm_older_than_poolhouse_keeps_its_uuid_at_its_start() -> None:
     started = vm(disk("root"))
     stopped = started | {"spec": started["spec"] | {"running": False}, "status": {"printableStatus": "Stopped"}}
     verdict = await ask(FakeDefaulter()).handle(request(started, stopped))
@@ -88,7 +88,7 @@ async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:
     assert uuids[0] != uuids[1]
 
 
-async def test_who_is_away_does_not_stop_a_vm() -> None:
+async def test_a_vm_is_admitted_without_an_answer() -> None:
     defaulter = FakeDefaulter()
     defaulter.away = "no answer within 2 s"
     verdict = await ask(defaulter).handle(request(VM))
@@ -100,14 +100,14 @@ async def test_who_is_away_does_not_stop_a_vm() -> None:
     assert verdict.object == {**VM, "metadata": {**VM["metadata"], "annotations": notes(verdict)}}
 
 
-async def test_a_complete_vm_needs_nobody() -> None:
+async def test_a_complete_vm_needs_no_defaulter() -> None:
     defaulter = FakeDefaulter()
     defaulter.away = "gone"
     verdict = await ask(defaulter).handle(request(filled(VM, "s")))
     assert (verdict.object, verdict.warnings) == (filled(VM, "s"), ())
 
 
-async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() -> None:
+async def test_an_update_without_a_defaulter_keeps_stored_defaults() -> None:
     defaulter = FakeDefaulter()
     defaulter.away = "gone"
     stored = filled(VM, "s")
@@ -119,14 +119,14 @@ async def test_without_a_defaulter_an_update_loses_nothing_that_was_decided() ->
     assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
-async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+async def test_a_call_without_an_answer_times_out() -> None:
     defaulter = FakeDefaulter()
     defaulter.goes_on.clear()
     verdict = await ask(defaulter, budget_seconds=0.01).handle(request(VM))
     assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
-async def test_what_the_defaulter_refuses_is_denied_with_every_problem() -> None:
+async def test_a_refusal_by_the_defaulter_denies_with_every_problem() -> None:
     defaulter = FakeDefaulter()
     defaulter.refuses = lambda document: [
         Problem(path="spec.a", message="bad"),
@@ -145,7 +145,7 @@ def unknown_buses(document: dict[str, Any]) -> list[Problem]:
     ]
 
 
-async def test_problems_that_are_stored_already_are_warnings() -> None:
+async def test_problems_of_the_stored_object_are_warnings() -> None:
     defaulter = FakeDefaulter()
     defaulter.refuses = unknown_buses
     old = vm(disk("old", bus="floppy"))
@@ -162,7 +162,7 @@ async def test_new_problems_beside_stored_ones_are_denied() -> None:
     assert verdict.problems == (DocumentProblem("disks[1].bus", "unknown"),)
 
 
-async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
+async def test_an_answer_with_forbidden_changes_is_ignored() -> None:
     def running_elsewhere(document: dict[str, Any]) -> dict[str, Any]:
         answer = copy.deepcopy(document)
         answer["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": "evil"}}]
@@ -177,12 +177,12 @@ async def test_an_answer_that_goes_too_far_is_not_taken() -> None:
     assert "the webhook ignored it" in verdict.warnings[0]
 
 
-async def test_once_complete_it_says_so() -> None:
+async def test_defaulting_removes_the_annotation() -> None:
     noted = vm(disk(), annotations={UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE, "owner": "jane"})
     assert notes(await ask(FakeDefaulter()).handle(request(noted))) == {"owner": "jane"}
 
 
-async def test_an_ill_defaulter_is_not_asked_by_everyone() -> None:
+async def test_failures_open_the_circuit_breaker() -> None:
     defaulter, clock = FakeDefaulter(), Clock()
     defaulter.away = "ill"
     asking = ask(defaulter, clock)
@@ -195,7 +195,7 @@ async def test_an_ill_defaulter_is_not_asked_by_everyone() -> None:
     assert asking.breaker.state == "closed"
 
 
-async def test_a_refusal_is_an_answer_and_no_illness() -> None:
+async def test_a_refusal_keeps_the_circuit_breaker_closed() -> None:
     defaulter = FakeDefaulter()
     defaulter.refuses = lambda document: [Problem(path="", message="bad")]
     asking = ask(defaulter)
@@ -205,26 +205,26 @@ async def test_a_refusal_is_an_answer_and_no_illness() -> None:
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"owner": "jane"}])
-async def test_the_note_leaves_other_annotations_alone(annotations: dict[str, str] | None) -> None:
+async def test_the_annotation_keeps_other_annotations(annotations: dict[str, str] | None) -> None:
     defaulter = FakeDefaulter()
     defaulter.away = "gone"
     verdict = await ask(defaulter).handle(request(vm(disk(), annotations=annotations)))
     assert notes(verdict) == {**(annotations or {}), UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
 
 
-async def test_without_any_defaulter_vms_are_stored_as_they_come() -> None:
+async def test_without_a_defaulter_vms_are_stored_unchanged() -> None:
     assert await NoDefaulter().handle(request(VM)) == AdmissionResponse(reason=AdmissionReason.SKIPPED)
 
 
 @pytest.mark.parametrize(
     ("created", "old", "asked"),
     [
-        pytest.param(True, vm(), False, id="it runs undecided: completed at its stop"),
-        pytest.param(True, filled(vm(), "s"), True, id="it runs decided: only what is new is decided"),
-        pytest.param(False, vm(), True, id="it does not run"),
+        pytest.param(True, vm(), False, id="it runs undefaulted"),
+        pytest.param(True, filled(vm(), "s"), True, id="it runs with defaults"),
+        pytest.param(False, vm(), True, id="it is stopped"),
     ],
 )
-async def test_a_vm_that_runs_undecided_waits_for_its_stop(created: bool, old: dict[str, Any], asked: bool) -> None:
+async def test_a_vm_that_runs_undefaulted_gets_no_defaults(created: bool, old: dict[str, Any], asked: bool) -> None:
     defaulter = FakeDefaulter()
     await ask(defaulter).handle(request({**VM, "status": {"created": created}}, old))
     assert bool(defaulter.asked) == asked
@@ -236,13 +236,13 @@ OWNED = {"ownerReferences": [{"kind": "VirtualMachine", "name": "web", "controll
 @pytest.mark.parametrize(
     ("metadata", "complete", "asked"),
     [
-        pytest.param(OWNED, True, False, id="started by a VM that was judged"),
-        pytest.param(OWNED, False, True, id="started by a VM that passed undecided: a second chance"),
-        pytest.param({}, True, True, id="of its own"),
-        pytest.param({"ownerReferences": "x"}, True, True, id="with nonsense for an owner"),
+        pytest.param(OWNED, True, False, id="started by a complete VM"),
+        pytest.param(OWNED, False, True, id="started by an undefaulted VM"),
+        pytest.param({}, True, True, id="without an owner"),
+        pytest.param({"ownerReferences": "x"}, True, True, id="with an invalid owner"),
     ],
 )
-async def test_an_instance_is_judged_once(metadata: dict[str, Any], complete: bool, asked: bool) -> None:
+async def test_a_vmi_is_not_defaulted_after_its_vm(metadata: dict[str, Any], complete: bool, asked: bool) -> None:
     template = (filled(VM, "s") if complete else VM)["spec"]["template"]
     instance = {
         "apiVersion": "kubevirt.io/v1",

@@ -1,4 +1,4 @@
-"""The dry run: who may ask, what is told alone, and what each of the API server's answers becomes."""
+"""Dry runs: authorization, local problems, and answers of the API server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from defaulter.contract import Problem
 from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.builders import api_server, disk, vm
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from webhook.rate_limit import RateLimiter
 
 VM = vm(disk("root"))
@@ -21,7 +21,7 @@ LIBVIRT_SHAPED = {
 }
 
 
-async def test_the_object_as_it_would_be_stored(webhook: Running) -> None:
+async def test_the_object_as_it_would_be_stored(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server(headers={"Warning": '299 - "machine \\"q35\\" is now pc-q35-7.2"'})
     told = await webhook.dry_run(VM)
     assert told.status_code == 200
@@ -33,7 +33,7 @@ async def test_the_object_as_it_would_be_stored(webhook: Running) -> None:
     }
 
 
-async def test_the_api_server_is_asked_in_the_callers_name_and_to_store_nothing(webhook: Running) -> None:
+async def test_the_dry_run_is_sent_with_the_callers_token(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     await webhook.dry_run(VM, "janes-token")
     rights, dry_run = webhook.api_server.requests
@@ -49,7 +49,7 @@ async def test_the_api_server_is_asked_in_the_callers_name_and_to_store_nothing(
     assert dry_run.query["dryRun"] == "All"
 
 
-async def test_an_update_is_held_against_what_is_there(webhook: Running) -> None:
+async def test_an_update_has_the_stored_resource_version(webhook: RunningWebhook) -> None:
     async def script(request: Request) -> None:
         if request.method == "GET":
             return await request.answer(200, {**VM, "metadata": {**VM["metadata"], "resourceVersion": "7"}})
@@ -61,7 +61,7 @@ async def test_an_update_is_held_against_what_is_there(webhook: Running) -> None
     assert (last.method, last.query["dryRun"], last.document["metadata"]["resourceVersion"]) == ("PUT", "All", "7")
 
 
-async def test_an_update_asks_for_the_right_to_see_what_is_there(webhook: Running) -> None:
+async def test_an_update_needs_the_right_to_get_the_object(webhook: RunningWebhook) -> None:
     async def script(request: Request) -> None:
         verb = request.document["spec"]["resourceAttributes"]["verb"]
         await request.answer(201, {"status": {"allowed": verb != "get"}})
@@ -74,7 +74,7 @@ async def test_an_update_asks_for_the_right_to_see_what_is_there(webhook: Runnin
     )
 
 
-async def test_local_problems_are_told_all_at_once_without_a_dry_run(webhook: Running) -> None:
+async def test_local_problems_are_reported_together_without_a_dry_run(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     pool = {
         "apiVersion": "kubevirt.io/v1",
@@ -94,21 +94,21 @@ async def test_local_problems_are_told_all_at_once_without_a_dry_run(webhook: Ru
 
 
 @pytest.mark.parametrize("namespace", ["..", "a/b", "", "UPPER", 7, None, ["x"]])
-async def test_odd_namespaces_never_become_part_of_a_path(webhook: Running, namespace: Any) -> None:
+async def test_odd_namespaces_never_become_part_of_a_path(webhook: RunningWebhook, namespace: Any) -> None:
     webhook.api_server.script = api_server()
     await webhook.dry_run(vm(disk(), meta={"namespace": namespace}))
     paths = {request.path for request in webhook.api_server.requests if "selfsubject" not in request.path}
     assert paths <= {"/apis/kubevirt.io/v1/namespaces/default/virtualmachines"}
 
 
-async def test_the_libvirt_shaped_vm_goes_to_the_defaulter_alone(webhook: Running) -> None:
+async def test_the_libvirt_shaped_vm_goes_to_the_defaulter_alone(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     assert (await webhook.dry_run(LIBVIRT_SHAPED)).json()["allowed"]
     assert [request.path.rsplit("/")[-1] for request in webhook.api_server.requests] == ["selfsubjectaccessreviews"]
     assert webhook.defaulter.asked == [(LIBVIRT_SHAPED, None, "default", "s")]
 
 
-async def test_what_the_defaulter_says_of_the_libvirt_shaped_vm(webhook: Running) -> None:
+async def test_problems_of_the_libvirt_shaped_vm(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     webhook.defaulter.refuses = lambda document: [Problem(path="spec.domain.os", message="bad")]
     told = (await webhook.dry_run(LIBVIRT_SHAPED)).json()
@@ -117,7 +117,7 @@ async def test_what_the_defaulter_says_of_the_libvirt_shaped_vm(webhook: Running
     assert (await webhook.dry_run(LIBVIRT_SHAPED)).status_code == 503
 
 
-async def test_a_kind_that_is_none_of_these_is_not_allowed(webhook: Running) -> None:
+async def test_other_kinds_are_not_allowed(webhook: RunningWebhook) -> None:
     told = await webhook.dry_run({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}})
     assert (told.status_code, told.json()["allowed"]) == (200, False)
     assert webhook.api_server.requests == []
@@ -127,12 +127,12 @@ async def test_a_kind_that_is_none_of_these_is_not_allowed(webhook: Running) -> 
     ("document", "code"),
     [([], 400), ("x", 400), ({}, 400), ({"apiVersion": 1, "kind": "VirtualMachine"}, 400)],
 )
-async def test_what_is_no_object(webhook: Running, document: Any, code: int) -> None:
+async def test_a_body_that_is_no_object_is_refused(webhook: RunningWebhook, document: Any, code: int) -> None:
     told = await webhook.dry_run(document)
     assert (told.status_code, told.json()["allowed"]) == (code, False)
 
 
-async def test_without_a_token_nobody_is_asked(webhook: Running) -> None:
+async def test_a_request_without_a_token_calls_no_service(webhook: RunningWebhook) -> None:
     told = await webhook.dry_run(VM, token=None)
     assert (told.status_code, told.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert webhook.api_server.requests == []
@@ -151,14 +151,16 @@ async def test_without_a_token_nobody_is_asked(webhook: Running) -> None:
         pytest.param(api_server(200, b"<html>"), 503, "not JSON", id="an answer that is no JSON"),
     ],
 )
-async def test_who_gets_no_answer(webhook: Running, script: Script, code: int, sentence: str) -> None:
+async def test_requests_that_cannot_be_answered(
+    webhook: RunningWebhook, script: Script, code: int, sentence: str
+) -> None:
     webhook.api_server.script = script
     told = await webhook.dry_run(VM)
     assert (told.status_code, told.json()["allowed"]) == (code, False)
     assert sentence in told.json()["problems"][0]["message"]
 
 
-async def test_one_caller_may_not_ask_without_end(webhook: Running) -> None:
+async def test_requests_of_one_caller_are_limited(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     webhook.service.rate_limiter = RateLimiter(per_second=0.001, burst=20)
     codes = [(await webhook.dry_run(VM)).status_code for _ in range(25)]

@@ -1,4 +1,4 @@
-"""Questions about policies: who may ask, what may be supposed, and policies that stand in each other's way."""
+"""Explanation of policies: authorization, assumptions and invalid questions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.kinds.policies import policy, upstream
 from tests.runtime.faulty_server import Request, Script, status
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from webhook.explain import parse_question
 from webhook.models import QueryError
 
@@ -44,13 +44,13 @@ def api_server(policies: list[Json] = BOTH, **answers: tuple[int, Any]) -> Scrip
     return script
 
 
-async def ask(webhook: Running, document: Any, token: str | None = "jane") -> tuple[int, Json]:
+async def ask(webhook: RunningWebhook, document: Any, token: str | None = "jane") -> tuple[int, Json]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     told = await webhook.client.post("/apis/policies/explain", json=document, headers=headers)
     return told.status_code, told.json()
 
 
-async def test_the_winner_the_runner_up_and_every_setting(webhook: Running) -> None:
+async def test_the_winner_the_runner_up_and_every_setting(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     code, told = await ask(webhook, ASKED)
     assert code == 200
@@ -63,7 +63,7 @@ async def test_the_winner_the_runner_up_and_every_setting(webhook: Running) -> N
     }  # fmt: skip
 
 
-async def test_a_halted_vm_is_told_apart(webhook: Running) -> None:
+async def test_a_halted_vm_is_reported_as_halted(webhook: RunningWebhook) -> None:
     machine = {"spec": {"template": {"metadata": {"labels": {"gpu": "amd"}}}}}
     missing = (404, status(404, "NotFound"))
     webhook.api_server.script = api_server(**{"virtualmachineinstances/web": missing, "/web": (200, machine)})
@@ -83,8 +83,8 @@ async def test_a_halted_vm_is_told_apart(webhook: Running) -> None:
         pytest.param((404, status(404, "NotFound")), "shop", id="of no VM"),
     ],
 )
-async def test_a_vmi_that_has_ended_obeys_nothing_any_more(
-    webhook: Running, machine: tuple[int, Json], winner: str | None
+async def test_a_vmi_that_has_ended_obeys_no_policy(
+    webhook: RunningWebhook, machine: tuple[int, Json], winner: str | None
 ) -> None:
     ended = (200, {**VMI, "status": {"phase": "Succeeded"}})
     webhook.api_server.script = api_server(**{"virtualmachineinstances/web": ended, "/web": machine})
@@ -92,7 +92,7 @@ async def test_a_vmi_that_has_ended_obeys_nothing_any_more(
     assert (told["halted"], told["policy"]) == (True, winner)
 
 
-async def test_everything_is_read_with_the_askers_token_and_nothing_is_written(webhook: Running) -> None:
+async def test_all_objects_are_read_with_the_callers_token(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     await ask(webhook, ASKED, "janes-token")
     assert {each.headers["authorization"] for each in webhook.api_server.requests} == {"Bearer janes-token"}
@@ -134,7 +134,7 @@ async def test_everything_is_read_with_the_askers_token_and_nothing_is_written(w
         ),
     ],
 )
-async def test_what_would_be(webhook: Running, document: Json, winner: str | None) -> None:
+async def test_assumptions_change_the_winner(webhook: RunningWebhook, document: Json, winner: str | None) -> None:
     webhook.api_server.script = api_server()
     code, told = await ask(webhook, document)
     assert (code, told["policy"]) == (200, winner)
@@ -167,7 +167,7 @@ async def test_what_would_be(webhook: Running, document: Json, winner: str | Non
         pytest.param({"kind": "VirtualMachineInstance", "metadata": {"labels": "x"}}, "metadata.labels", id="VMI"),
     ],
 )
-def test_a_question_that_is_none_is_refused_at_its_path(document: Json, path: str | None) -> None:
+def test_an_invalid_question_is_refused_at_its_path(document: Json, path: str | None) -> None:
     if path is None:
         parse_question(document)
         return
@@ -176,7 +176,7 @@ def test_a_question_that_is_none_is_refused_at_its_path(document: Json, path: st
     assert [problem.path for problem in refused.value.problems] == [path]
 
 
-async def test_no_token_is_401_and_asks_nobody(webhook: Running) -> None:
+async def test_a_request_without_a_token_reads_nothing(webhook: RunningWebhook) -> None:
     assert (await ask(webhook, ASKED, None))[0] == 401
     assert webhook.api_server.requests == []
 
@@ -192,21 +192,21 @@ async def test_no_token_is_401_and_asks_nobody(webhook: Running) -> None:
         pytest.param("migrationpolicies", 500, 503, id="the API server fails"),
     ],
 )
-async def test_the_api_servers_refusal_is_the_answer(webhook: Running, end: str, code: int, told: int) -> None:
+async def test_the_api_servers_refusal_is_the_answer(webhook: RunningWebhook, end: str, code: int, told: int) -> None:
     webhook.api_server.script = api_server(**{end: (code, status(code, "InvalidDocument"))})
     found, body = await ask(webhook, ASKED)
     assert found == told
     assert body["problems"][0]["message"]
 
 
-async def test_what_may_not_be_read_of_kubevirt_is_told(webhook: Running) -> None:
+async def test_unreadable_kubevirt_objects_are_noted(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server(kubevirts=(403, status(403, "Forbidden")))
     code, told = await ask(webhook, ASKED)
     assert code == 200
     assert told["notes"][0] == "KubeVirt's configuration could not be read, and is not counted here"
 
 
-async def test_kubevirts_own_policy_that_it_would_prefer_is_told(webhook: Running) -> None:
+async def test_a_policy_of_kubevirt_that_outranks_is_noted(webhook: RunningWebhook) -> None:
     script = api_server()
 
     async def with_theirs(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""When ours was not the last webhook."""
+"""Changes by webhooks that run after the defaulting webhook."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def changed(**fields: Any) -> Json:
     return document
 
 
-def test_nobody_came_after_us() -> None:
+def test_an_unchanged_vm_has_no_warning() -> None:
     assert late(DONE).check(request(DONE)).warnings == ()
 
 
-def test_a_disk_put_in_later_was_left_open() -> None:
+def test_an_added_disk_is_undefaulted() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].insert(0, disk("injected", bus="virtio"))
     verdict = late(DONE).check(request(document))
@@ -64,33 +64,33 @@ def test_a_disk_put_in_later_was_left_open() -> None:
     assert not verdict.problems
 
 
-def test_an_address_that_is_another_now_is_named_by_its_device() -> None:
+def test_a_changed_address_is_reported_by_its_device() -> None:
     verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
     assert verdict.reason == DriftReason.HARDWARE_CHANGED
     assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
 
 
-def test_the_order_of_devices_is_nobody_s_change() -> None:
+def test_another_order_of_devices_is_no_change() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].reverse()
     assert late(DONE).check(request(document)).warnings == ()
 
 
-def test_what_is_not_ours_to_decide_may_change() -> None:
+def test_fields_without_defaults_may_change() -> None:
     document = copy.deepcopy(DONE)
     document["spec"]["template"]["spec"]["evictionStrategy"] = "LiveMigrate"
     domain(document)["devices"]["disks"][0]["cache"] = "none"
     assert late(DONE).check(request(document)).warnings == ()
 
 
-def test_many_changes_are_one_short_sentence() -> None:
+def test_many_changes_are_one_short_warning() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["cpu"] |= {"sockets": 9, "cores": 9, "threads": 9, "model": "Penryn"}
     (warning,) = late(DONE).check(request(document)).warnings
     assert " and 1 more were changed" in warning
 
 
-def test_of_two_requests_at_once_neither_is_the_other_s_change() -> None:
+def test_concurrent_requests_are_not_each_others_change() -> None:
     other = changed(pciAddress="0000:1f:00.0")
     both = late(DONE, other)
     assert both.check(request(DONE)).warnings == ()
@@ -98,18 +98,18 @@ def test_of_two_requests_at_once_neither_is_the_other_s_change() -> None:
     assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == DriftReason.HARDWARE_CHANGED
 
 
-def test_what_another_replica_answered_is_not_known_here() -> None:
+def test_answers_of_another_replica_are_unknown() -> None:
     assert late().check(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
 
 
-def test_an_answer_is_forgotten_after_the_request_s_life() -> None:
+def test_an_answer_is_forgotten_after_the_request() -> None:
     clock = Clock()
     found = late(DONE, clock=clock)
     clock.now = REMEMBERED_SECONDS + 1
     assert found.check(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
 
 
-def test_a_thousand_answers_are_not_all_remembered() -> None:
+def test_the_number_of_remembered_answers_is_bounded() -> None:
     found = HardwareDrift(now=Clock())
     for number in range(1000):
         found.remember(request(VM, name=f"vm-{number}"), DONE)
@@ -119,18 +119,18 @@ def test_a_thousand_answers_are_not_all_remembered() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        pytest.param(request(vm(annotations={UNDEFAULTED: "DefaulterUnavailable"})), id="it was let through undecided"),
+        pytest.param(request(vm(annotations={UNDEFAULTED: "DefaulterUnavailable"})), id="admitted without defaults"),
         pytest.param(
             request({**VM, "status": {"created": True}}, {**VM, "status": {"created": True}}),
-            id="it runs undecided until it stops",
+            id="runs without defaults",
         ),
     ],
 )
-def test_nothing_is_said_of_what_was_not_decided_on_purpose(asked: AdmissionRequest) -> None:
+def test_a_vm_that_was_not_defaulted_has_no_warning(asked: AdmissionRequest) -> None:
     assert late().check(asked).warnings == ()
 
 
-def test_both_are_counted() -> None:
+def test_both_reasons_are_counted() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry, [])
     for document in (VM, changed(pciAddress="0000:1f:00.0")):
@@ -145,7 +145,7 @@ def test_both_are_counted() -> None:
     assert counts == {DriftReason.HARDWARE_UNDEFAULTED: 1, DriftReason.HARDWARE_CHANGED: 1}
 
 
-def test_every_field_that_is_filled_is_one_that_is_watched() -> None:
+def test_every_defaulted_field_is_watched() -> None:
     fields = defaulted_fields(DONE)
     assert fields["domain.devices.disks[data].disk.pciAddress"]
     assert fields["domain.machine.type"] == "pc-q35-7.2"

@@ -116,7 +116,7 @@ def test_a_patch_does_not_fit_once_a_device_was_inserted() -> None:
     ],
     ids=lambda operation: str(operation["path"]),
 )
-def test_a_path_that_leads_nowhere_is_a_mismatch(operation: dict[str, Any]) -> None:
+def test_a_path_that_does_not_exist_is_a_mismatch(operation: dict[str, Any]) -> None:
     with pytest.raises(Mismatch):
         apply({"a": {"b": 1}, "list": [1]}, [operation])
 

@@ -1,4 +1,4 @@
-"""The plan in a dry run's answer, and its absence."""
+"""Plans in answers to dry runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ async def plans(controllers: Server) -> AsyncIterator[PlanClient]:
         yield PlanClient(controllers.url, session, seconds=PATIENCE_SECONDS)
 
 
-async def test_the_controllers_are_asked_about_the_object_as_it_would_be(
-    controllers: Server, plans: PlanClient
-) -> None:
+async def test_the_controllers_get_the_object_as_it_would_be_stored(controllers: Server, plans: PlanClient) -> None:
     async def script(request: Request) -> None:
         assert (request.method, request.path, request.document) == ("POST", "/apis/pools/plan", POOL)
         assert request.headers["authorization"] == "Bearer token"
@@ -44,14 +42,14 @@ async def test_the_controllers_are_asked_about_the_object_as_it_would_be(
     )
 
 
-async def test_a_token_does_not_travel_in_the_clear() -> None:
+async def test_a_token_is_not_sent_without_tls() -> None:
     async with aiohttp.ClientSession() as session:
         told = await PlanClient("http://controllers.example.com", session).plan(kinds.POOL, POOL, "token")
     assert told.steps is None
     assert "not https" in told.warnings[0]
 
 
-async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: PlanClient) -> None:
+async def test_a_caller_that_may_not_list_vms_gets_a_warning(controllers: Server, plans: PlanClient) -> None:
     async def script(request: Request) -> None:
         await request.answer(403, {"problems": []})
 
@@ -62,7 +60,7 @@ async def test_who_may_not_see_the_vms_is_told_so(controllers: Server, plans: Pl
 @pytest.mark.parametrize(
     ("code", "body"), [(503, {"plan": STEPS}), (200, {"plan": "no"}), (200, []), (200, b"<html>"), (404, {})]
 )
-async def test_any_other_answer_is_none(controllers: Server, plans: PlanClient, code: int, body: Any) -> None:
+async def test_any_other_answer_is_no_plan(controllers: Server, plans: PlanClient, code: int, body: Any) -> None:
     async def script(request: Request) -> None:
         await request.answer(code, body)
 
@@ -70,12 +68,12 @@ async def test_any_other_answer_is_none(controllers: Server, plans: PlanClient, 
     assert (await plans.plan(kinds.POOL, POOL, "token")).steps is None
 
 
-async def test_controllers_that_hang_are_not_waited_for(controllers: Server) -> None:
+async def test_controllers_that_hang_time_out(controllers: Server) -> None:
     async with aiohttp.ClientSession() as session:
         assert (await PlanClient(controllers.url, session, seconds=0.2).plan(kinds.POOL, POOL, "token")).steps is None
 
 
-async def test_controllers_that_hang_up_are_away(controllers: Server, plans: PlanClient) -> None:
+async def test_controllers_that_reset_the_connection_give_no_plan(controllers: Server, plans: PlanClient) -> None:
     async def script(request: Request) -> None:
         request.reset()
 

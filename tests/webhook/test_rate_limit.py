@@ -12,18 +12,18 @@ def test_a_burst_then_a_steady_rate() -> None:
     assert callers.wait_seconds("a", 0.5) == 0.5
 
 
-def test_callers_do_not_pay_for_each_other() -> None:
+def test_each_caller_has_its_own_bucket() -> None:
     callers = RateLimiter(per_second=1, burst=1)
     assert callers.wait_seconds("a", 0.0) == 0
     assert callers.wait_seconds("b", 0.0) == 0
 
 
-def test_a_long_rest_gives_no_more_than_one_burst() -> None:
+def test_a_bucket_holds_at_most_one_burst() -> None:
     callers = RateLimiter(per_second=1, burst=2)
     assert [callers.wait_seconds("a", 1e9) for _ in range(3)] == [0, 0, 1]
 
 
-def test_no_more_callers_are_remembered_than_fit() -> None:
+def test_the_number_of_remembered_callers_is_bounded() -> None:
     callers = RateLimiter(per_second=1, burst=1, remembered=2)
     for caller in "abc":
         callers.wait_seconds(caller, 0.0)

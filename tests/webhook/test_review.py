@@ -1,4 +1,4 @@
-"""AdmissionReview in, a verdict, AdmissionReview out."""
+"""AdmissionReviews as requests and responses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_deletion_has_no_object() -> None:
         pytest.param(review(VM, userInfo="root"), "request.userInfo", id="a user that is a string"),
     ],
 )
-def test_what_no_api_server_sends_gets_a_sentence(document: dict[str, Any], sentence: str) -> None:
+def test_a_malformed_review_is_refused_with_a_message(document: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RequestRefused) as refusal:
         from_admission_review(document)
     assert refusal.value.status == 400
@@ -63,7 +63,7 @@ def response(verdict: AdmissionResponse) -> dict[str, Any]:
     return to_admission_review(request(VM), verdict)["response"]  # type: ignore[no-any-return]
 
 
-def test_the_answer_names_the_request_and_its_version() -> None:
+def test_the_response_repeats_the_uid_and_version() -> None:
     told = to_admission_review(request(VM), AdmissionResponse())
     assert (told["apiVersion"], told["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert told["response"] == {"uid": "1b0d", "allowed": True}
@@ -76,11 +76,11 @@ def test_a_changed_object_travels_as_a_patch() -> None:
     assert apply(VM, json.loads(base64.b64decode(told["patch"]))) == after
 
 
-def test_an_object_that_stays_as_it_is_has_no_patch() -> None:
+def test_an_unchanged_object_has_no_patch() -> None:
     assert response(AdmissionResponse(object=VM)) == {"uid": "1b0d", "allowed": True}
 
 
-def test_a_denial_tells_every_problem_with_its_path() -> None:
+def test_a_denial_lists_every_problem_with_its_path() -> None:
     told = response(AdmissionResponse(problems=(Problem("spec.a", "is bad"), Problem("spec.b[0]", "is worse"))))
     assert not told["allowed"]
     assert told["status"]["code"] == 422
@@ -100,7 +100,7 @@ def test_a_denial_never_carries_a_patch() -> None:
     assert "patch" not in response(AdmissionResponse(problems=(Problem("", "no"),), object=vm()))
 
 
-def test_ten_thousand_problems_are_told_in_part() -> None:
+def test_the_number_of_causes_is_bounded() -> None:
     status = response(AdmissionResponse(problems=tuple(Problem(f"spec[{i}]", "bad") for i in range(10_000))))["status"]
     assert len(status["details"]["causes"]) == CAUSES_LIMIT
     assert status["message"].endswith("and 9000 more")
@@ -113,6 +113,6 @@ def test_warnings_fit_into_a_header() -> None:
     assert told.startswith("line break [31mx")
 
 
-def test_who_may_not_is_forbidden_not_invalid() -> None:
+def test_a_missing_right_is_forbidden_not_invalid() -> None:
     status = response(AdmissionResponse(problems=(Problem("", "you may not"),), forbidden=True))["status"]
     assert (status["code"], status["reason"]) == (403, "Forbidden")

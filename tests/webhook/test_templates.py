@@ -7,11 +7,11 @@ import pytest
 from tests.kinds.warm import ec2_pool, warm_pool
 from tests.runtime.faulty_server import Request, Script
 from tests.webhook.builders import POOL, granting, request, review
-from tests.webhook.conftest import Running
+from tests.webhook.conftest import RunningWebhook
 from webhook.templates import changed_template, vm_of
 
 
-async def test_whoever_may_not_create_vms_may_not_have_a_pool_do_it(webhook: Running) -> None:
+async def test_a_pool_needs_the_right_to_create_vms(webhook: RunningWebhook) -> None:
     async def refusing(request: Request) -> None:
         assert request.document["spec"]["user"] == "jane"
         await request.answer(201, {"status": {"allowed": False}})
@@ -22,7 +22,7 @@ async def test_whoever_may_not_create_vms_may_not_have_a_pool_do_it(webhook: Run
     assert "jane may not create virtualmachines in namespace shop" in response["status"]["message"]
 
 
-async def test_what_a_pools_vm_would_be_refused_for_is_told_at_the_template(webhook: Running) -> None:
+async def test_a_problem_of_the_vm_is_reported_at_the_template(webhook: RunningWebhook) -> None:
     cause = {"field": "spec.template.spec.domain.machine.type", "message": "no such machine"}
 
     async def refusing(request: Request) -> None:
@@ -66,11 +66,11 @@ def forbidding(message: str) -> Script:
         pytest.param(
             'virtualmachines.kubevirt.io "web-" is forbidden: failed quota: few: must specify limits.cpu',
             "must specify limits.cpu",
-            id="what a quota asks for",
+            id="a quota's required field",
         ),
     ],
 )
-async def test_who_forbids_a_pools_vm_is_told_at_the_template(webhook: Running, refusal: str, told: str) -> None:
+async def test_a_denial_of_the_vm_is_reported_at_the_template(webhook: RunningWebhook, refusal: str, told: str) -> None:
     webhook.api_server.script = forbidding(refusal)
     response = await webhook.review(review(POOL))
     assert not response["allowed"]
@@ -88,18 +88,18 @@ async def test_who_forbids_a_pools_vm_is_told_at_the_template(webhook: Running, 
         ),
         pytest.param(
             'virtualmachines.kubevirt.io is forbidden: User "us" cannot create resource "virtualmachines"',
-            id="we may not try it",
+            id="the webhook may not create VMs",
         ),
     ],
 )
-async def test_what_is_not_the_templates_fault_is_a_warning_for_a_pool(webhook: Running, refusal: str) -> None:
+async def test_a_refusal_for_another_cause_is_a_warning(webhook: RunningWebhook, refusal: str) -> None:
     webhook.api_server.script = forbidding(refusal)
     response = await webhook.review(review(POOL))
     assert response["allowed"]
     assert refusal in response["warnings"][0]
 
 
-async def test_rights_that_cannot_be_asked_for_are_a_no(webhook: Running) -> None:
+async def test_a_failed_access_review_denies(webhook: RunningWebhook) -> None:
     async def broken(request: Request) -> None:
         await request.answer(500, {"kind": "Status", "code": 500, "message": "oh"})
 
@@ -107,13 +107,13 @@ async def test_rights_that_cannot_be_asked_for_are_a_no(webhook: Running) -> Non
     assert not (await webhook.review(review(POOL)))["allowed"]
 
 
-async def test_a_pool_whose_template_stays_is_not_tried_again(webhook: Running) -> None:
+async def test_an_unchanged_template_is_not_checked(webhook: RunningWebhook) -> None:
     larger = {**POOL, "spec": {**POOL["spec"], "replicas": 5}}
     assert (await webhook.review(review(larger, POOL)))["allowed"]
     assert webhook.api_server.requests == []
 
 
-def test_a_warm_template_is_tried_as_the_vm_that_it_becomes() -> None:
+def test_the_vm_of_a_warm_template_has_the_run_strategy() -> None:
     asked = request(warm_pool())
     template = changed_template(asked)
     assert template is not None
@@ -122,7 +122,7 @@ def test_a_warm_template_is_tried_as_the_vm_that_it_becomes() -> None:
     assert machine["spec"] == {**warm_pool()["spec"]["template"]["spec"], "runStrategy": "Always"}
 
 
-async def test_instances_need_a_right_of_their_own(webhook: Running) -> None:
+async def test_ec2_instances_need_their_own_right(webhook: RunningWebhook) -> None:
     async def refusing(http: Request) -> None:
         asked = http.document["spec"]["resourceAttributes"]["resource"]
         await http.answer(201, {"status": {"allowed": asked != "ec2instances"}})
@@ -133,6 +133,6 @@ async def test_instances_need_a_right_of_their_own(webhook: Running) -> None:
     assert "ec2instances" in response["status"]["message"]
 
 
-async def test_a_pool_of_instances_is_not_tried_as_a_vm(webhook: Running) -> None:
+async def test_a_pool_of_ec2_instances_has_no_dry_run(webhook: RunningWebhook) -> None:
     webhook.api_server.script = granting
     assert (await webhook.review(review(ec2_pool())))["allowed"]

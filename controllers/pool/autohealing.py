@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
-from apimachinery.timestamps import format_time
+from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.rollout import Waiting
 from controllers.pool.snapshot import PoolSnapshot
@@ -107,7 +107,7 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
         return None
     times = [_pause_end(each, now) for each in healing.machines]
     if healing.breaker is not None and healing.breaker.until:
-        times.append(datetime.fromisoformat(healing.breaker.until))
+        times.append(parse_time(healing.breaker.until))
     return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
 
 
@@ -140,7 +140,7 @@ def _pauses(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
 def _may_probe(snapshot: PoolSnapshot, now: datetime) -> bool:
     """Healing has been stopped long enough, as the status shows: one VM may be tried."""
     before = (snapshot.pool.status.healing or Healing()).breaker
-    return before is not None and before.until is not None and now >= datetime.fromisoformat(before.until)
+    return before is not None and before.until is not None and now >= parse_time(before.until)
 
 
 def _newest(healed: Iterable[HealedVM]) -> tuple[HealedVM, ...]:
@@ -153,10 +153,10 @@ def _after_probe(breaker: Breaker | None, healed: tuple[str, ...], now: datetime
     """The pause before the next probe is twice as long."""
     if breaker is None or not breaker.open or not healed or not breaker.since:
         return breaker
-    stopped = now - datetime.fromisoformat(breaker.since)
+    stopped = now - parse_time(breaker.since)
     until = now + min(max(BREAKER_PAUSE, stopped), MAX_PAUSE)
     return breaker.model_copy(update={"until": format_time(until)})
 
 
 def _pause_end(each: HealedVM, now: datetime) -> datetime:
-    return datetime.fromisoformat(each.not_before) if each.not_before else now
+    return parse_time(each.not_before) if each.not_before else now

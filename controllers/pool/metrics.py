@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
+from apimachinery.timestamps import parse_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.shared.disks import RetainedDisk
@@ -163,7 +163,7 @@ def transitions(old: VMI, new: VMI) -> Iterator[Transition]:
 
 
 def _seconds(time: str) -> int:
-    return int(datetime.fromisoformat(time).timestamp()) if time else 0
+    return int(parse_time(time).timestamp()) if time else 0
 
 
 class OrphanedDisks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from apimachinery.timestamps import parse_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
@@ -50,7 +51,7 @@ def deadline(snapshot: PoolSnapshot) -> datetime | None:
     if snapshot.pool.spec.paused or not known or status.last_progress_time is None or _starts(snapshot):
         return None
     seconds = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
-    return datetime.fromisoformat(status.last_progress_time) + seconds
+    return parse_time(status.last_progress_time) + seconds
 
 
 def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:

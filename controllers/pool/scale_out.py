@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from apimachinery.timestamps import parse_time
 from controllers.pool.actions import Action, Create, SaveRevision
 from controllers.pool.autohealing import was_healed
 from controllers.pool.naming import free_ordinals, name_of
@@ -45,7 +46,7 @@ def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> flo
 
 
 def _deleted_at(vm: VM, now: datetime) -> datetime:
-    return datetime.fromisoformat(vm.deleted_at) if vm.deleted_at else now
+    return parse_time(vm.deleted_at) if vm.deleted_at else now
 
 
 def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:

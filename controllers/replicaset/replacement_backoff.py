@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from apimachinery.timestamps import parse_time
 from controllers.shared.vmi import VMI
 from runtime.backoff import Backoff
 
@@ -40,7 +41,7 @@ class BackOff:
 def ended_early(vmi: VMI) -> bool:
     if not vmi.final or not vmi.started_at or not vmi.ended_at:
         return vmi.final
-    return datetime.fromisoformat(vmi.ended_at) - datetime.fromisoformat(vmi.started_at) < EARLY
+    return parse_time(vmi.ended_at) - parse_time(vmi.started_at) < EARLY
 
 
 def next_attempt(vmi: VMI) -> int:
@@ -53,7 +54,7 @@ def back_off(vmi: VMI, now: datetime) -> BackOff | None:
     ended = vmi.ended_at or vmi.created_at
     if vmi.attempt == 0 or not ended_early(vmi) or not ended:
         return None
-    until = datetime.fromisoformat(ended) + timedelta(seconds=PAUSES.delay(vmi.attempt, vmi.uid))
+    until = parse_time(ended) + timedelta(seconds=PAUSES.delay(vmi.attempt, vmi.uid))
     return BackOff(vmi, until) if until > now else None
 
 

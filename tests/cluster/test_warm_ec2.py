@@ -279,7 +279,7 @@ async def test_no_instance_is_terminated_while_ec2_is_unreachable(
         # The status is written after the tags.
         await until(lambda: desk.available("mac"), 2)
         there = cloud.ids()
-    monkeypatch.setattr(pooling, "BLIND_SECONDS", 1.0)
+    monkeypatch.setattr(pooling, "UNAVAILABLE_SECONDS", 1.0)
     nowhere = EC2Settings(region=cloud.terms.region, endpoint="http://127.0.0.1:9", period_seconds=0.3)
     async with controllers(control_plane.kubeconfig, nowhere) as running:
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "BackendUnavailable"))

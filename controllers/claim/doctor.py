@@ -47,9 +47,11 @@ def findings(
             continue
         if vm.claim_uid:
             vms_of[vm.claim_uid].append(vm)
-            yield from _claimed_vm(vm, by_uid, now)
+        if vm.orphaned:
+            message = f"no pool manages the VM ({vm.orphaned}); delete it if you do not need it"
+            yield Finding("Orphaned", vm.name, message)
         else:
-            yield from _unclaimed_vm(vm, owners)
+            yield from _claimed_vm(vm, by_uid, now) if vm.claim_uid else _unclaimed_vm(vm, owners)
     for uid, found in vms_of.items():
         if uid in by_uid:
             yield from _multiple_vms(by_uid[uid], found)
@@ -57,14 +59,8 @@ def findings(
         yield from _ready_claim(claim, vms_of.get(claim.uid, []), now)
 
 
-def _orphaned(vm: WarmVM) -> Finding:
-    return Finding("Orphaned", vm.name, f"no pool manages the VM ({vm.orphaned}); delete it if you do not need it")
-
-
 def _unclaimed_vm(vm: WarmVM, owners: Collection[str]) -> Iterator[Finding]:
-    if vm.orphaned:
-        yield _orphaned(vm)
-    elif vm.owner.uid not in owners:
+    if vm.owner.uid not in owners:
         yield Finding("Orphaned", vm.name, "no pool or claim owns the VM", vm)
     elif vm.state is WarmState.ALLOCATING:
         yield Finding("Inconsistent", vm.name, "the VM is reserved, and its label names no claim", vm)
@@ -72,9 +68,7 @@ def _unclaimed_vm(vm: WarmVM, owners: Collection[str]) -> Iterator[Finding]:
 
 def _claimed_vm(vm: WarmVM, claims: Mapping[str, Claim], now: datetime) -> Iterator[Finding]:
     claim = claims.get(vm.claim_uid)
-    if vm.orphaned:
-        yield _orphaned(vm)
-    elif claim is None:
+    if claim is None:
         yield Finding("ClaimGone", vm.name, "the claim of the VM is gone, and no other claim gets the VM", vm)
     elif vm.owner.uid != vm.claim_uid:
         message = f"the label of the VM names claim {claim.name}, its owner is {vm.owner.name}"

@@ -19,55 +19,26 @@ MAX_CALLS = 16
 MAX_LAUNCHES = 8
 PAGE_SIZE = 500
 
+# fmt: off
 CAPACITY_ERRORS = {
-    "InsufficientInstanceCapacity",
-    "InsufficientHostCapacity",
-    "InsufficientCapacity",
-    "InsufficientCapacityOnHost",
-    "InsufficientReservedInstanceCapacity",
-    "InsufficientFreeAddressesInSubnet",
-    "ReservationCapacityExceeded",
-    "UnfulfillableCapacity",
-    "InstanceLimitExceeded",
-    "VcpuLimitExceeded",
-    "HostLimitExceeded",
-    "VolumeLimitExceeded",
-    "MaxIOPSLimitExceeded",
-    "NetworkInterfaceLimitExceeded",
-    "MaxSpotInstanceCountExceeded",
-    "ResourceCountExceeded",
+    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity", "InsufficientCapacityOnHost",
+    "InsufficientReservedInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded",
+    "UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "HostLimitExceeded", "VolumeLimitExceeded",
+    "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "MaxSpotInstanceCountExceeded", "ResourceCountExceeded",
 }
 """may pass without a change of the pool"""
 THROTTLING_ERRORS = {
-    "RequestLimitExceeded",
-    "Throttling",
-    "ThrottlingException",
-    "ThrottledException",
-    "RequestThrottled",
-    "RequestThrottledException",
-    "EC2ThrottledException",
-    "TooManyRequestsException",
-    "BandwidthLimitExceeded",
-    "PriorRequestNotComplete",
-    "SlowDown",
+    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+    "RequestThrottledException", "EC2ThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded",
+    "PriorRequestNotComplete", "SlowDown",
 }
 PERMISSION_ERRORS = {
-    "UnauthorizedOperation",
-    "AuthFailure",
-    "AccessDenied",
-    "AccessDeniedException",
-    "OptInRequired",
-    "PendingVerification",
-    "Blocked",
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "RequestExpired",
-    "InvalidClientTokenId",
-    "UnrecognizedClientException",
-    "InvalidIdentityToken",
-    "SignatureDoesNotMatch",
+    "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "OptInRequired",
+    "PendingVerification", "Blocked", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+    "InvalidClientTokenId", "UnrecognizedClientException", "InvalidIdentityToken", "SignatureDoesNotMatch",
 }
 """some have status 400"""
+# fmt: on
 THROTTLE_SECONDS = 5.0
 
 

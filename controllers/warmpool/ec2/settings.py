@@ -11,9 +11,7 @@ from pydantic import model_validator
 from service.settings import EnvironmentSettings, setting
 
 REGION = "POOLHOUSE_EC2_REGION"
-ENDPOINT = "POOLHOUSE_EC2_ENDPOINT"
 SUBNET = "POOLHOUSE_EC2_SUBNET"
-PERIOD = "POOLHOUSE_EC2_PERIOD_SECONDS"
 REQUIRED_MODULES = ("boto3", "grpc", "grpc_health")
 
 
@@ -27,11 +25,14 @@ class EC2Settings(EnvironmentSettings):
         pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]{1,2})?$",
     )
     endpoint: str | None = setting(
-        ENDPOINT, None, "Endpoint to use instead of AWS' own, for tests.", pattern=r"^https?://[^/\s]+/?$"
+        "POOLHOUSE_EC2_ENDPOINT",
+        None,
+        "Endpoint to use instead of AWS' own, for tests.",
+        pattern=r"^https?://[^/\s]+/?$",
     )
     subnet: str = setting(SUBNET, "", "Subnet for pools that name none.")
     period_seconds: float = setting(
-        PERIOD, 5.0, "Time between two lists of all instances.", unit="seconds", ge=0.1, le=300
+        "POOLHOUSE_EC2_PERIOD_SECONDS", 5.0, "Time between two lists of all instances.", unit="seconds", ge=0.1, le=300
     )
 
     @model_validator(mode="after")

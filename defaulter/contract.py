@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,7 +45,6 @@ __all__ = [
     "Version",
     "defaulted_fields",
     "forbidden_changes",
-    "parse_mac_policy",
     "preserve_stored_values",
     "read_node",
     "restore_hardware",
@@ -124,14 +122,6 @@ class ForbiddenChange(DefaulterUnavailable):
         super().__init__(f"the answer changed {paths[0]}, which the defaulter must not change")
 
 
-def parse_mac_policy(text: str) -> MACPolicy:
-    """The setting POOLHOUSE_MACS, which the service and its clients share. Raises ValueError."""
-    found: MACPolicy | None = next((policy for policy in get_args(MACPolicy) if policy == text), None)
-    if found is None:
-        raise ValueError(f"POOLHOUSE_MACS: must be {', '.join(get_args(MACPolicy))}, not {text!r}")
-    return found
-
-
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
@@ -159,9 +149,7 @@ class Defaulter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

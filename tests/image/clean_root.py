@@ -1,15 +1,14 @@
-"""Builds a Dockerfile where there is no container engine, and runs what it makes as a cluster would.
+"""Builds a Dockerfile without a container engine, and runs the image as a cluster would.
 
     sudo python -m tests.image.clean_root Dockerfile.defaulter --base DIR [--arg NAME=VALUE]... [--keep DIR]
 
-The steps are the Dockerfile's own, read from it: each stage a directory, each RUN in a chroot with mounts of its own.
-DIR is a root of the base's distribution, such as debootstrap's minimal one. The result is started as another user, with
-a read-only root but for its volumes, no capability, no device but the harmless ones, and no network but its own
-loopback. There the defaulter must get ready, complete a VM, say its version and pass its health check; an image with no
-health check must do what it does when it is told nothing. Layers, entry points in shell form, and whatever else this
-file has no line for are refused, not passed over.
+It runs the steps of the Dockerfile: each stage is a directory, each RUN a chroot with its own mounts. DIR is a root of
+the base's distribution, for example from debootstrap. The image runs as another user, with a read-only root apart from
+its volumes, no capabilities, only harmless devices and only a loopback network. There the defaulter must get ready, set
+the defaults of a VM, answer with its version and pass its health check. An image without a health check must run its
+default command. Instructions that this program does not know, layers and shell entry points are errors.
 
-What is kept can be lent to the chart's own tests, which then run every pod of theirs in it, as the chart says:
+The tests of the chart can use the kept images and run every pod in them:
 
     sudo POOLHOUSE_IMAGES=DIR python -m pytest tests/charts/test_release.py    # DIR/poolhouse, DIR/poolhouse-defaulter
 """
@@ -36,7 +35,7 @@ PASSED_ON = ("http_proxy", "https_proxy", "no_proxy")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 IGNORED = ("EXPOSE", "LABEL")
 CONFIG = "config.json"
-"""beside the stages: whose the processes are, and their environment"""
+"""beside the stages: the user and the environment of the processes"""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([+-])([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\$(\w+)")
 
 
@@ -72,7 +71,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def build(dockerfile: Path, base: Path, arguments: Mapping[str, str], work: Path) -> Stage:
-    """The last stage, built."""
+    """Builds the stages; returns the last one."""
     context, shared = dockerfile.resolve().parent, dict[str, str]()
     stages: dict[str, Stage] = {}
     stage: Stage | None = None
@@ -145,7 +144,7 @@ def _copy(stage: Stage, words: list[str], stages: Mapping[str, Stage], context: 
 
 
 def run(stage: Stage, command: str) -> None:
-    """One RUN, with the network and the certificates of this machine, and mounts that go with it."""
+    """Runs one RUN with the network and the certificates of this machine, and with its own mounts."""
     (stage.root / "etc/resolv.conf").touch()
     (stage.root / "run/certificates").touch()
     script = f"""
@@ -213,7 +212,7 @@ print("read-only root, no capability, no device, health check: all hold")
 
 
 def check(stage: Stage) -> None:
-    """Starts it, its entry point the first process of its own, and looks at it from beside."""
+    """Starts the image with its entry point as the first process, and checks it from outside."""
     volumes = dict.fromkeys(stage.volumes, "")
     environment = dict(stage.environment)
     container = subprocess.Popen(
@@ -247,7 +246,7 @@ def check(stage: Stage) -> None:
 
 
 def as_user(root: Path, user: str) -> list[str]:
-    """In front of a command: another user, in this root, and no way to become more."""
+    """The prefix of a command that runs it as another user in this root, without a way to gain privileges."""
     chroot = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
     return ["setpriv", "--no-new-privs", chroot, f"--userspec={user}", "--groups=", str(root)]
 
@@ -255,8 +254,8 @@ def as_user(root: Path, user: str) -> list[str]:
 def confined(
     root: Path, user: str, volumes: Mapping[str, str], command: Sequence[str], *, network: bool = True
 ) -> list[str]:
-    """The command as a container would have it: the first process, a root that only its volumes make writable (each a
-    directory of this machine, or one in memory), no device but the harmless ones. Without `network`, loopback only."""
+    """The command as in a container: it is the first process, only volumes are writable (directories of this machine or
+    in memory), and only harmless devices exist. Without `network` there is only loopback."""
     uid = user.partition(":")[0]
     for path in volumes:
         (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -280,7 +279,7 @@ def confined(
 
 
 def first_process(container: int) -> int:
-    """The process that a signal to the container is meant for."""
+    """The process that gets the signals of the container."""
     return int(Path(f"/proc/{container}/task/{container}/children").read_text().split()[0])
 
 

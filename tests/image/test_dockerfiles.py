@@ -1,4 +1,4 @@
-"""What both Dockerfiles promise, read from them; that they build and run is `clean_root`'s to show."""
+"""Checks the text of both Dockerfiles. `clean_root` checks that they build and run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_hadolint_finds_nothing(name: str) -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_hadolint_is_asked_strictly(tmp_path: Path) -> None:
+def test_hadolint_is_strict(tmp_path: Path) -> None:
     bad = tmp_path / "Dockerfile"
     bad.write_text("FROM debian:latest\nRUN cd /tmp && apt-get install curl\n")
     done = linted(bad)
@@ -38,7 +38,7 @@ def test_hadolint_is_asked_strictly(tmp_path: Path) -> None:
 
 
 def last_of(name: str) -> list[tuple[str, str]]:
-    """The steps of the image: its last stage's and those of the stages that it stands on."""
+    """The steps of the last stage and of the stages below it."""
     stages: dict[str, list[tuple[str, str]]] = {}
     steps: list[tuple[str, str]] = []
     for step, rest in STEPS[name]:
@@ -50,7 +50,7 @@ def last_of(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_the_last_stage_is_nobodys_and_has_no_way_to_install(name: str) -> None:
+def test_the_last_stage_is_unprivileged_and_has_no_installer(name: str) -> None:
     last = last_of(name)
     assert [rest for step, rest in last if step == "USER"][-1] == "65532:65532"
     assert any(step == "COPY" and rest.startswith("--from=build /opt/poolhouse ") for step, rest in last)
@@ -59,7 +59,7 @@ def test_the_last_stage_is_nobodys_and_has_no_way_to_install(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_every_base_can_be_pinned_and_every_package_is(name: str) -> None:
+def test_bases_can_be_pinned_and_packages_are(name: str) -> None:
     shared = {"BASE": "a", "DIGEST": "sha256:b"}
     bases = [expand(rest, shared).partition(" AS ") for step, rest in STEPS[name] if step == "FROM"]
     assert {base for base, _, _ in bases} <= {"a@sha256:b", "scratch", *(alias for _, _, alias in bases)}
@@ -72,7 +72,7 @@ def test_every_base_can_be_pinned_and_every_package_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_it_says_what_it_is_made_of(name: str) -> None:
+def test_the_image_contains_its_sbom(name: str) -> None:
     steps = last_of(name)
     made = steps.index(("RUN", "/opt/poolhouse/bin/python /opt/poolhouse/sbom.py > /opt/poolhouse/sbom.json"))
     assert not [rest for step, rest in steps[made + 1 :] if step in ("RUN", "COPY")], "nothing comes after it"
@@ -86,17 +86,19 @@ def test_it_says_what_it_is_made_of(name: str) -> None:
         pytest.param(
             {"INSTALL": "dnf"},
             ["dnf libvirt-devel", "dnf libvirt-daemon-driver-qemu", "dnf qemu-kvm-core"],
-            id="the newest of CentOS Stream",
+            id="newest of CentOS Stream",
         ),
         pytest.param(
             {"INSTALL": "dnf", "LIBVIRT": "11.9.0", "QEMU": "10.1.0"},
             ["dnf libvirt-devel-11.9.0", "dnf libvirt-daemon-driver-qemu-11.9.0", "dnf qemu-kvm-core-10.1.0"],
-            id="as virt-launcher has them",
+            id="versions of virt-launcher",
         ),
     ],
 )
-def test_what_the_defaulter_decides_with(arguments: dict[str, str], wanted: list[str], tmp_path: Path) -> None:
-    """Its own steps, and package managers that only say what they are asked for."""
+def test_versions_of_libvirt_and_qemu_can_be_chosen(
+    arguments: dict[str, str], wanted: list[str], tmp_path: Path
+) -> None:
+    """Runs its steps with package managers that only print their arguments."""
     for manager in ("apt-get", "dnf"):
         (tmp_path / manager).write_text(f'#!/bin/sh\nfor each; do echo "{manager} $each"; done >>{tmp_path}/asked\n')
         (tmp_path / manager).chmod(0o755)
@@ -111,7 +113,7 @@ def test_what_the_defaulter_decides_with(arguments: dict[str, str], wanted: list
     assert not [each for each in asked if each.startswith(other)]
 
 
-def test_a_base_that_installs_otherwise_is_refused(tmp_path: Path) -> None:
+def test_a_base_with_another_package_manager_is_rejected(tmp_path: Path) -> None:
     for rest in (rest for step, rest in STEPS["Dockerfile.defaulter"] if step == "RUN" and "${INSTALL}" in rest):
         done = subprocess.run(
             ["/bin/sh", "-c", rest],
@@ -124,7 +126,7 @@ def test_a_base_that_installs_otherwise_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_what_is_copied_is_there_and_is_sent_to_the_builder(name: str) -> None:
+def test_copied_files_exist_and_are_in_the_build_context(name: str) -> None:
     sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for step, rest in STEPS[name]:
         if step == "COPY" and not rest.startswith("--from="):

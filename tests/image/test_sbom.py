@@ -1,4 +1,4 @@
-"""What an image is made of, told by the program that tells it there, here."""
+"""The program that lists the contents of an image, run on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(path: str = os.environ["PATH"]) -> Json:
 
 
 def fake(directory: Path, name: str, lines: list[str]) -> str:
-    """A package manager that lists these."""
+    """A package manager with these packages."""
     (directory / "lines").write_text("".join(f"{line}\n" for line in lines))
     (directory / name).write_text(f'#!/bin/sh\nwhile read -r line; do echo "$line"; done <{directory}/lines\n')
     (directory / name).chmod(0o755)
@@ -38,7 +38,7 @@ def purls(document: Json, kind: str) -> list[str]:
     return [each["purl"] for each in document["components"] if each["purl"].startswith(f"pkg:{kind}/")]
 
 
-def test_it_is_cyclonedx_and_lists_python_packages() -> None:
+def test_packages_of_python_in_cyclonedx() -> None:
     document = told()
     assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.5", 1)
     assert f"pkg:pypi/click@{version('click')}" in purls(document, "pypi")
@@ -54,11 +54,11 @@ def test_it_is_cyclonedx_and_lists_python_packages() -> None:
 
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no Debian")
-def test_it_lists_what_debian_has_installed() -> None:
+def test_packages_of_debian() -> None:
     assert [each for each in purls(told(), "deb") if "/libc6@" in each and "?arch=" in each]
 
 
-def test_what_debian_has_removed_is_not_there(tmp_path: Path) -> None:
+def test_removed_packages_of_debian_are_not_listed(tmp_path: Path) -> None:
     lines = ["installed\tlibc6\t1:2.36-9+deb12u1\tamd64", "config-files\tgone\t1\tamd64"]
     (found,) = purls(told(fake(tmp_path, "dpkg-query", lines)), "deb")
     assert "/libc6@1%3A2.36-9%2Bdeb12u1?arch=amd64&distro=" in found
@@ -77,5 +77,5 @@ def test_packages_of_centos(tmp_path: Path) -> None:
     assert purls(document, "deb") == []
 
 
-def test_it_says_the_same_twice() -> None:
+def test_the_output_is_reproducible() -> None:
     assert told() == told()

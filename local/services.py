@@ -42,15 +42,23 @@ def service_components(
     paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Component, ...]
 ) -> tuple[Component, ...]:
     """The wanted services. Each waits for as little as possible, because its imports take a second."""
+    urls = {
+        f"POOLHOUSE_{name.upper()}_URL": url(name, ports) for name in ("defaulter", "controllers") if name in wanted
+    }
+    engine_env = {
+        "POOLHOUSE_ENGINE": engine,
+        # Without the webhook or the defaulter, a VM's hardware is never decided and must not be waited for.
+        "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if {"defaulter", "webhook"} <= set(wanted) else "0",
+        "POOLHOUSE_RUNTIME_DIR": str(paths.runtime),
+        "POOLHOUSE_DISKS_DIR": str(paths.disks),
+    }
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop before the API server, which waits for its watchers.
-        "webhook": _service("webhook", paths, ports, _defaulting(ports, wanted), "kube-apiserver"),
-        "engine": _service(
-            "engine", paths, ports, _engine(paths, engine, wanted), "kinds", *(node.name for node in nodes)
-        ),
+        "webhook": _service("webhook", paths, ports, urls, "kube-apiserver"),
+        "engine": _service("engine", paths, ports, engine_env, "kinds", *(node.name for node in nodes)),
         # Not after the webhook: while it is unavailable, the controllers call the defaulter themselves.
-        "controllers": _service("controllers", paths, ports, _defaulting(ports, wanted), "kinds", "defaulter"),
+        "controllers": _service("controllers", paths, ports, urls, "kinds", "defaulter"),
     }
     return (*nodes, *(component for name, component in components.items() if name in wanted))
 
@@ -74,23 +82,3 @@ def _service(name: str, paths: StackPaths, ports: Mapping[str, int], env: Mappin
         ready_seconds=600 if name == "engine" else 180,
         stop_seconds=20,
     )
-
-
-def _defaulting(ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, str]:
-    env = {}
-    if "defaulter" in wanted:
-        env["POOLHOUSE_DEFAULTER_URL"] = url("defaulter", ports)
-    if "controllers" in wanted:
-        env["POOLHOUSE_CONTROLLERS_URL"] = url("controllers", ports)
-    return env
-
-
-def _engine(paths: StackPaths, engine: str, wanted: tuple[str, ...]) -> dict[str, str]:
-    # Without the webhook or the defaulter, a VM's hardware is never decided and must not be waited for.
-    completed = "defaulter" in wanted and "webhook" in wanted
-    return {
-        "POOLHOUSE_ENGINE": engine,
-        "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if completed else "0",
-        "POOLHOUSE_RUNTIME_DIR": str(paths.runtime),
-        "POOLHOUSE_DISKS_DIR": str(paths.disks),
-    }

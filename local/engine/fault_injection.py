@@ -56,14 +56,6 @@ def _number(parse: Callable[[str], float], maximum: float) -> Callable[[str], fl
     return parse_bounded
 
 
-def _fault(text: str) -> str | None:
-    if text in ("", "none"):
-        return None
-    if text not in FAULTS:
-        raise ValueError
-    return text
-
-
 def _size(text: str) -> int:
     value = to_int(text)
     if not value:
@@ -71,11 +63,9 @@ def _size(text: str) -> int:
     return value
 
 
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
 _seconds = _number(float, 999_999)
+_fault = {"": None, "none": None, **{fault: fault for fault in FAULTS}}.__getitem__
+_boolean = {"true": True, "false": False}.__getitem__
 
 SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "start-seconds": ("start_seconds", _seconds, "a number of seconds"),
@@ -83,7 +73,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "fail-rate": ("fail_rate", _number(float, 1), "a number from 0 to 1"),
     "fail": ("fail", _fault, "one of " + ", ".join(FAULTS)),
     "fail-times": ("fail_times", _number(int, 2**31), "a whole number"),
-    "agent": ("agent", _boolean, "true or false"),
+    "agent": ("agent", lambda text: _boolean(text.lower()), "true or false"),
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),

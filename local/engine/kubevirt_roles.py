@@ -5,7 +5,7 @@ On a cluster KubeVirt installs them; the embedded stack has no KubeVirt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from apimachinery.unstructured import Json
 from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
@@ -14,52 +14,37 @@ from local.engine.vm.subresources import VERBS
 from manifests.rbac import READ, WRITE
 
 ALL = (*READ, *WRITE, "deletecollection")
-MIGRATE = ("migrate",)
-"""Since KubeVirt 1.5 namespace owners may not migrate, because a migration takes from all VMs of a node."""
 
 
 def kubevirt_roles() -> list[Json]:
     """Namespace owners manage VMs and DataVolumes and can see migrations. A cluster administrator binds
-    `kubevirt.io:migrate` to those who may create migrations."""
-    see_migrations = _kinds(READ, VMI_MIGRATION.plural)
-    vms = VM.plural, VMI.plural
-    view = [_kinds(READ, *vms), see_migrations, _data_volumes(READ)]
-    own = [_kinds(ALL, *vms), see_migrations, _data_volumes(ALL), *_subresources(exclude=MIGRATE)]
-    edit = [*own, _kinds(("get", "list"), KUBEVIRT.plural)]
-    migrate = [_kinds(ALL, VMI_MIGRATION.plural), *_subresources(only=MIGRATE)]
-    return [
-        _role("view", view, aggregated=True),
-        _role("edit", edit, aggregated=True),
-        _role("admin", own, aggregated=True),
-        _role("migrate", migrate, aggregated=False),
+    `kubevirt.io:migrate` to those who may create migrations.
+
+    Since KubeVirt 1.5 namespace owners may not migrate, because a migration takes from all VMs of a node.
+    """
+    vms, subresources = (VM.plural, VMI.plural), [f"{plural}/{verb}" for plural in VERBS for verb in VERBS[plural]]
+    migrations = [each for each in subresources if each.endswith("/migrate")]
+    see_migrations = _rule(VM.group, (VMI_MIGRATION.plural,), READ)
+    view = [_rule(VM.group, vms, READ), see_migrations, _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), READ)]
+    admin = [
+        _rule(VM.group, vms, ALL),
+        see_migrations,
+        _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), ALL),
+        _rule(GROUP, (each for each in subresources if each not in migrations), ("update",)),
     ]
-
-
-def _role(name: str, rules: list[Json], *, aggregated: bool) -> Json:
-    labels = {"kubevirt.io": ""}
-    if aggregated:
-        labels[f"rbac.authorization.k8s.io/aggregate-to-{name}"] = "true"
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": f"kubevirt.io:{name}", "labels": labels},
-        "rules": rules,
-    }
-
-
-def _kinds(verbs: Sequence[str], *plurals: str) -> Json:
-    return {"apiGroups": [VM.group], "resources": list(plurals), "verbs": list(verbs)}
-
-
-def _data_volumes(verbs: Sequence[str]) -> Json:
-    return {"apiGroups": [DATA_VOLUME.group], "resources": [DATA_VOLUME.plural], "verbs": list(verbs)}
-
-
-def _subresources(*, only: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Json]:
-    resources = [
-        f"{plural}/{verb}"
-        for plural, verbs in VERBS.items()
-        for verb in verbs
-        if verb not in exclude and (not only or verb in only)
+    edit = [*admin, _rule(VM.group, (KUBEVIRT.plural,), ("get", "list"))]
+    migrate = [_rule(VM.group, (VMI_MIGRATION.plural,), ALL), _rule(GROUP, migrations, ("update",))]
+    aggregated = [
+        _role(name, rules, {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"})
+        for name, rules in (("view", view), ("edit", edit), ("admin", admin))
     ]
-    return [{"apiGroups": [GROUP], "resources": resources, "verbs": ["update"]}]
+    return [*aggregated, _role("migrate", migrate, {})]
+
+
+def _role(name: str, rules: list[Json], labels: dict[str, str]) -> Json:
+    metadata = {"name": f"kubevirt.io:{name}", "labels": {"kubevirt.io": "", **labels}}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+
+
+def _rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Json:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}

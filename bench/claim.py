@@ -21,17 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    DEADLINE_SECONDS,
-    NAMESPACES,
-    connect,
-    controllers,
-    parse_options,
-    percentile,
-    poll,
-    report,
-    stack,
-)
+from bench import harness
 from bench.warmpool import CLAIMS, delete_everything, store_ready_vms
 from controllers.main import CONNECTIONS
 from controllers.warmpool.warm_pool import WARM_POOLS
@@ -73,7 +63,7 @@ class Watcher:
         async def now() -> bool:
             return holds()
 
-        await poll(now, every_seconds=0.002)
+        await harness.poll(now, every_seconds=0.002)
 
 
 @asynccontextmanager
@@ -84,7 +74,7 @@ async def watching(api: Api, namespace: str) -> AsyncIterator[Watcher]:
     async def listen() -> None:
         nonlocal version
         while True:
-            events = api.watch(CLAIMS, namespace, resource_version=version, timeout_seconds=DEADLINE_SECONDS)
+            events = api.watch(CLAIMS, namespace, resource_version=version, timeout_seconds=harness.DEADLINE_SECONDS)
             try:
                 async with aclosing(events):
                     async for kind, document in events:
@@ -155,7 +145,7 @@ class Bench:
             sent[f"c{number}"] = time.perf_counter()
             await self.admin.create(CLAIMS, claim(self.namespace, f"c{number}", onEmpty="Queue"))
 
-        async with controllers(self.kubeconfig) as process, watching(self.admin, self.namespace) as watcher:
+        async with harness.controllers(self.kubeconfig) as process, watching(self.admin, self.namespace) as watcher:
             first = claim(self.namespace, "first", onEmpty="Queue", bindTimeoutSeconds=600)
             await self.admin.create(CLAIMS, first)
             await watcher.until(lambda: "first" in watcher.bound)
@@ -199,7 +189,7 @@ class Bench:
     async def burst(self, claims: int) -> tuple[float, list[float]]:
         """Seconds until all claims are decided, and until each served one is Bound."""
         await self.full_pool(BURST_VMS)
-        async with controllers(self.kubeconfig), watching(self.admin, self.namespace) as watcher:
+        async with harness.controllers(self.kubeconfig), watching(self.admin, self.namespace) as watcher:
             first = claim(self.namespace, "first", onEmpty="Queue", overrides={"placement": "default"})
             await self.admin.create(CLAIMS, first)
             await watcher.until(lambda: "first" in watcher.decided)
@@ -218,7 +208,7 @@ class Bench:
 
 
 def spread(seconds: list[float]) -> str:
-    p50, p99, longest = percentile(seconds, 50), percentile(seconds, 99), max(seconds)
+    p50, p99, longest = harness.percentile(seconds, 50), harness.percentile(seconds, 99), max(seconds)
     return f"p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, max {longest * 1000:.1f} ms"
 
 
@@ -233,10 +223,12 @@ def meets_goal(bare: float, ours: float, idle: float) -> str:
 async def stored_vms(directory: Path, rate: float, seconds: float, turns: int, claims: int) -> None:
     kubeconfig = directory / "kubeconfigs" / "controllers"
     async with (
-        await connect(directory / "kubeconfig", 4 * CONNECTIONS) as admin,
-        await connect(kubeconfig, CONNECTIONS) as api,
+        await harness.connect(directory / "kubeconfig", 4 * CONNECTIONS) as admin,
+        await harness.connect(kubeconfig, CONNECTIONS) as api,
     ):
-        namespace = (await admin.create(NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))["metadata"]["name"]
+        namespace = (await admin.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))[
+            "metadata"
+        ]["name"]
         bench = Bench(admin, api, namespace, kubeconfig)
         if seconds:
             bare, ours = Samples(), Samples()
@@ -250,22 +242,22 @@ async def stored_vms(directory: Path, rate: float, seconds: float, turns: int, c
             whole, took = await bench.burst(claims)
             await delete_everything(admin, namespace)
             print(f"\n{claims} claims at once for {BURST_VMS} VMs: {BURST_VMS} served, no VM twice, the others refused")
-            report("until all are decided", f"{whole:.2f} s")
-            report("until Bound, of those served", spread(took))
-        await admin.delete(NAMESPACES, None, namespace)
+            harness.report("until all are decided", f"{whole:.2f} s")
+            harness.report("until Bound, of those served", spread(took))
+        await admin.delete(harness.NAMESPACES, None, namespace)
 
 
 def report_steady(title: str, bare: Samples, ours: Samples) -> None:
     print(f"\n{title}")
-    report("the bare writes", f"{spread(bare.seconds)}, {bare.idle:.0%} CPU idle")
-    report("until Bound and Ready", f"{spread(ours.seconds)}, {ours.idle:.0%} CPU idle")
+    harness.report("the bare writes", f"{spread(bare.seconds)}, {bare.idle:.0%} CPU idle")
+    harness.report("until Bound and Ready", f"{spread(ours.seconds)}, {ours.idle:.0%} CPU idle")
     for name in ("queuedMs", "bindMs", "checkMs", "totalMs"):
         found = [each[name] / 1000 for each in ours.timings if each.get(name) is not None]
-        report(f"{name} in the statuses", spread(found))
-    low, high = percentile(bare.seconds, 99), percentile(ours.seconds, 99)
+        harness.report(f"{name} in the statuses", spread(found))
+    low, high = harness.percentile(bare.seconds, 99), harness.percentile(ours.seconds, 99)
     cpu = ours.controllers_cpu_seconds / len(ours.seconds) * 1000
-    report("ratio of the p99, CPU time of the controllers", f"{high / low:.2f}, {cpu:.1f} ms a claim")
-    report(f"p99 below {BOUND_GOAL_SECONDS * 1000:g} ms", meets_goal(low, high, ours.idle))
+    harness.report("ratio of the p99, CPU time of the controllers", f"{high / low:.2f}, {cpu:.1f} ms a claim")
+    harness.report(f"p99 below {BOUND_GOAL_SECONDS * 1000:g} ms", meets_goal(low, high, ours.idle))
 
 
 # Real guests
@@ -283,8 +275,10 @@ GUEST: Json = {
 
 async def with_guests(directory: Path, rounds: int) -> None:
     found: dict[str, float] = {}
-    async with await connect(directory / "kubeconfig") as api:
-        namespace = (await api.create(NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))["metadata"]["name"]
+    async with await harness.connect(directory / "kubeconfig") as api:
+        namespace = (await api.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))["metadata"][
+            "name"
+        ]
         for mode, replicas in (("Cold", 0), ("Running", 1), ("Paused", 1), ("Stopped", 1)):
             pool = mode.lower()
             spec: Json = {"replicas": replicas, "template": {"spec": {"template": {"spec": GUEST}}}}
@@ -296,10 +290,10 @@ async def with_guests(directory: Path, rounds: int) -> None:
                 [await one_claim(api, namespace, pool, replicas, number) for number in range(rounds)]
             )
             await api.delete(WARM_POOLS, namespace, pool)
-        await api.delete(NAMESPACES, None, namespace)
+        await api.delete(harness.NAMESPACES, None, namespace)
     print(f"\na real guest, from the claim until Ready, median of {rounds}")
     for mode, seconds in found.items():
-        report(mode, f"{seconds * 1000:.0f} ms, {found['Cold'] / seconds:.1f} times faster than cold")
+        harness.report(mode, f"{seconds * 1000:.0f} ms, {found['Cold'] / seconds:.1f} times faster than cold")
 
 
 async def one_claim(api: Api, namespace: str, pool: str, replicas: int, number: int) -> float:
@@ -308,7 +302,7 @@ async def one_claim(api: Api, namespace: str, pool: str, replicas: int, number: 
     async def full() -> bool:
         return await ready_vms(api, namespace, pool) == replicas
 
-    await poll(full, every_seconds=0.2)
+    await harness.poll(full, every_seconds=0.2)
     name = f"{pool}-{number}"
     async with watching(api, namespace) as watcher:
         begun = time.perf_counter()
@@ -330,12 +324,14 @@ async def ready_vms(api: Api, namespace: str, pool: str) -> int:
 
 
 def main() -> None:
-    options = parse_options(__doc__, dir=None, rate=50.0, seconds=60.0, turns=2, burst=1000, rounds=5, no_guests=False)
+    options = harness.parse_options(
+        __doc__, dir=None, rate=50.0, seconds=60.0, turns=2, burst=1000, rounds=5, no_guests=False
+    )
     if options.seconds or options.burst:
-        with stack(options.dir) as directory:
+        with harness.stack(options.dir) as directory:
             asyncio.run(stored_vms(directory, options.rate, options.seconds, options.turns, options.burst))
     if not options.no_guests:
-        with stack(None, without=("webhook", "defaulter")) as directory:
+        with harness.stack(None, without=("webhook", "defaulter")) as directory:
             asyncio.run(with_guests(directory, options.rounds))
 
 

@@ -57,6 +57,17 @@ def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
+def run(description: str, planning: Callable[[int], None], measure: Callable[[Path, int, int], Any]) -> None:
+    """A benchmark that plans alone and then measures VMs on a stack."""
+    options = parse_options(description, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
+    print("CPU time of one reconcile at rest")
+    for size in options.planning:
+        planning(size)
+    if options.rounds:
+        with stack(options.dir) as directory:
+            asyncio.run(measure(directory, options.vms, options.rounds))
+
+
 # The stack and its services
 
 

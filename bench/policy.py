@@ -25,18 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    NAMESPACES,
-    Process,
-    call_all,
-    connect,
-    controllers,
-    parse_options,
-    poll,
-    prepare,
-    report,
-    stack,
-)
+from bench import harness
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.migrationpolicy.snapshot import VMILabels, parse_vmi
 from controllers.migrationpolicy.winners import Winners
@@ -141,8 +130,8 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
     matching = milliseconds(lambda: match_each(cluster, views), 1)
     matched = sum(winners.wins(each.name) for each in cluster.policies)
     print(f"{vmis} VMIs, {count} policies, {NAMESPACE_COUNT} namespaces; {matched} VMIs obey a policy")
-    report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
-    report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
+    harness.report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
+    harness.report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
 
     def changed(work: Callable[[int], object], times: int) -> float:
         return milliseconds(lambda: [work(n) for n in range(times)], rounds) / times
@@ -166,11 +155,11 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
     }
     for what, (work, times) in changes.items():
         took = changed(work, times)
-        report(f"a change of {what}", f"{took:.3f} ms, 1/{everything / took:.0f} of deciding all")
+        harness.report(f"a change of {what}", f"{took:.3f} ms, 1/{everything / took:.0f} of deciding all")
     decided = memory_mb(lambda: cluster.winners(views))
     seen = memory_mb(lambda: [parse_vmi(json.loads(each)) for each in texts])
     parsed = memory_mb(lambda: [json.loads(each) for each in texts])
-    report("memory", f"decisions {decided:.1f} MB, views {seen:.1f} MB, documents {parsed:.1f} MB")
+    harness.report("memory", f"decisions {decided:.1f} MB, views {seen:.1f} MB, documents {parsed:.1f} MB")
 
 
 def match_each(cluster: Cluster, views: list[VMILabels]) -> None:
@@ -198,12 +187,12 @@ def memory_mb(make: Callable[[], object]) -> float:
 async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
     cluster = Cluster.random(vmis, count)
     winners = cluster.winners()
-    async with await connect(directory / "kubeconfig") as api:
-        await prepare(api, VMIS, POLICIES)
+    async with await harness.connect(directory / "kubeconfig") as api:
+        await harness.prepare(api, VMIS, POLICIES)
         namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in cluster.namespaces.items()]
-        await call_all(lambda each: create(api, NAMESPACES, each), namespaces)
-        await call_all(lambda each: create(api, POLICIES, manifest(each)), cluster.policies)
-        await call_all(lambda each: create(api, VMIS, running(each)), cluster.vmis)
+        await harness.call_all(lambda each: create(api, harness.NAMESPACES, each), namespaces)
+        await harness.call_all(lambda each: create(api, POLICIES, manifest(each)), cluster.policies)
+        await harness.call_all(lambda each: create(api, VMIS, running(each)), cluster.vmis)
         wanted = {each.name: (winners.wins(each.name), winners.losses(each.name), "True") for each in cluster.policies}
 
         async def counted() -> bool:
@@ -213,18 +202,18 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
             return not await without_label(api, winners)
 
         # Only the controllers' ServiceAccount may write the label.
-        async with controllers(directory / "kubeconfigs" / "controllers") as process:
-            seconds = await poll(counted, every_seconds=0.5) + await poll(labelled, every_seconds=1)
+        async with harness.controllers(directory / "kubeconfigs" / "controllers") as process:
+            seconds = await harness.poll(counted, every_seconds=0.5) + await harness.poll(labelled, every_seconds=1)
             before = await settled_writes(process)
             print(f"\n{vmis} VMIs and {count} policies in one controller")
-            report("until all labels and counts are written", f"{seconds:.1f} s")
+            harness.report("until all labels and counts are written", f"{seconds:.1f} s")
             for (verb, resource), times in before.most_common():
-                report(f"{verb} {resource}, for each VMI", f"{times / vmis:.2f}")
+                harness.report(f"{verb} {resource}, for each VMI", f"{times / vmis:.2f}")
             await asyncio.sleep(rest)
             at_rest = await process.writes() - before
-            report(f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}")
+            harness.report(f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}")
             now, peak = process.resident_mb()
-            report("resident memory", f"now {now:.0f} MB, peak {peak:.0f} MB")
+            harness.report("resident memory", f"now {now:.0f} MB, peak {peak:.0f} MB")
             assert len((await api.list(UPSTREAM))[0]) == count
 
 
@@ -269,7 +258,7 @@ async def statuses(api: Api) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-async def settled_writes(process: Process) -> Counter[tuple[str, str]]:
+async def settled_writes(process: harness.Process) -> Counter[tuple[str, str]]:
     """All writes, once none was added for a while."""
     found: Counter[tuple[str, str]] = Counter()
     while (now := await process.writes()) != found:
@@ -279,12 +268,12 @@ async def settled_writes(process: Process) -> Counter[tuple[str, str]]:
 
 
 def main() -> None:
-    options = parse_options(
+    options = harness.parse_options(
         __doc__, dir=None, vmis=10_000, policies=200, rounds=5, stored_vmis=500, stored_policies=20, rest=10.0
     )
     decisions(options.vmis, options.policies, options.rounds)
     if options.stored_vmis:
-        with stack(options.dir) as directory:
+        with harness.stack(options.dir) as directory:
             asyncio.run(writes(directory, options.stored_vmis, options.stored_policies, options.rest))
 
 

@@ -18,20 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    NAMESPACE,
-    connect,
-    controllers,
-    cpu_ms,
-    create_all,
-    delete_all,
-    parse_options,
-    prepare,
-    report,
-    report_ratio,
-    stack,
-    until_count,
-)
+from bench import harness
 from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
 from controllers.pool import template
@@ -76,7 +63,7 @@ def pool(name: str, replicas: int) -> Json:
     return {
         "apiVersion": POOLS.api_version,
         "kind": POOLS.kind,
-        "metadata": {"namespace": NAMESPACE, "name": name},
+        "metadata": {"namespace": harness.NAMESPACE, "name": name},
         "spec": {"replicas": replicas, "template": {"metadata": {"labels": {"app": "bench"}}, "spec": spec}},
     }
 
@@ -96,7 +83,7 @@ def replica_set(name: str, replicas: int) -> Json:
     return {
         "apiVersion": REPLICA_SETS.api_version,
         "kind": REPLICA_SETS.kind,
-        "metadata": {"namespace": NAMESPACE, "name": name},
+        "metadata": {"namespace": harness.NAMESPACE, "name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": vmi},
     }
 
@@ -130,44 +117,49 @@ async def bare(api: Api, workload: Workload, size: int) -> tuple[float, float]:
     documents = workload.documents(size)
     for document in documents:  # the garbage collector deletes objects whose owner does not exist
         del document["metadata"]["ownerReferences"]
-    return await create_all(api, workload.created, documents), await delete_all(api, workload.created, documents)
+    return await harness.create_all(api, workload.created, documents), await harness.delete_all(
+        api, workload.created, documents
+    )
 
 
 async def scaled(api: Api, workload: Workload, size: int) -> tuple[float, float]:
     """Seconds to scale from 0 to `size`, and back."""
     with suppress(NotFound):
-        await api.delete(workload.resource, NAMESPACE, "bench")
+        await api.delete(workload.resource, harness.NAMESPACE, "bench")
     await api.create(workload.resource, workload.manifest("bench", 0))
     await asyncio.sleep(1)
-    await api.patch(workload.resource, NAMESPACE, "bench", {"spec": {"replicas": size}})
-    out = await until_count(api, size, workload.created)
+    await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": size}})
+    out = await harness.until_count(api, size, workload.created)
     await asyncio.sleep(2)  # until the status is written
-    await api.patch(workload.resource, NAMESPACE, "bench", {"spec": {"replicas": 0}})
-    back = await until_count(api, 0, workload.created)
-    await api.delete(workload.resource, NAMESPACE, "bench")
+    await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": 0}})
+    back = await harness.until_count(api, 0, workload.created)
+    await api.delete(workload.resource, harness.NAMESPACE, "bench")
     return out, back
 
 
 async def scaling(directory: Path, size: int, rounds: int) -> None:
     kubeconfig = directory / "kubeconfig"
-    async with await connect(kubeconfig) as api:
-        await prepare(api, VMS, VMIS, POOLS, REPLICA_SETS)
+    async with await harness.connect(kubeconfig) as api:
+        await harness.prepare(api, VMS, VMIS, POOLS, REPLICA_SETS)
         for workload in WORKLOADS:
-            async with controllers(kubeconfig) as process:
+            async with harness.controllers(kubeconfig) as process:
                 idle, _ = process.resident_mb()
                 pairs = [(await bare(api, workload, size), await scaled(api, workload, size)) for _ in range(rounds)]
                 now, peak = process.resident_mb()
             print(f"\n{workload.resource.kind} of {size}, median of {rounds}")
             for direction, text in enumerate((f"0 -> {size}", f"{size} -> 0")):
                 floor, cost = (statistics.median(pair[side][direction] for pair in pairs) for side in (0, 1))
-                report_ratio(text, floor, cost)
-            report("resident memory of the controllers", f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB")
+                harness.report_ratio(text, floor, cost)
+            harness.report(
+                "resident memory of the controllers",
+                f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB",
+            )
 
 
 def planning(size: int) -> None:
     """One reconcile of a pool and of a replica set at rest."""
     pools, sets = _pool_stores(size), _set_stores(size)
-    key = (NAMESPACE, "bench")
+    key = (harness.NAMESPACE, "bench")
 
     def plan_pool() -> None:
         state: Any = pool_observe.observe(pools, key, synced=True, failure=None, burst=250)
@@ -177,7 +169,10 @@ def planning(size: int) -> None:
         state: Any = set_observe.observe(sets, key, synced=True, failure=None, burst=250)
         assert not set_plan.plan(state, datetime.now(UTC)).actions
 
-    report(f"observe and plan {size} objects", f"pool {cpu_ms(plan_pool):.2f} ms, set {cpu_ms(plan_set):.2f} ms")
+    harness.report(
+        f"observe and plan {size} objects",
+        f"pool {harness.cpu_ms(plan_pool):.2f} ms, set {harness.cpu_ms(plan_set):.2f} ms",
+    )
 
 
 def _pool_stores(size: int) -> pool_observe.Stores:
@@ -185,14 +180,14 @@ def _pool_stores(size: int) -> pool_observe.Stores:
     for name in ("bench", "other"):
         view, revision, documents = vms(name, size)
         stores.pools.put(view.key, view)
-        stores.revisions.put((NAMESPACE, revision.name), revision)
+        stores.revisions.put((harness.NAMESPACE, revision.name), revision)
         for number, document in enumerate(documents):
             document["metadata"].update(uid=f"{name}-{number}", resourceVersion="1")
             document["status"] = {"ready": True, "created": True}
             vm = parse_vm(document)
             stores.vms.put(vm.key, vm)
             labels = {meta.REVISION: vm.revision}
-            stores.vmis.put(vm.key, VMI(NAMESPACE, vm.name, f"run-{vm.uid}", owner_uid=vm.uid, labels=labels))
+            stores.vmis.put(vm.key, VMI(harness.NAMESPACE, vm.name, f"run-{vm.uid}", owner_uid=vm.uid, labels=labels))
     return stores
 
 
@@ -209,15 +204,5 @@ def _set_stores(size: int) -> set_observe.Stores:
     return stores
 
 
-def main() -> None:
-    options = parse_options(__doc__, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
-    print("CPU time of one reconcile at rest")
-    for size in options.planning:
-        planning(size)
-    if options.rounds:
-        with stack(options.dir) as directory:
-            asyncio.run(scaling(directory, options.vms, options.rounds))
-
-
 if __name__ == "__main__":
-    main()
+    harness.run(__doc__, planning, scaling)

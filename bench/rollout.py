@@ -11,18 +11,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    NAMESPACE,
-    call_all,
-    connect,
-    controllers,
-    parse_options,
-    poll,
-    prepare,
-    report,
-    report_ratio,
-    stack,
-)
+from bench import harness
 from bench.pool import pool
 from controllers.pool.observe import POOLS
 from runtime.api import Api
@@ -36,18 +25,18 @@ NAME = "bench"
 
 async def run(directory: Path, vms: int) -> None:
     kubeconfig = directory / "kubeconfig"
-    async with await connect(kubeconfig) as api:
-        await prepare(api, VMS, POOLS)
-        async with engine(kubeconfig, directory), controllers(kubeconfig):
+    async with await harness.connect(kubeconfig) as api:
+        await harness.prepare(api, VMS, POOLS)
+        async with engine(kubeconfig, directory), harness.controllers(kubeconfig):
             await api.create(POOLS, pool(NAME, vms))
             started, _ = await updated(api, vms)
-            await api.patch(POOLS, NAMESPACE, NAME, {"spec": {"template": with_memory("192Mi")}})
+            await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"template": with_memory("192Mi")}})
             pooled, lowest = await updated(api, vms)
-            await api.patch(POOLS, NAMESPACE, NAME, {"spec": {"paused": True}})
+            await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"paused": True}})
             floor = await bare(api, max(1, vms // 4))
     print(f"\nrolling update of {vms} VMs, {vms // 4} at a time")
-    report_ratio("until all VMs have the new template and are ready", floor, pooled)
-    report("from 0 to all VMs ready", f"{started:.1f} s; at least {lowest} VMs available during the update")
+    harness.report_ratio("until all VMs have the new template and are ready", floor, pooled)
+    harness.report("from 0 to all VMs ready", f"{started:.1f} s; at least {lowest} VMs available during the update")
 
 
 def with_memory(memory: str) -> Json:
@@ -60,7 +49,7 @@ async def updated(api: Api, vms: int) -> tuple[float, int]:
 
     async def done() -> bool:
         nonlocal lowest
-        document = await api.get(POOLS, NAMESPACE, NAME)
+        document = await api.get(POOLS, harness.NAMESPACE, NAME)
         status = document.get("status") or {}
         counts = {status.get(name) for name in ("replicas", "readyReplicas", "updatedReplicas")}
         if status.get("observedGeneration") == document["metadata"]["generation"] and counts == {vms}:
@@ -68,7 +57,7 @@ async def updated(api: Api, vms: int) -> tuple[float, int]:
         lowest = min(lowest, status.get("availableReplicas", 0))
         return False
 
-    return await poll(done, every_seconds=0.1), lowest
+    return await harness.poll(done, every_seconds=0.1), lowest
 
 
 async def bare(api: Api, wave: int) -> float:
@@ -79,13 +68,13 @@ async def bare(api: Api, wave: int) -> float:
         restarted = names[start : start + wave]
 
         async def restart(name: str) -> None:
-            await api.patch(VMS, NAMESPACE, name, {"spec": with_memory("256Mi")["spec"]})
-            await api.delete(VMIS, NAMESPACE, name)
+            await api.patch(VMS, harness.NAMESPACE, name, {"spec": with_memory("256Mi")["spec"]})
+            await api.delete(VMIS, harness.NAMESPACE, name)
 
         async def all_ready(wanted: frozenset[str] = frozenset(restarted)) -> bool:
             return wanted <= await ready(api)
 
-        seconds += await call_all(restart, restarted) + await poll(all_ready, every_seconds=0.2)
+        seconds += await harness.call_all(restart, restarted) + await harness.poll(all_ready, every_seconds=0.2)
     return seconds
 
 
@@ -96,12 +85,12 @@ async def ready(api: Api) -> set[str]:
 
 
 async def listed(api: Api, resource: Resource) -> list[Json]:
-    return [each async for items, _ in api.pages(resource, NAMESPACE) for each in items]
+    return [each async for items, _ in api.pages(resource, harness.NAMESPACE) for each in items]
 
 
 def main() -> None:
-    options = parse_options(__doc__, dir=None, vms=1000)
-    with stack(options.dir) as directory:
+    options = harness.parse_options(__doc__, dir=None, vms=1000)
+    with harness.stack(options.dir) as directory:
         asyncio.run(run(directory, options.vms))
 
 

@@ -15,20 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    NAMESPACE,
-    Process,
-    connect,
-    controllers,
-    count,
-    create_all,
-    parse_options,
-    poll,
-    prepare,
-    report,
-    report_ratio,
-    stack,
-)
+from bench import harness
 from bench.pool import WORKLOADS, bare, pool
 from controllers.pool.observe import POOLS
 from runtime.api import Api
@@ -46,28 +33,28 @@ MEMORY_GOAL_MB = 300
 async def run(directory: Path, pools: int, vms: int) -> None:
     kubeconfig = directory / "kubeconfig"
     few, total = max(1, pools // 10), pools * vms
-    async with await connect(kubeconfig) as api:
-        await prepare(api, VMS, VMIS, POOLS)
+    async with await harness.connect(kubeconfig) as api:
+        await harness.prepare(api, VMS, VMIS, POOLS)
         floor = (await bare(api, WORKLOADS[0], BARE_VMS))[0] / BARE_VMS * total
-        async with controllers(kubeconfig) as process:
+        async with harness.controllers(kubeconfig) as process:
             idle, _ = process.resident_mb()
             seconds = await created(api, 0, few, vms)
             cost_few = await cpu_ms_per_change(api, process)
             seconds += await created(api, few, pools, vms)
             print(f"\n{pools} pools of {vms} VMs in one controller")
-            report_ratio("until all VMs exist", floor, seconds)
+            harness.report_ratio("until all VMs exist", floor, seconds)
             for (verb, resource), writes in (await process.writes()).most_common():
-                report(f"{verb} {resource}, for each VM", f"{writes / total:.2f}")
-            report("resident memory with the VMs", f"{process.resident_mb()[0]:.0f} MB")
+                harness.report(f"{verb} {resource}, for each VM", f"{writes / total:.2f}")
+            harness.report("resident memory with the VMs", f"{process.resident_mb()[0]:.0f} MB")
             await create_vmis(api)
             cost = await cpu_ms_per_change(api, process)
             now, peak = process.resident_mb()
-            report(
+            harness.report(
                 "resident memory with their VMIs",
                 f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB, goal {MEMORY_GOAL_MB} MB",
             )
             ratio = cost / cost_few if cost_few else float("nan")
-            report(
+            harness.report(
                 "CPU time for a change of one VM",
                 f"{few * vms} VMs {cost_few:.2f} ms, {total} VMs {cost:.2f} ms, ratio {ratio:.2f}",
             )
@@ -77,27 +64,32 @@ async def created(api: Api, first: int, last: int, vms: int) -> float:
     """Seconds until the VMs of the pools with these numbers exist."""
 
     async def exist() -> bool:
-        return await count(api) >= last * vms
+        return await harness.count(api) >= last * vms
 
-    seconds = await create_all(api, POOLS, [pool(f"p{number}", vms) for number in range(first, last)])
-    return seconds + await poll(exist, every_seconds=0.1)
+    seconds = await harness.create_all(api, POOLS, [pool(f"p{number}", vms) for number in range(first, last)])
+    return seconds + await harness.poll(exist, every_seconds=0.1)
 
 
 async def create_vmis(api: Api) -> None:
     """A VMI for every VM, as KubeVirt creates them."""
     documents = []
-    async for items, _ in api.pages(VMS, NAMESPACE):
+    async for items, _ in api.pages(VMS, harness.NAMESPACE):
         for vm in items:
             owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "controller": True}
             owner |= {key: vm["metadata"][key] for key in ("name", "uid")}
             labels = vm["spec"]["template"]["metadata"]["labels"]
-            metadata = {"namespace": NAMESPACE, "name": owner["name"], "labels": labels, "ownerReferences": [owner]}
+            metadata = {
+                "namespace": harness.NAMESPACE,
+                "name": owner["name"],
+                "labels": labels,
+                "ownerReferences": [owner],
+            }
             kind = {"apiVersion": VMIS.api_version, "kind": VMIS.kind}
             documents.append({**kind, "metadata": metadata, "spec": vm["spec"]["template"]["spec"]})
-    await create_all(api, VMIS, documents)
+    await harness.create_all(api, VMIS, documents)
 
 
-async def cpu_ms_per_change(api: Api, process: Process) -> float:
+async def cpu_ms_per_change(api: Api, process: harness.Process) -> float:
     """CPU time of the controllers, without what they use at rest."""
     await asyncio.sleep(SETTLE_SECONDS)
     quiet, begun = process.cpu_seconds(), time.perf_counter()
@@ -106,7 +98,7 @@ async def cpu_ms_per_change(api: Api, process: Process) -> float:
     before, begun = process.cpu_seconds(), time.perf_counter()
     for number in range(CHANGES):
         change = {"metadata": {"labels": {"seen": str(number)}}}
-        await api.patch(VMS, NAMESPACE, f"p{number % 10}-{number % 40 + 1}", change)
+        await api.patch(VMS, harness.NAMESPACE, f"p{number % 10}-{number % 40 + 1}", change)
         await asyncio.sleep(0.01)
     await asyncio.sleep(1)
     spent = process.cpu_seconds() - before - at_rest * (time.perf_counter() - begun)
@@ -114,8 +106,8 @@ async def cpu_ms_per_change(api: Api, process: Process) -> float:
 
 
 def main() -> None:
-    options = parse_options(__doc__, dir=None, pools=200, vms=50)
-    with stack(options.dir) as directory, suppress(NotFound):
+    options = harness.parse_options(__doc__, dir=None, pools=200, vms=50)
+    with harness.stack(options.dir) as directory, suppress(NotFound):
         asyncio.run(run(directory, options.pools, options.vms))
 
 

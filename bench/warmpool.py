@@ -9,7 +9,6 @@ controllers among as many Ready VMs, the time runs from the start of the process
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from contextlib import suppress
@@ -18,20 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.harness import (
-    NAMESPACES,
-    call_all,
-    connect,
-    controllers,
-    cpu_ms,
-    create_all,
-    parse_options,
-    poll,
-    report,
-    report_ratio,
-    stack,
-    until_count,
-)
+from bench import harness
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.cache import WarmVMCache
@@ -113,7 +99,7 @@ async def delete_everything(api: Api, namespace: str) -> None:
                 await api.delete(resource, namespace, each["metadata"]["name"])
     for resource in (VMS, VMIS):
         await api.request("DELETE", resource.path(namespace), timeout_seconds=60)
-    await until_count(api, 0, VMS, namespace)
+    await harness.until_count(api, 0, VMS, namespace)
 
 
 async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
@@ -123,7 +109,7 @@ async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
     documents = [build_vm(replace(create_request(pool, number), state=provisioning)) for number in range(vms)]
     for document in documents:  # the garbage collector deletes objects whose owner does not exist
         del document["metadata"]["ownerReferences"]
-    seconds = await create_all(api, VMS, documents)
+    seconds = await harness.create_all(api, VMS, documents)
     await delete_everything(admin, namespace)
     return seconds
 
@@ -132,7 +118,7 @@ async def filled(api: Api, namespace: str, vms: int) -> float:
     """Seconds that a pool takes."""
     begun = time.perf_counter()
     await api.create(WARM_POOLS, manifest(namespace, vms))
-    await until_count(api, vms, VMS, namespace)
+    await harness.until_count(api, vms, VMS, namespace)
     seconds = time.perf_counter() - begun
     await delete_everything(api, namespace)
     return seconds
@@ -145,7 +131,7 @@ async def store_ready_vms(admin: Api, api: Api, namespace: str, vms: int) -> Non
     async def create(document: Json) -> None:
         await api.create(VMIS, running_vmi(await api.create(VMS, document)))
 
-    await call_all(create, [build_vm(create_request(pool, number)) for number in range(vms)])
+    await harness.call_all(create, [build_vm(create_request(pool, number)) for number in range(vms)])
 
 
 async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, float]:
@@ -159,8 +145,8 @@ async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, 
         return (claim.get("status") or {}).get("phase") in ("Bound", "Ready")
 
     begun = time.perf_counter()
-    async with controllers(kubeconfig) as process:
-        await poll(bound)
+    async with harness.controllers(kubeconfig) as process:
+        await harness.poll(bound)
         seconds, megabytes = time.perf_counter() - begun, process.resident_mb()[0]
     await api.delete(CLAIMS, namespace, "first")
     return seconds, megabytes
@@ -169,22 +155,26 @@ async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, 
 async def measure(directory: Path, vms: int, rounds: int) -> None:
     # Only the controllers' ServiceAccount may write the labels of warm VMs.
     kubeconfig = directory / "kubeconfigs" / "controllers"
-    async with await connect(directory / "kubeconfig") as admin, await connect(kubeconfig) as api:
-        namespace = (await admin.create(NAMESPACES, {"metadata": {"generateName": "bench-warm-"}}))["metadata"]["name"]
+    async with await harness.connect(directory / "kubeconfig") as admin, await harness.connect(kubeconfig) as api:
+        namespace = (await admin.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-warm-"}}))["metadata"][
+            "name"
+        ]
         floor = [await bare(admin, api, namespace, vms) for _ in range(rounds)]
         cost, restarts = [], []
         for _ in range(rounds):
-            async with controllers(kubeconfig):
+            async with harness.controllers(kubeconfig):
                 cost.append(await filled(admin, namespace, vms))
         for _ in range(rounds):
             await store_ready_vms(admin, api, namespace, vms)
             restarts.append(await restarted(admin, namespace, kubeconfig))
             await delete_everything(admin, namespace)
-        await admin.delete(NAMESPACES, None, namespace)
+        await admin.delete(harness.NAMESPACES, None, namespace)
     print(f"\nwarm pool of {vms} VMs, median of {rounds}")
-    report_ratio(f"0 -> {vms}", statistics.median(floor), statistics.median(cost))
+    harness.report_ratio(f"0 -> {vms}", statistics.median(floor), statistics.median(cost))
     seconds, megabytes = (statistics.median(each) for each in zip(*restarts, strict=True))
-    report(f"from a restart among {vms} Ready VMs to a bound claim", f"{seconds:.2f} s, {megabytes:.0f} MB resident")
+    harness.report(
+        f"from a restart among {vms} Ready VMs to a bound claim", f"{seconds:.2f} s, {megabytes:.0f} MB resident"
+    )
 
 
 # Planning
@@ -201,7 +191,7 @@ def planning(size: int) -> None:
         assert not plan(snapshot, datetime.now(UTC)).actions
         assert status(snapshot, datetime.now(UTC)).available_replicas == size
 
-    report(f"observe, plan and status of {size} VMs", f"{cpu_ms(reconcile):.2f} ms")
+    harness.report(f"observe, plan and status of {size} VMs", f"{harness.cpu_ms(reconcile):.2f} ms")
 
 
 def _cache(size: int) -> WarmVMCache:
@@ -216,15 +206,5 @@ def _cache(size: int) -> WarmVMCache:
     return found
 
 
-def main() -> None:
-    options = parse_options(__doc__, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
-    print("CPU time of one reconcile at rest")
-    for size in options.planning:
-        planning(size)
-    if options.rounds:
-        with stack(options.dir) as directory:
-            asyncio.run(measure(directory, options.vms, options.rounds))
-
-
 if __name__ == "__main__":
-    main()
+    harness.run(__doc__, planning, measure)

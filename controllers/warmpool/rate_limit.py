@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time
+from apimachinery.timestamps import format_time, parse_time
 from kinds.warmpool import Refill, WarmPoolStatus
 from runtime.backoff import Backoff
 
@@ -57,10 +57,10 @@ class FailureBackoff:
         return replace(self, retry_at=_retry_at(now, max(1, self.consecutive), refill, identity))
 
     def due(self, now: datetime) -> bool:
-        return not self.retry_at or now >= datetime.fromisoformat(self.retry_at)
+        return not self.retry_at or now >= parse_time(self.retry_at)
 
     def seconds_until_due(self, now: datetime) -> float | None:
-        return None if self.due(now) else (datetime.fromisoformat(self.retry_at) - now).total_seconds()
+        return None if self.due(now) else (parse_time(self.retry_at) - now).total_seconds()
 
 
 NO_FAILURES = FailureBackoff()

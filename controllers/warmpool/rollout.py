@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from apimachinery.timestamps import parse_time
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
@@ -72,7 +73,7 @@ def progress_deadline(snapshot: WarmPoolSnapshot) -> datetime | None:
     same_template = status.template_hash == snapshot.pool.template_hash
     if not same_template or status.last_progress_time is None or not strategy.progress_deadline_seconds:
         return None
-    return datetime.fromisoformat(status.last_progress_time) + timedelta(seconds=strategy.progress_deadline_seconds)
+    return parse_time(status.last_progress_time) + timedelta(seconds=strategy.progress_deadline_seconds)
 
 
 def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
@@ -93,7 +94,7 @@ def seconds_until_due(snapshot: WarmPoolSnapshot, now: datetime) -> float | None
     times = [(deadline - now).total_seconds()] if deadline is not None and count_outdated(snapshot) else []
     for m in snapshot.members:
         if (seconds := max_age(snapshot.pool, m)) is not None and m.created_at:
-            times.append(seconds - (now - datetime.fromisoformat(m.created_at)).total_seconds())
+            times.append(seconds - (now - parse_time(m.created_at)).total_seconds())
     return min((seconds for seconds in times if seconds > 0), default=None)
 
 

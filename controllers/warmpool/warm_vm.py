@@ -198,7 +198,7 @@ def _why_not_paused_or_ready(vmi: VMI, standby: StandbyMode) -> str:
 
 def seconds_since(time: str, now: datetime) -> float:
     """Infinite for an empty time."""
-    return (now - datetime.fromisoformat(time)).total_seconds() if time else float("inf")
+    return (now - parse_time(time)).total_seconds() if time else float("inf")
 
 
 def _valid_time(text: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from kinds import meta
 from kinds.checks import claim
@@ -23,17 +24,13 @@ class Overrides(Model):
     """Differences from the pool's template. If they apply, a VM is created for the claim instead of handing over a
     waiting one."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "instanceType": "instancetype",
-                "InstanceType": "instancetype",
-                "imageID": "image",
-                "imageId": "image",
-                "ImageID": "image",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "instanceType": "instancetype",
+        "InstanceType": "instancetype",
+        "imageID": "image",
+        "imageId": "image",
+        "ImageID": "image",
+    }
 
     instancetype: _Name | None = None
     """Name of the instance type."""
@@ -69,17 +66,13 @@ class Personalization(Model):
 class ClaimSpec(Model):
     """Desired VM. Only `ttlSeconds` and `release` can be changed later."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "warmPoolName": "poolName",
-                "pool": "poolName",
-                "warmPoolRef": "poolName",
-                "instanceType": "write it in spec.overrides.instancetype",
-                "imageID": "write it in spec.overrides.image",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "warmPoolName": "poolName",
+        "pool": "poolName",
+        "warmPoolRef": "poolName",
+        "instanceType": "write it in spec.overrides.instancetype",
+        "imageID": "write it in spec.overrides.image",
+    }
     rules: ClassVar[tuple[Rule, ...]] = claim.RULES
 
     pool_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None

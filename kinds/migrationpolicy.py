@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from apimachinery.quantity import DECIMAL
 from kinds.checks import migrationpolicy
@@ -41,12 +42,9 @@ Bandwidth = Annotated[
 class RequiredLabels(AtomicModel):
     """Selects by labels. All of them must be present."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-map-type": "atomic",
-            "x-hints": {"matchExpressions": "a policy selects by matchLabels only, because its labels are counted"},
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "matchExpressions": "a policy selects by matchLabels only, because its labels are counted"
+    }
 
     match_labels: Annotated[dict[str, LabelText], Field(max_length=64, default_factory=dict)]
     """Required labels and their values. "" matches any value."""
@@ -65,16 +63,12 @@ class Selectors(Model):
 class MigrationPolicySpec(Model):
     """Migration settings and the VMIs that they apply to. Settings default to KubeVirt's configuration."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "namespaceSelector": "put it inside selectors",
-                "virtualMachineInstanceSelector": "put it inside selectors",
-                "matchLabels": "put it inside selectors.virtualMachineInstanceSelector",
-                "allowWorkloadDisruption": "KubeVirt lets it follow allowPostCopy",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "namespaceSelector": "put it inside selectors",
+        "virtualMachineInstanceSelector": "put it inside selectors",
+        "matchLabels": "put it inside selectors.virtualMachineInstanceSelector",
+        "allowWorkloadDisruption": "KubeVirt lets it follow allowPostCopy",
+    }
 
     allow_auto_converge: bool | None = None
     """Whether a guest is slowed down when it writes memory faster than it can be copied."""

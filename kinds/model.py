@@ -7,7 +7,7 @@ several fields: in CEL for the API server, and in Python for the webhook, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
@@ -56,6 +56,8 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+    hints: ClassVar[Mapping[str, str]] = {}
+    """for an unknown field: the field that the user may mean, or what to do instead"""
 
     def json(self) -> Json:  # type: ignore[override]
         """The value as JSON, without empty fields."""
@@ -67,6 +69,8 @@ class Model(BaseModel):
         target = handler.resolve_ref_schema(schema)
         if cls.rules:
             target["x-rules"] = cls.rules
+        if cls.hints:
+            target["x-hints"] = cls.hints
         return schema
 
 

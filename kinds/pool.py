@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import pool
@@ -18,14 +19,10 @@ from kinds.virtualmachine import VMSpec, VMTemplate
 class NameGeneration(Model):
     """How the names in the template are changed for each VM."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "appendIndexToSecretRefs": "appendPostfixToSecretReferences",
-                "appendIndexToConfigMapRefs": "appendPostfixToConfigMapReferences",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "appendIndexToSecretRefs": "appendPostfixToSecretReferences",
+        "appendIndexToConfigMapRefs": "appendPostfixToConfigMapReferences",
+    }
 
     append_postfix_to_secret_references: bool = False
     """Append the VM's postfix (`-3`) to the names of Secrets in its volumes, so that each VM has its own Secrets. The
@@ -38,14 +35,10 @@ class NameGeneration(Model):
 class Autohealing(Model):
     """When a failing VM is replaced. The VM and its disks are deleted and created again."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "startUpFailureThreshold": "startupFailureThreshold",
-                "minFailingToStartDuration": "a pool counts failed starts, see startupFailureThreshold",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "startUpFailureThreshold": "startupFailureThreshold",
+        "minFailingToStartDuration": "a pool counts failed starts, see startupFailureThreshold",
+    }
 
     startup_failure_threshold: Annotated[Count, Field(ge=1)] = 3
     """Consecutive failures to reach the running state, including failed liveness probes at startup, after which the VM
@@ -75,15 +68,11 @@ class PoolTemplate(VMTemplate):
 class PoolSpec(Model):
     """Desired state of the pool."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "replica": "replicas",
-                "virtualMachineTemplate": "template",
-                "selector": "a pool owns its VMs by reference, leave the selector out",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "replica": "replicas",
+        "virtualMachineTemplate": "template",
+        "selector": "a pool owns its VMs by reference, leave the selector out",
+    }
 
     replicas: Count
     """Desired number of VMs."""

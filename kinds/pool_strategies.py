@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -28,17 +29,13 @@ class EmptyObject(Model):
 class OrderedPolicy(Model):
     """Selects VMs that come before those of later policies."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            **expected('a selector, "- labelSelector: {matchLabels: {KEY: VALUE}}"'),
-            "x-hints": {
-                "matchLabels": "put it inside labelSelector",
-                "matchExpressions": "put it inside labelSelector",
-                "nodeSelector": "VMs can be selected by labelSelector only",
-                "nodeSelectorRequirementMatcher": "VMs can be selected by labelSelector only",
-            },
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=expected('a selector, "- labelSelector: {matchLabels: {KEY: VALUE}}"'))
+    hints: ClassVar[Mapping[str, str]] = {
+        "matchLabels": "put it inside labelSelector",
+        "matchExpressions": "put it inside labelSelector",
+        "nodeSelector": "VMs can be selected by labelSelector only",
+        "nodeSelectorRequirementMatcher": "VMs can be selected by labelSelector only",
+    }
 
     label_selector: LabelSelector
     """Selects VMs by their labels."""
@@ -47,9 +44,7 @@ class OrderedPolicy(Model):
 class SelectionPolicy(Model):
     """Order of the VMs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"x-hints": {"sortPolicy": "basePolicy", "selectors": "orderedPolicies"}}
-    )
+    hints: ClassVar[Mapping[str, str]] = {"sortPolicy": "basePolicy", "selectors": "orderedPolicies"}
 
     ordered_policies: Annotated[
         Tuple[OrderedPolicy], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})

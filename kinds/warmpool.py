@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
@@ -76,21 +77,17 @@ class WarmVMTemplate(VMTemplate):
 class EC2(Model):
     """EC2 instances instead of VMs. The controllers need the setting of an AWS region."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "KeyPair": "keyPair",
-                "ImageID": "imageID",
-                "imageId": "imageID",
-                "ImageId": "imageID",
-                "InstanceType": "instanceType",
-                "Subnets": "subnets",
-                "IamInstanceProfile": "iamInstanceProfile",
-                "SecurityGroups": "securityGroups",
-                "securityGroup": "securityGroups",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "KeyPair": "keyPair",
+        "ImageID": "imageID",
+        "imageId": "imageID",
+        "ImageId": "imageID",
+        "InstanceType": "instanceType",
+        "Subnets": "subnets",
+        "IamInstanceProfile": "iamInstanceProfile",
+        "SecurityGroups": "securityGroups",
+        "securityGroup": "securityGroups",
+    }
 
     image_id: Annotated[str, Field(alias="imageID", min_length=1, max_length=255)]
     """AMI of the instances."""
@@ -270,19 +267,15 @@ class ClaimPolicy(Model):
 class WarmPoolSpec(Model):
     """Desired state of the pool."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-hints": {
-                "replica": "replicas",
-                "desiredCount": "replicas",
-                "DesiredCount": "replicas",
-                "Default": "default",
-                "virtualMachineTemplate": "template",
-                "subnets": "write them in spec.ec2.subnets, or as spec.placements for VMs",
-                "selector": "leave it out, a pool's VMs are those that it owns",
-            }
-        }
-    )
+    hints: ClassVar[Mapping[str, str]] = {
+        "replica": "replicas",
+        "desiredCount": "replicas",
+        "DesiredCount": "replicas",
+        "Default": "default",
+        "virtualMachineTemplate": "template",
+        "subnets": "write them in spec.ec2.subnets, or as spec.placements for VMs",
+        "selector": "leave it out, a pool's VMs are those that it owns",
+    }
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.template) != has(self.ec2)",

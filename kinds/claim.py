@@ -9,10 +9,11 @@ from pydantic import Field
 
 from kinds import meta
 from kinds.checks import claim
+from kinds.ec2 import PlacementName
 from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions
 from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
-from kinds.warmpool import OnEmpty, PlacementName, Seconds
+from kinds.warmpool import OnEmpty, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
 LaunchType = Literal["Warm", "Resumed", "Started", "Cold"]

@@ -90,14 +90,35 @@ def configurations(
         reached = {"name": service.name, "namespace": service.namespace, "path": path, "port": service.port}
         return {"caBundle": bundle, "service": reached}
 
-    common: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
-    defaulting = {
-        **common,
-        "name": DEFAULTING_WEBHOOK,
-        "clientConfig": client(MUTATE),
+    def configuration(sort: str, name: str, webhook: str, path: str, shared: Json) -> Json:
+        entry = {**_COMMON, **shared, "name": f"{webhook}.{meta.DOMAIN}", "clientConfig": client(path)}
+        if sort == "Mutating":
+            entry["reinvocationPolicy"] = "IfNeeded"
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{sort}WebhookConfiguration",
+            "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "webhook"}},
+            "webhooks": [entry],
+        }
+
+    defaulting = _defaulting(failure_policy, defaulting_timeout_seconds)
+    ours = _for_kinds(tuple(kinds), timeout_seconds)
+    verification = {**defaulting, "failurePolicy": "Ignore"}
+    return [
+        configuration("Mutating", DEFAULTING_CONFIGURATION, "defaulting", MUTATE, defaulting),
+        configuration("Mutating", KINDS_CONFIGURATION, "pools", MUTATE, ours),
+        configuration("Validating", DEFAULTING_CONFIGURATION, "defaulting-verification", VALIDATE, verification),
+        configuration("Validating", KINDS_CONFIGURATION, "pools-validation", VALIDATE, ours),
+    ]
+
+
+_COMMON: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
+
+
+def _defaulting(failure_policy: str, timeout_seconds: int) -> Json:
+    return {
         "failurePolicy": failure_policy,
-        "timeoutSeconds": defaulting_timeout_seconds,
-        "reinvocationPolicy": "IfNeeded",
+        "timeoutSeconds": timeout_seconds,
         "rules": [_rule("kubevirt.io", ("v1",), ("virtualmachines", "virtualmachineinstances"), "Namespaced")],
         "namespaceSelector": {
             "matchExpressions": [
@@ -108,48 +129,21 @@ def configurations(
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
         "matchConditions": [_NOT_DELETED, _spec_changed()],
     }
-    verification = {key: value for key, value in defaulting.items() if key != "reinvocationPolicy"}
-    verification |= {
-        "name": f"defaulting-verification.{meta.DOMAIN}",
-        "clientConfig": client(VALIDATE),
-        "failurePolicy": "Ignore",
-    }
-    kinds = tuple(kinds)
-    ours = {
-        **common,
+
+
+def _for_kinds(kinds: tuple[Kind, ...], timeout_seconds: int) -> Json:
+    return {
         "failurePolicy": "Fail",
         "timeoutSeconds": timeout_seconds,
         "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
         "matchConditions": [_NOT_DELETED, _spec_changed({name for kind in kinds for name in kind.spec_annotations})],
     }
-    mutating = {
-        **ours,
-        "name": f"pools.{meta.DOMAIN}",
-        "clientConfig": client(MUTATE),
-        "reinvocationPolicy": "IfNeeded",
-    }
-    validating = {**ours, "name": f"pools-validation.{meta.DOMAIN}", "clientConfig": client(VALIDATE)}
-    return [
-        _configuration("Mutating", DEFAULTING_CONFIGURATION, defaulting),
-        _configuration("Mutating", KINDS_CONFIGURATION, mutating),
-        _configuration("Validating", DEFAULTING_CONFIGURATION, verification),
-        _configuration("Validating", KINDS_CONFIGURATION, validating),
-    ]
 
 
 def configuration_names() -> tuple[tuple[str, str], ...]:
     """Plural of the resource and name of every configuration."""
     found = configurations(service=Service(), ca_bundle=b"")
     return tuple((f"{each['kind'].lower()}s", str(each["metadata"]["name"])) for each in found)
-
-
-def _configuration(sort: str, name: str, webhook: Json) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{sort}WebhookConfiguration",
-        "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "webhook"}},
-        "webhooks": [webhook],
-    }
 
 
 def _rule(group: str, versions: Iterable[str], resources: Iterable[str], scope: str) -> Json:

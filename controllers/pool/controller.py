@@ -180,31 +180,38 @@ class PoolController:
 
     def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.vm(old, new)
-        owners = {vm.owner_uid for vm in (old, new) if vm is not None and vm.pool_name}
-        awaited = self._awaited(owners)
-        if new is not None and new.pool_name:
+        views = [vm for vm in (old, new) if vm is not None]
+        owners = {vm.owner_uid for vm in views if vm.pool_name}
+        awaited = self.writer.batches.awaited(owners)
+        if new is not None:
             self._vm_seen(new)
-        elif new is None and old is not None:
-            self.stores.forget(old.key)
-            if memory := self._memory_of_owner(old):
-                memory.deleted_vms.deleted(old.name, self.clock())
+        elif old is not None:
+            self._vm_gone(old)
         self._note_membership(old, new)
-        leaving = old if new is None else new if new.deleting else None
-        if leaving is not None and leaving.pool_name:
-            self.expectations.deletion_observed(leaving.owner_uid, leaving.uid)
         # Once the last expected event has come, the next burst can begin at once.
-        pause = 0 if awaited - self._awaited(owners) else GATHER_SECONDS
-        for key in _pools_of(old) | _pools_of(new):
+        pause = 0 if awaited - self.writer.batches.awaited(owners) else GATHER_SECONDS
+        for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, pause)
         if old is None or new is None or new.disks != old.disks:
-            for key in self._pools_with_disks_of(old) | self._pools_with_disks_of(new):
+            for key in set[Key]().union(*map(self._pools_with_disks_of, views)):
                 enqueue(key, GATHER_SECONDS)
 
     def _vm_seen(self, vm: VM) -> None:
+        if not vm.pool_name:
+            return
         if memory := self._memory_of_owner(vm):
             memory.deleted_vms.created(vm.name)
         self.expectations.creation_observed(vm.owner_uid, vm.name)
         self.expectations.creation_observed(vm.owner_uid, has_revision(vm.name, vm.revision))
+        if vm.deleting:
+            self.expectations.deletion_observed(vm.owner_uid, vm.uid)
+
+    def _vm_gone(self, vm: VM) -> None:
+        self.stores.forget(vm.key)
+        if memory := self._memory_of_owner(vm):
+            memory.deleted_vms.deleted(vm.name, self.clock())
+        if vm.pool_name:
+            self.expectations.deletion_observed(vm.owner_uid, vm.uid)
 
     def _note_membership(self, old: VM | None, new: VM | None) -> None:
         if old is None or new is None or old.uid != new.uid or old.owner_uid == new.owner_uid:
@@ -213,17 +220,11 @@ class PoolController:
             if memory := self._memory_of_owner(vm):
                 memory.membership_changes[vm.name] = attached, self.clock()
 
-    def _pools_with_disks_of(self, vm: VM | None) -> set[Key]:
+    def _pools_with_disks_of(self, vm: VM) -> set[Key]:
         """Other pools that would give their VMs disks of the same names."""
-        if vm is None:
-            return set()
         names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
         pools = (pool for name in names for pool in self.stores.pools.by("disk", (vm.namespace, name)))
         return {pool.key for pool in pools if pool.uid != vm.owner_uid}
-
-    def _awaited(self, owners: set[str]) -> set[str]:
-        """Owners with expected events."""
-        return {owner for owner in owners if any(self.expectations.open(owner))}
 
     def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
@@ -242,10 +243,8 @@ class PoolController:
                 enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
 
 
-def _pools_of(vm: VM | None) -> set[Key]:
+def _pools_of(vm: VM) -> set[Key]:
     """The pool that owns the VM, and the pool that retained its disks by the VM's name."""
-    if vm is None:
-        return set()
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
     return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks else owner
 

@@ -115,25 +115,25 @@ class ReplicaSetController:
                 enqueue(each.key, 0)
 
     def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
-        owners = {vmi.owner_uid for vmi in (old, new) if vmi is not None and vmi.owner_name}
-        awaited = self._awaited(owners)
+        owned = [vmi for vmi in (old, new) if vmi is not None and vmi.owner_name]
+        owners = {vmi.owner_uid for vmi in owned}
+        awaited = self.writer.batches.awaited(owners)
+        self._observe_change(old, new)
+        # Once the last expected event has come, the next burst can begin at once.
+        pause = 0 if awaited - self.writer.batches.awaited(owners) else GATHER_SECONDS
+        for key in {(vmi.namespace, vmi.owner_name) for vmi in owned}:
+            enqueue(key, pause)
+        if new is not None and is_orphan(new):
+            for adopter in self.stores.adopters(new):
+                enqueue(adopter.key, GATHER_SECONDS)
+
+    def _observe_change(self, old: VMI | None, new: VMI | None) -> None:
         if new is not None and new.owner_name:
             self.expectations.creation_observed(new.owner_uid, new.name)
             if new.deleting:
                 self.expectations.deletion_observed(new.owner_uid, new.uid)
         if old is not None and (new is None or (new.uid, new.owner_uid) != (old.uid, old.owner_uid)):
             self.expectations.deletion_observed(old.owner_uid, old.uid)
-        # Once the last expected event has come, the next burst can begin at once.
-        pause = 0 if awaited - self._awaited(owners) else GATHER_SECONDS
-        for key in {(vmi.namespace, vmi.owner_name) for vmi in (old, new) if vmi is not None and vmi.owner_name}:
-            enqueue(key, pause)
-        if new is not None and is_orphan(new):
-            for adopter in self.stores.adopters(new):
-                enqueue(adopter.key, GATHER_SECONDS)
-
-    def _awaited(self, owners: set[str]) -> set[str]:
-        """Owners with expected events."""
-        return {owner for owner in owners if any(self.expectations.open(owner))}
 
 
 def _is_paused(status: ReplicaSetStatus) -> bool:

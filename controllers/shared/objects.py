@@ -6,7 +6,7 @@ from sys import intern
 from typing import Any
 
 from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, typed
 
 MAX_DIGITS = 9
 """Longer numbers in annotations count as 0: no controller of ours writes them."""
@@ -16,17 +16,22 @@ def object_facts(document: Json) -> dict[str, Any]:
     """The metadata as keyword arguments of a view. Fields that the document lacks are empty."""
     metadata, owner = document["metadata"], controller_of(document) or {}
     return {
-        "namespace": metadata.get("namespace", ""),
+        "namespace": text(metadata, "namespace"),
         "name": metadata["name"],
-        "uid": metadata.get("uid", ""),
-        "resource_version": metadata.get("resourceVersion", ""),
-        "owner_uid": owner.get("uid", ""),
+        "uid": text(metadata, "uid"),
+        "resource_version": text(metadata, "resourceVersion"),
+        "owner_uid": text(owner, "uid"),
         "owner_kind": group_kind(owner),
-        "owner_name": owner.get("name", ""),
+        "owner_name": text(owner, "name"),
         "labels": metadata.get("labels") or {},
-        "created_at": metadata.get("creationTimestamp") or "",
-        "deleted_at": metadata.get("deletionTimestamp") or "",
+        "created_at": text(metadata, "creationTimestamp"),
+        "deleted_at": text(metadata, "deletionTimestamp"),
     }
+
+
+def text(value: Any, *path: str) -> str:
+    """The text at a path; empty where it is absent or of another type."""
+    return typed(str, value, *path) or ""
 
 
 def group_kind(reference: Json) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, typed
 from controllers.shared.disks import disk_names
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.objects import object_facts
+from controllers.shared.objects import object_facts, text
 from controllers.shared.vmi import VMI
 from kinds import meta
 from kinds.vm_documents import run_strategy
@@ -96,7 +96,6 @@ def parse_vm(document: Json) -> VM:
     """Fields that the document lacks keep their defaults."""
     metadata = document["metadata"]
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     base_name, ordinal = parent_and_ordinal(metadata["name"])
     strategy, created = run_strategy(spec), bool(status.get("created"))
@@ -105,18 +104,18 @@ def parse_vm(document: Json) -> VM:
         **object_facts(document),
         base_name=base_name,
         ordinal=ordinal,
-        revision=labels.get(meta.REVISION, ""),
+        revision=text(metadata, "labels", meta.REVISION),
         retains_disks=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
-        retained_by=annotations.get(meta.KEPT_BY, ""),
-        scale_in=annotations.get(meta.SCALE_IN) or labels.get(meta.SCALE_IN) or "",
+        retained_by=text(metadata, "annotations", meta.KEPT_BY),
+        scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
         run_strategy=strategy,
         # A VM with the strategy Manual should run once a user has started it.
         should_run=not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
         vmi_exists=created and not ended,
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
-        printable_status=status.get("printableStatus") or "",
-        start_failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
+        printable_status=text(status, "printableStatus"),
+        start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
     )
 
 

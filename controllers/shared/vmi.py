@@ -8,7 +8,7 @@ from functools import cache
 from sys import intern
 
 from apimachinery.unstructured import Json, at
-from controllers.shared.objects import object_facts, parse_count
+from controllers.shared.objects import object_facts, parse_count, text
 from kinds import meta
 
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
@@ -96,11 +96,11 @@ class VMI:
 def parse_vmi(document: Json) -> VMI:
     """Fields that the document lacks keep their defaults."""
     status = document.get("status") or {}
-    phase = intern(status.get("phase") or "")
+    phase = intern(text(status, "phase"))
     conditions: dict[str, Json] = {c.get("type", ""): c for c in status.get("conditions") or ()}
     true = _interned(frozenset(kind for kind, c in conditions.items() if c.get("status") == "True"))
     times = tuple(
-        (intern(each.get("phase") or ""), each.get("phaseTransitionTimestamp") or "")
+        (intern(text(each, "phase")), text(each, "phaseTransitionTimestamp"))
         for each in status.get("phaseTransitionTimestamps") or ()
     )
     start_failure, message = _start_failure(conditions)
@@ -108,13 +108,13 @@ def parse_vmi(document: Json) -> VMI:
         **object_facts(document),
         phase=phase,
         phase_times=times,
-        reason=status.get("reason") or "",
+        reason=text(status, "reason"),
         conditions=true,
         ready="Ready" in true if "Ready" in conditions else phase == "Running",
-        paused=(conditions["Paused"].get("reason") or "Paused") if "Paused" in true else "",
+        paused=(text(conditions, "Paused", "reason") or "Paused") if "Paused" in true else "",
         start_failure=start_failure,
         message=message,
-        node=status.get("nodeName") or "",
+        node=text(status, "nodeName"),
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
         ended_at=_ended_at(phase, dict(times), conditions),
@@ -144,4 +144,4 @@ def _is_migrating(state: Json) -> bool:
 def _ended_at(phase: str, times: Mapping[str, str], conditions: Mapping[str, Json]) -> str:
     if phase not in FINAL_PHASES:
         return ""
-    return times.get(phase) or (conditions.get("Ready") or {}).get("lastTransitionTime") or ""
+    return times.get(phase) or text(conditions, "Ready", "lastTransitionTime")

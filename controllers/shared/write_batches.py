@@ -109,6 +109,10 @@ class WriteBatches(Generic[O]):
         """Names and UIDs of the owner's objects whose last write the API server refused."""
         return self._writes.refused(uid)
 
+    def awaited(self, uids: Iterable[str]) -> set[str]:
+        """Those of the owners whose writes the stores do not show yet."""
+        return {uid for uid in uids if any(self.expectations.open(uid))}
+
     def forget(self, uid: str) -> None:
         """The owner is gone."""
         self.expectations.forget(uid)

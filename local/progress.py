@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at, entries
 from kinds import KINDS
 from local.binaries import Echo
 from local.components import StackError
@@ -24,17 +23,6 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 INTERVAL_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class VMLine:
-    name: str
-    state: str
-    node: str
-    hardware: str
-
-    def __str__(self) -> str:
-        return f"{self.name:28}{self.state:20}{self.node:10}{self.hardware}"
-
-
 class ProgressDisplay:
     """Creates missing objects of some manifests, then prints each change of a VM."""
 
@@ -44,15 +32,15 @@ class ProgressDisplay:
     async def run(self, api: Api) -> None:
         for document in self._documents:
             await self._apply(api, document)
-        shown: dict[str, VMLine] = {}
+        shown: dict[str, str] = {}
         while True:
             try:
-                now = {line.name: line for line in await list_vms(api)}
+                now = await vm_lines(api)
             except ApiError:
                 now = shown  # The API server is restarting, as the supervisor reports.
             for name, line in now.items():
                 if shown.get(name) != line:
-                    self._echo(str(line))
+                    self._echo(line)
             for name in shown.keys() - now.keys():
                 self._echo(f"{name:28}deleted")
             shown = now
@@ -88,27 +76,23 @@ def as_applied(document: Json) -> Json:
     return {**document, "metadata": metadata}
 
 
-async def list_vms(api: Api) -> list[VMLine]:
-    vms, _ = await api.list(VMS)
+async def vm_lines(api: Api) -> dict[str, str]:
+    """A line for each VM, by name: state, node, machine type, MAC addresses and PCI addresses."""
     vmis = {_key(vmi): vmi for vmi in (await api.list(VMIS))[0]}
-    return sorted((vm_line(vm, vmis.get(_key(vm))) for vm in vms), key=lambda one: one.name)
+    lines = {}
+    for vm in sorted((await api.list(VMS))[0], key=_key):
+        name = vm["metadata"]["name"]
+        state = at(vm, "status", "printableStatus") or "new"
+        node = at(vmis.get(_key(vm)), "status", "nodeName") or "-"
+        lines[name] = f"{name:28}{state:20}{node:10}{_hardware(at(vm, 'spec', 'template', 'spec', 'domain'))}"
+    return lines
 
 
-def vm_line(vm: Json, vmi: Json | None) -> VMLine:
-    status = (vmi or {}).get("status") or {}
-    spec = vm.get("spec", {}).get("template", {}).get("spec", {})
-    state = (vm.get("status") or {}).get("printableStatus") or "new"
-    return VMLine(vm["metadata"]["name"], state, status.get("nodeName") or "-", describe_hardware(spec))
-
-
-def describe_hardware(spec: dict[str, Any]) -> str:
-    """The machine type, MAC addresses and PCI addresses of a VM."""
-    domain = spec.get("domain") or {}
-    devices = domain.get("devices") or {}
+def _hardware(domain: Any) -> str:
     found = [
-        (domain.get("machine") or {}).get("type"),
-        *(interface.get("macAddress") for interface in devices.get("interfaces") or []),
-        *((disk.get("disk") or {}).get("pciAddress") for disk in devices.get("disks") or []),
+        at(domain, "machine", "type"),
+        *(at(nic, "macAddress") for _, nic in entries(domain, "devices", "interfaces")),
+        *(at(disk, "disk", "pciAddress") for _, disk in entries(domain, "devices", "disks")),
     ]
     return " ".join(text for text in found if text) or "no hardware yet"
 
@@ -120,18 +104,16 @@ async def list_pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
             found, _ = await api.list(POOLS)
     except ApiError:
         return None
-    return [_summary(pool) for pool in found]
-
-
-def _summary(pool: Json) -> dict[str, Any]:
-    status = pool.get("status") or {}
-    return {
-        "namespace": pool["metadata"]["namespace"],
-        "name": pool["metadata"]["name"],
-        "desired": pool.get("spec", {}).get("replicas", 0),
-        "current": status.get("replicas", 0),
-        "ready": status.get("readyReplicas", 0),
-    }
+    return [
+        {
+            "namespace": pool["metadata"]["namespace"],
+            "name": pool["metadata"]["name"],
+            "desired": at(pool, "spec", "replicas") or 0,
+            "current": at(pool, "status", "replicas") or 0,
+            "ready": at(pool, "status", "readyReplicas") or 0,
+        }
+        for pool in found
+    ]
 
 
 def read_manifests(manifests: Iterable[Path]) -> list[Json]:

@@ -16,6 +16,7 @@ from apimachinery.unstructured import Json
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.meta import is_installed_by_us
+from kinds.pool import POOL
 from local.components import StackError
 from local.engine.conditions import find_condition
 from local.engine.kubevirt_roles import kubevirt_roles
@@ -50,7 +51,7 @@ SUBRESOURCES = "v1.subresources.kubevirt.io"
 FIELD_MANAGER = "poolhouse-up"
 WAIT_SECONDS = 180.0
 RETRY_SECONDS = 0.1
-POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+POOLS = Resource.of(POOL)
 INVALID_POOL = {
     "apiVersion": POOLS.api_version,
     "kind": POOLS.kind,

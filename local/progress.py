@@ -12,13 +12,14 @@ import yaml
 
 from apimachinery.unstructured import Json, at, entries
 from kinds import KINDS
+from kinds.pool import POOL
 from local.binaries import Echo
 from local.components import StackError
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import VMIS, VMS, Resource
 
-POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
+POOLS = Resource.of(POOL)
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 INTERVAL_SECONDS = 0.5
 

@@ -16,12 +16,12 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds import meta
 from kinds.checks.claim import with_annotation_overrides
-from kinds.claim import ClaimSpec, ClaimStatus, Overrides
+from kinds.claim import CLAIM, ClaimSpec, ClaimStatus, Overrides
 from runtime.resource import Resource
 
 Json = dict[str, Any]
 
-CLAIMS = Resource("poolhouse.dev", "v1alpha1", "virtualmachineclaims", CLAIM_KIND)
+CLAIMS = Resource.of(CLAIM)
 
 FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
 """A claim never leaves them."""

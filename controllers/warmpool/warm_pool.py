@@ -15,7 +15,7 @@ from controllers.shared.sources import Source
 from controllers.warmpool.hashing import made_from, template_hash
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
-from kinds.warmpool import WarmPoolSpec, WarmPoolStatus
+from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from runtime.resource import Resource
 from runtime.store import Store
 
@@ -100,7 +100,7 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
     return WarmPool(*key, spec, status, *life)
 
 
-WARM_POOLS = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", POOL_KIND)
+WARM_POOLS = Resource.of(WARM_POOL)
 SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
     WARM_POOLS,
     parse_warm_pool,

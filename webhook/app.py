@@ -13,6 +13,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from time import monotonic, perf_counter
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from apimachinery.problem import Problem
+from kinds import KINDS
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError
@@ -43,6 +45,7 @@ from webhook.models import (
     ExplainRequest,
     ExplainResponse,
     KubernetesObject,
+    PlanResponse,
     QueryError,
 )
 from webhook.rate_limit import RateLimiter
@@ -60,6 +63,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorResponse, "description": "The request was refused; the problems say why."},
     503: {"model": ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
 }
+CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]
 
 
 @dataclass
@@ -129,8 +133,27 @@ def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None
     return app
 
 
+@cache
 def openapi_document() -> Json:
-    return _query_app().openapi()
+    """The queries of the webhook, and the plans, which the controllers serve."""
+    app = _query_app()
+    for kind in KINDS:
+        if kind.plan_path:
+            app.add_api_route(
+                kind.plan_path,
+                _plan,
+                methods=["POST"],
+                summary=f"Plan for a {kind.kind}",
+                responses=ERRORS,
+                dependencies=[Security(BEARER)],
+                openapi_extra={**_request_body(KubernetesObject), "servers": CONTROLLERS},
+            )
+    return app.openapi()
+
+
+async def _plan() -> PlanResponse:
+    """Says what the controller would do with the object. The caller needs the right to list its VMs or VMIs."""
+    raise NotImplementedError("the controllers serve plans")
 
 
 def _query_app() -> FastAPI:
@@ -261,13 +284,13 @@ async def explain(http: Request, document: Annotated[Document, Depends(read_docu
 
 
 @queries.get("/openapi.json", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
-async def openapi(http: Request) -> JSONResponse:
-    return JSONResponse(http.app.openapi())
+async def openapi() -> JSONResponse:
+    return JSONResponse(openapi_document())
 
 
 @queries.get("/docs", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
-async def docs(http: Request) -> HTMLResponse:
-    return HTMLResponse(api_docs.page(http.app.openapi()))
+async def docs() -> HTMLResponse:
+    return HTMLResponse(api_docs.page(openapi_document()))
 
 
 def parse_token(authorization: str) -> str:

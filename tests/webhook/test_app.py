@@ -311,6 +311,7 @@ async def test_no_object_causes_an_internal_error(
     [
         ("/openapi.json", "application/json", '"/apis/vms/dryrun"'),
         ("/docs", "text/html; charset=utf-8", "POST /apis/policies/explain"),
+        ("/docs", "text/html; charset=utf-8", "POST /apis/pools/plan"),
     ],
 )
 async def test_the_api_is_documented_for_callers_with_a_token(

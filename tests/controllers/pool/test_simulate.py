@@ -17,6 +17,7 @@ from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable
 from runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
+from webhook.models import PlanResponse
 
 Json = dict[str, Any]
 
@@ -110,6 +111,7 @@ async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None
     assert status == 200
     assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-2"), ("Create", "web-3")]
     assert set(answer["plan"][0]) == {"action", "vm", "reason"}
+    assert PlanResponse.model_validate(answer).complete, "the webhook reads and documents the answer in this form"
 
 
 async def test_an_existing_pool_keeps_its_vms() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import yaml
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
 from kinds import KINDS, meta
 from local.components import StackError
 from local.helm import find_helm
 
 CHART = Path(__file__).resolve().parent.parent.parent / "charts" / "poolhouse"
-HELMS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
+HELM_LABELS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 NAMESPACE = {
     "apiVersion": "v1",
     "kind": "Namespace",
@@ -33,44 +33,37 @@ KUSTOMIZATION = {
 
 
 def manifests() -> Iterator[Json]:
-    """In the order in which they can be applied."""
-    left = [f"kinds.{kind.plural}=false" for kind in KINDS if kind.yields_to_kubevirt]
-    done = subprocess.run(
-        [
-            str(find_helm(lambda text: None)),
-            *("template", meta.POOLHOUSE, str(CHART), "--namespace", meta.NAMESPACE, "--no-hooks"),
-            *("--set", ",".join(left)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """The manifests, in the order in which they can be applied."""
+    disabled = ",".join(f"kinds.{kind.plural}=false" for kind in KINDS if kind.yields_to_kubevirt)
+    command = [str(find_helm(lambda text: None)), "template", meta.POOLHOUSE, str(CHART)]
+    command += ["--namespace", meta.NAMESPACE, "--no-hooks", "--set", disabled]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise StackError(done.stderr)
     yield NAMESPACE
-    yield from (_plain(each) for each in yaml.safe_load_all(done.stdout) if each)
+    for document in filter(None, yaml.safe_load_all(done.stdout)):
+        _remove_helm_metadata(document["metadata"])
+        _remove_helm_metadata(at(document, "spec", "template", "metadata") or {})
+        yield document
 
 
-def _plain(document: Json) -> Json:
-    for place in (document["metadata"], document.get("spec", {}).get("template", {}).get("metadata", {})):
-        for label in HELMS:
-            place.get("labels", {}).pop(label, None)
-        notes = place.get("annotations", {})
-        for note in [each for each in notes if each.startswith("helm.sh/")]:
-            del notes[note]
-    return document
+def _remove_helm_metadata(metadata: Json) -> None:
+    for label in HELM_LABELS:
+        metadata.get("labels", {}).pop(label, None)
+    annotations = metadata.get("annotations", {})
+    for annotation in [each for each in annotations if each.startswith("helm.sh/")]:
+        del annotations[annotation]
 
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    pages = [yaml.safe_dump(each, sort_keys=False, width=120) for each in manifests()]
-    (directory / "install.yaml").write_text("---\n".join(pages))
+    documents = [yaml.safe_dump(each, sort_keys=False, width=120) for each in manifests()]
+    (directory / "install.yaml").write_text("---\n".join(documents))
     (directory / "kustomization.yaml").write_text(yaml.safe_dump(KUSTOMIZATION, sort_keys=False))
 
 
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
-    except StackError as broken:
-        sys.exit(str(broken))
+    except StackError as error:
+        sys.exit(str(error))

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from kinds import meta
-from local.helm.plain import HELMS, main
+from local.helm.plain import HELM_LABELS, main
 from runtime.api import Api
 from runtime.resource import Resource
 from tests.charts.helm import template
@@ -49,7 +49,7 @@ def test_nothing_of_helm_is_left(plain: Path) -> None:
     text = (plain / "install.yaml").read_text()
     assert "helm.sh/" not in text
     documents = [each for each in yaml.safe_load_all(text) if each]
-    assert not [each for each in documents if set(HELMS) & set(each["metadata"].get("labels", {}))]
+    assert not [each for each in documents if set(HELM_LABELS) & set(each["metadata"].get("labels", {}))]
     assert [each["kind"] for each in documents].count("Job") == 0, "a hook's work is nobody's here"
     assert documents[0]["kind"] == "Namespace"
     names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}

@@ -134,7 +134,7 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
         case "off":
             return VMIPlan(_status(snapshot, now, "Succeeded", [SHUT_DOWN]))
         case "crashed":
-            return VMIPlan(_failed(snapshot, now, domain.reason or "Crashed", domain.reason or "the guest crashed"))
+            return VMIPlan(_failed(snapshot, now, "Crashed", domain.reason or "the guest crashed"))
         case "absent":
             return VMIPlan(_failed(snapshot, now, "DomainGone", "the domain no longer exists"))
         case "starting":

@@ -28,6 +28,17 @@ PHASES = ("phase", "last_phase")
 SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 """The API gives times in whole seconds."""
 
+GAUGES = {
+    "desired_replicas": "VMs that the pool should have.",
+    "replicas": "VMs of the pool, without those that are being deleted.",
+    "ready_replicas": "VMs of the pool that are ready.",
+    "updated_replicas": "VMs of the pool that have its current template.",
+    "unavailable_replicas": "VMs of the pool that are missing or not available.",
+    "kept_disks": "Disks that the pool retained at scale-in.",
+    "rollout_stalled": "1 while the pool has exceeded progressDeadlineSeconds.",
+    "healing_stopped": "1 while healing is stopped because too many VMs of the pool fail at once.",
+}
+
 
 class PoolMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -41,25 +52,12 @@ class PoolMetrics:
             name = f"{PREFIX}vmi_phase_transition_time_{name}"
             return Histogram(name, text, (*LABELS, *PHASES), registry=registry, buckets=SECONDS)
 
-        self._gauges = {
-            "desired_replicas": gauge("desired_replicas", "VMs that the pool should have."),
-            "replicas": gauge("replicas", "VMs that the pool has, those being deleted left out."),
-            "ready_replicas": gauge("ready_replicas", "VMs of the pool that are ready."),
-            "updated_replicas": gauge("updated_replicas", "VMs of the pool that have its current template."),
-            "unavailable_replicas": gauge("unavailable_replicas", "VMs of the pool that are missing or not available."),
-            "kept_disks": gauge("kept_disks", "Disks that scale-in has kept for VMs that come back."),
-            "rollout_stalled": gauge(
-                "rollout_stalled", "1 while the pool has not come nearer to its spec for progressDeadlineSeconds."
-            ),
-            "healing_stopped": gauge(
-                "healing_stopped", "1 while healing is stopped because too many VMs of the pool fail at once."
-            ),
-        }
+        self._gauges = {name: gauge(name, text) for name, text in GAUGES.items()}
         self._starts = counter("vm_starts", "VMs of the pool that started.")
-        self._stops = counter("vm_stops", "VMs of the pool that stopped, for whatever reason.")
-        self._created = counter("vms_created", "VMs that were created for the pool, to grow or in place of others.")
-        self._deleted = counter("vms_deleted", "VMs that were deleted for the pool to shrink, healed ones left out.")
-        self._heals = counter("heals", "VMs that were deleted with their disks and made again as they kept failing.")
+        self._stops = counter("vm_stops", "VMs of the pool that stopped for any reason.")
+        self._created = counter("vms_created", "VMs that the pool created.")
+        self._deleted = counter("vms_deleted", "VMs that the pool deleted at scale-in.")
+        self._heals = counter("heals", "VMs that healing deleted with their disks and created again.")
         self._counters = (self._starts, self._stops, self._created, self._deleted, self._heals)
         self._transition = histogram("seconds", "Seconds a pool's VMI spent in last_phase before it reached phase.")
         self._from_creation = histogram(
@@ -179,7 +177,7 @@ class OrphanedDisks:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             f"{PREFIX}orphaned_disks",
-            "Kept disks of pools that are gone, as each replica sees it.",
+            "Retained disks of pools that are gone, as each replica sees it.",
             labels=["namespace"],
         )
         for namespace, number in sorted(count_orphans(self._pools, self._disks).items()):

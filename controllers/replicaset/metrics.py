@@ -23,11 +23,11 @@ class ReplicaSetMetrics:
             return Counter(f"{PREFIX}vmirs_{name}_total", text, LABELS, registry=registry)
 
         self._desired = gauge("desired_replicas", "VMIs that the replica set should have.")
-        self._replicas = gauge("replicas", "VMIs that the replica set has, neither ended nor being deleted.")
+        self._replicas = gauge("replicas", "VMIs of the replica set that have not ended and are not being deleted.")
         self._ready = gauge("ready_replicas", "VMIs of the replica set that are ready.")
         self._failing = gauge("failing", "1 while the replica set's VMIs cannot be created or deleted, else 0.")
-        self._created = counter("vmis_created", "VMIs that were created for the replica set.")
-        self._deleted = counter("vmis_deleted", "VMIs that were deleted for the replica set, to shrink or to replace.")
+        self._created = counter("vmis_created", "VMIs that the replica set created.")
+        self._deleted = counter("vmis_deleted", "VMIs that the replica set deleted.")
         self._all = (self._desired, self._replicas, self._ready, self._failing, self._created, self._deleted)
 
     def replica_set(self, found: ReplicaSet, status: ReplicaSetStatus) -> None:

@@ -43,7 +43,7 @@ def describe(error: ValidationError) -> str:
 
 
 def parse_status(model: type[S], document: Json) -> S:
-    """The object's status. Only the controller writes it, so one that cannot be read is replaced by an empty one."""
+    """The object's status. The controller alone writes it, so an invalid status counts as empty."""
     try:
         return model.model_validate(document.get("status") or {})
     except ValidationError:

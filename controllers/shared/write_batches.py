@@ -136,5 +136,5 @@ def failure(reason: str, message: str) -> Failure:
 
 
 def error_message(error: Exception) -> str:
-    """The API server's own sentence, or what the error says of itself."""
+    """The API server's message, or the text of another error."""
     return (error.message if isinstance(error, ApiError) else str(error)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a Virtual Kubelet's configuration becomes, and what is said of one that is incomplete or contradicts itself."""
+"""Import of the AWS Virtual Kubelet's configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def paths(found: tuple[Any, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("to", ["ec2", "vm"])
-def test_the_documents_sample_becomes_four_right_pools_of_eleven_machines(to: Any) -> None:
+def test_the_sample_becomes_four_valid_pools(to: Any) -> None:
     found = of(*SAMPLE, terms=Terms(to=to))
     assert found.problems == ()
     assert [WARM_POOL.problems(each) for each in found.manifests] == [[], [], [], []]
@@ -49,7 +49,7 @@ def test_the_documents_sample_becomes_four_right_pools_of_eleven_machines(to: An
     assert [each["spec"]["default"] for each in found.manifests] == [True, False, False, False]
 
 
-def test_everything_that_the_sample_leaves_out_is_told_at_once() -> None:
+def test_all_missing_fields_are_reported_at_once() -> None:
     told = [each.removeprefix("WarmPoolConfig") for each in paths(of(*SAMPLE).remarks)]
     assert {"[1].Subnets", "[3].Subnets", "[2].InstanceType", "[3].InstanceType"} <= set(told)
     assert {f"[{index}].IamInstanceProfile" for index in range(4)} <= set(told)
@@ -60,7 +60,7 @@ def test_everything_that_the_sample_leaves_out_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("KeyPair", "ключ"), ("ImageID", "образ"), ("InstanceType", "--"), ("Subnets", ["s", "сеть"])]
 )
-def test_a_name_of_which_nothing_is_left_is_told(field: str, value: Any) -> None:
+def test_a_name_without_valid_characters_is_reported(field: str, value: Any) -> None:
     entry = {**SAMPLE[0], field: value}
     found = of(entry, terms=Terms(to="vm"))
     (problem,) = found.problems
@@ -69,7 +69,7 @@ def test_a_name_of_which_nothing_is_left_is_told(field: str, value: Any) -> None
     assert not [each for each in found.remarks if each.message.endswith(" ")]
 
 
-def test_a_whole_configuration_fills_the_gaps() -> None:
+def test_a_whole_configuration_supplies_missing_fields() -> None:
     found = imported(WHOLE, Terms(namespace="mac"))
     (document,) = found.manifests
     assert document["metadata"] == {"name": "warmpool-1", "namespace": "mac"}
@@ -156,7 +156,7 @@ def test_vms_take_over_the_names() -> None:
         ),
     ],
 )
-def test_what_cannot_be_a_pool_is_told_with_its_place(config: Any, told: dict[str, str]) -> None:
+def test_an_invalid_entry_has_a_problem_with_its_path(config: Any, told: dict[str, str]) -> None:
     found = imported(config, Terms())
     assert found.manifests == ()
     for path, words in told.items():
@@ -164,14 +164,14 @@ def test_what_cannot_be_a_pool_is_told_with_its_place(config: Any, told: dict[st
     assert set(told) <= set(paths(found.problems))
 
 
-def test_names_are_read_in_any_case_and_texts_for_numbers() -> None:
+def test_field_names_match_in_any_case() -> None:
     (document,) = of({"desiredcount": " 2 ", "DEFAULT": "true", "imageId": "ami-1", "subnets": "s"}).manifests
     assert document["spec"]["replicas"] == 2
     assert document["spec"]["default"] is True
     assert document["spec"]["ec2"]["subnets"] == ["s"]
 
 
-def test_options_say_what_the_file_does_not() -> None:
+def test_options_supply_missing_fields() -> None:
     terms = Terms(prefix="mac", management_subnet="subnet-o", iam_instance_profile="p")
     found = of(SAMPLE[0], SAMPLE[1], terms=terms)
     assert [each["metadata"]["name"] for each in found.manifests] == ["mac-1", "mac-2"]
@@ -179,7 +179,7 @@ def test_options_say_what_the_file_does_not() -> None:
     assert {each["spec"]["ec2"]["iamInstanceProfile"] for each in found.manifests} == {"p"}
 
 
-def test_a_name_that_no_pool_can_have_is_told() -> None:
+def test_an_invalid_pool_name_is_reported() -> None:
     found = of(SAMPLE[0], terms=Terms(prefix="My.Pool"))
     assert found.manifests == ()
     assert all("metadata.name" in problem.message for problem in found.problems)

@@ -1,4 +1,4 @@
-"""Pools for tests: a row shows only what matters to it."""
+"""Pools for tests. A test gives only the fields that matter to it."""
 
 from __future__ import annotations
 

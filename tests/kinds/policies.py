@@ -1,4 +1,4 @@
-"""Migration policies in which a test says only what matters to it."""
+"""Migration policies for tests. A test gives only the fields that matter to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claims are right, what of them may not change, and what their annotations come to."""
+"""Validation of claims and their updates, and overrides in annotations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def told(document: Json) -> dict[str, str]:
         pytest.param(claim(personalization={"labels": {"team": "red"}, "hostname": "mine"}), id="one's own"),
     ],
 )
-def test_a_right_claim_has_no_problems(document: Json) -> None:
+def test_a_valid_claim_has_no_problems(document: Json) -> None:
     assert told(document) == {}
 
 
@@ -59,7 +59,7 @@ def test_a_right_claim_has_no_problems(document: Json) -> None:
         ),
     ],
 )
-def test_a_wrong_claim_is_told_what_is_wrong(document: Json, path: str, words: str) -> None:
+def test_an_invalid_claim_has_a_problem_with_its_path(document: Json, path: str, words: str) -> None:
     found = told(document)
     assert list(found) == [path]
     assert words in found[path]
@@ -91,7 +91,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("before", "after", "paths"), CHANGES)
-def test_what_was_asked_for_stays(before: Json, after: Json, paths: list[str]) -> None:
+def test_an_update_cannot_change_what_was_claimed(before: Json, after: Json, paths: list[str]) -> None:
     assert [problem.path for problem in CLAIM.validate_update(before, after)] == paths
 
 
@@ -107,5 +107,5 @@ def test_what_was_asked_for_stays(before: Json, after: Json, paths: list[str]) -
         ),
     ],
 )
-def test_annotations_become_fields(document: Json, overrides: Json | None) -> None:
+def test_annotations_become_overrides(document: Json, overrides: Json | None) -> None:
     assert with_annotations(document)["spec"].get("overrides") == overrides

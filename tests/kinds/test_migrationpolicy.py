@@ -1,4 +1,4 @@
-"""The MigrationPolicy: the document's manifests, every nonsense with its path, and others in its way."""
+"""Validation of migration policies, and their conflicts."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def problems(document: dict[str, Any]) -> dict[str, str]:
     return {problem.path: problem.message for problem in MIGRATION_POLICY.problems(document)}
 
 
-def test_the_documents_full_manifest_is_right_as_it_is_written() -> None:
+def test_the_full_example_of_the_design_document_is_valid() -> None:
     assert MIGRATION_POLICY.problems(yaml.safe_load(FULL)) == []
     (warning,) = MIGRATION_POLICY.warnings(yaml.safe_load(FULL))
     assert warning.startswith("spec.bandwidthPerMigration: 217Ki a second becomes 1Mi")
 
 
-def test_a_boolean_in_a_selector_becomes_the_text_it_means() -> None:
+def test_a_boolean_in_a_selector_becomes_text() -> None:
     stored = MIGRATION_POLICY.normalize(yaml.safe_load(FULL))
     assert stored["spec"]["selectors"]["namespaceSelector"]["matchLabels"] == {
         "hpc-workloads": "true",
@@ -62,7 +62,7 @@ def test_a_boolean_in_a_selector_becomes_the_text_it_means() -> None:
     assert MIGRATION_POLICY.normalize(stored) is stored
 
 
-def test_a_boolean_that_no_webhook_saw_is_read_as_its_text_too() -> None:
+def test_a_stored_boolean_is_read_as_text() -> None:
     assert ("hpc-workloads", "true") in ranked_policy(yaml.safe_load(FULL)).selectors.namespace
     spec = MigrationPolicySpec.model_validate(yaml.safe_load(FULL)["spec"])
     assert spec.selectors is not None
@@ -99,28 +99,28 @@ def test_a_boolean_that_no_webhook_saw_is_read_as_its_text_too() -> None:
         ),
     ],
 )
-def test_nonsense_is_refused_at_its_path(document: dict[str, Any], path: str, said: str) -> None:
+def test_an_invalid_policy_has_a_problem_with_its_path(document: dict[str, Any], path: str, said: str) -> None:
     assert said in problems(document)[path]
 
 
-def test_fields_in_the_wrong_place_are_told_where_they_belong() -> None:
+def test_a_misplaced_field_gets_a_hint() -> None:
     found = problems(policy("p", matchLabels={}, namespaceSelector={}))
     assert "selectors" in found["spec.matchLabels"]
     assert "selectors" in found["spec.namespaceSelector"]
 
 
 @pytest.mark.parametrize("document", [policy("p"), policy("p", {}), policy("p", {}, {})], ids=["none", "one", "both"])
-def test_a_policy_for_nobody_is_taken_with_a_warning(document: dict[str, Any]) -> None:
+def test_a_policy_without_labels_gets_a_warning(document: dict[str, Any]) -> None:
     assert MIGRATION_POLICY.problems(document) == []
     (warning,) = MIGRATION_POLICY.warnings(document)
     assert "matches no VM" in warning
 
 
-def test_one_empty_selector_needs_no_warning() -> None:
+def test_one_empty_selector_gets_no_warning() -> None:
     assert MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, {})) == []
 
 
-def test_disabling_tls_is_taken_with_a_warning() -> None:
+def test_disabling_tls_gets_a_warning() -> None:
     (warning,) = MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, disableTLS=True))
     assert "whole cluster" in warning
 
@@ -145,7 +145,7 @@ def test_disabling_tls_is_taken_with_a_warning() -> None:
         pytest.param(policy("new"), [policy("old", created="1")], None, id="two for nobody"),
     ],
 )
-def test_the_same_selectors_are_refused_and_the_other_named(asked, others, elder) -> None:
+def test_the_same_selectors_are_denied(asked, others, elder) -> None:
     found = list(conflicts(ranked_policy(asked), map(ranked_policy, others)))
     if elder is None:
         assert found == []
@@ -156,7 +156,7 @@ def test_the_same_selectors_are_refused_and_the_other_named(asked, others, elder
         assert f'"{elder}"' in problem.message
 
 
-def test_an_overlap_that_only_the_tie_break_decides_is_told() -> None:
+def test_an_overlap_decided_by_the_tie_break_gets_a_warning() -> None:
     (warning,) = overlaps(ranked_policy(policy("a", {"z": "1"})), [ranked_policy(policy("b", None, {"y": "1"}))])
     assert "'y' comes before 'z'" in warning
     assert '"b"' in warning
@@ -171,11 +171,11 @@ def test_an_overlap_that_only_the_tie_break_decides_is_told() -> None:
         pytest.param(policy("a"), policy("b"), id="for nobody"),
     ],
 )
-def test_other_overlaps_are_no_news(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_other_overlaps_get_no_warning(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert list(overlaps(ranked_policy(one), [ranked_policy(other)])) == []
 
 
-def test_many_ties_are_told_in_few_words() -> None:
+def test_the_number_of_warnings_about_overlaps_is_limited() -> None:
     many = [ranked_policy(policy(f"p{n}", {f"k{n}": ""})) for n in range(100)]
     told = list(overlaps(ranked_policy(policy("p", {"a": ""})), many))
     assert len(told) == 6
@@ -190,7 +190,7 @@ def test_quantities_are_numbers(text: Any, number: int | None) -> None:
     assert to_int(text) == number
 
 
-def test_the_example_is_right_and_its_database_obeys_the_first() -> None:
+def test_the_example_is_valid_and_its_first_policy_wins() -> None:
     page = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
     databases, computing = yaml.safe_load_all(page.read_text())
     assert MIGRATION_POLICY.problems(databases) == MIGRATION_POLICY.problems(computing) == []
@@ -203,6 +203,6 @@ def test_the_example_is_right_and_its_database_obeys_the_first() -> None:
 @pytest.mark.parametrize(
     ("said", "warns"), [("1", True), (5, True), ("1023Ki", True), ("1Mi", False), ("64M", False), ("0", False)]
 )
-def test_a_bandwidth_that_kubevirt_has_not_is_warned_of(said: Any, warns: bool) -> None:
+def test_a_bandwidth_below_one_mebibyte_gets_a_warning(said: Any, warns: bool) -> None:
     warnings = MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, bandwidthPerMigration=said))
     assert [each.split(":")[0] for each in warnings] == (["spec.bandwidthPerMigration"] if warns else [])

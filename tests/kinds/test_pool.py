@@ -1,4 +1,4 @@
-"""Which pools are right, and what is said of those that are not."""
+"""Validation, warnings and normalization of pools."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("document", RIGHT)
-def test_a_right_pool_has_no_problems(document: dict[str, Any]) -> None:
+def test_a_valid_pool_has_no_problems(document: dict[str, Any]) -> None:
     assert told(POOL.normalize(document)) == {}
 
 
@@ -189,14 +189,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("document", "expected"), WRONG)
-def test_a_wrong_pool_hears_where_and_what_to_do(document: dict[str, Any], expected: dict[str, str]) -> None:
+def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], expected: dict[str, str]) -> None:
     found = told(POOL.normalize(document))
     assert found.keys() == expected.keys()
     for path, words in expected.items():
         assert words in found[path]
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     document = pool(
         replicas="three",
         maxUnavailable="half",
@@ -256,29 +256,29 @@ CAUTIONS = [
 
 
 @pytest.mark.parametrize(("document", "expected"), CAUTIONS)
-def test_what_is_allowed_and_hardly_meant(document: dict[str, Any], expected: list[str]) -> None:
+def test_warnings_about_likely_mistakes(document: dict[str, Any], expected: list[str]) -> None:
     found = POOL.warnings(document)
     assert len(found) == len(expected)
     for warning, words in zip(found, expected, strict=True):
         assert words in warning
 
 
-def test_labels_that_yaml_took_for_booleans_become_text_in_selectors() -> None:
+def test_booleans_in_selectors_become_text() -> None:
     found = POOL.normalize(labelled(matchLabels={"spare": True, "os": "linux"}))
     assert found == labelled(matchLabels={"spare": "true", "os": "linux"})
 
 
-def test_a_document_that_needs_nothing_comes_back_itself() -> None:
+def test_a_normal_document_is_returned_unchanged() -> None:
     document = pool(scaleInStrategy={"proactive": {"selectionPolicy": {"orderedPolicies": [{"labelSelector": {}}]}}})
     assert POOL.normalize(document) is document
 
 
-def test_nulls_are_taken_out_but_where_a_value_is_needed() -> None:
+def test_nulls_are_removed_from_optional_fields() -> None:
     found = POOL.normalize(pool(paused=None, autohealing=None, updateStrategy={"proactive": None}, replicas=None))
     assert found == pool(updateStrategy={}, replicas=None)
 
 
-def test_defaults_are_those_of_the_document() -> None:
+def test_defaults() -> None:
     spec = PoolSpec.model_validate(pool()["spec"])
     assert spec.max_unavailable == "25%"
     assert spec.autohealing is None
@@ -293,6 +293,6 @@ def test_defaults_are_those_of_the_document() -> None:
     assert healing.startup_failure_threshold == 3
 
 
-def test_a_template_stays_as_it_is_written() -> None:
+def test_a_template_stays_a_dict() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": machine(), "unknown": [None]}
     assert PoolSpec.model_validate(pool(template=template)["spec"]).template == template

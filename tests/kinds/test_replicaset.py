@@ -1,4 +1,4 @@
-"""Which replica sets are right, and what is said of those that are not."""
+"""Validation of replica sets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("document", RIGHT)
-def test_a_right_set_has_no_problems(document: Json) -> None:
+def test_a_valid_replica_set_has_no_problems(document: Json) -> None:
     assert REPLICA_SET.problems(REPLICA_SET.normalize(document)) == []
 
 
@@ -97,7 +97,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("document", "expected"), WRONG)
-def test_a_wrong_set_hears_where_and_what_to_do(document: Json, expected: dict[str, str]) -> None:
+def test_an_invalid_replica_set_has_problems_with_paths(document: Json, expected: dict[str, str]) -> None:
     found = {problem.path: problem.message for problem in REPLICA_SET.problems(REPLICA_SET.normalize(document))}
     assert found.keys() == expected.keys()
     for path, words in expected.items():
@@ -114,7 +114,7 @@ def test_a_wrong_set_hears_where_and_what_to_do(document: Json, expected: dict[s
         pytest.param({meta.PART_OF: None}, False, id="of nobody in particular"),
     ],
 )
-def test_whose_definition_it_is(labels: Json, ours: bool) -> None:
+def test_a_crd_is_ours_until_kubevirt_manages_it(labels: Json, ours: bool) -> None:
     found = crd(REPLICA_SET)
     found["metadata"]["labels"] |= labels
     assert is_installed_by_us(found) is ours

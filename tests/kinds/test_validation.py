@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a list of problems."""
+"""Validation of hostile documents: any content, depth and size."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def answers(kind: Kind, document: Any) -> None:
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.kind)
 @given(document=anything)
 @settings(max_examples=60, deadline=None)
-def test_any_document_is_answered(kind: Kind, document: Any) -> None:
+def test_any_document_can_be_validated(kind: Kind, document: Any) -> None:
     answers(kind, document)
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.kind)
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_anything_may_stand_where_a_field_of_the_schema_is(kind: Kind, data: st.DataObject) -> None:
+def test_any_field_can_have_any_value(kind: Kind, data: st.DataObject) -> None:
     schema = object_schema(kind)["properties"]["spec"]
     document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "x"}, "spec": {}}
     here = document["spec"]
@@ -74,7 +74,7 @@ def test_anything_may_stand_where_a_field_of_the_schema_is(kind: Kind, data: st.
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_anything_may_stand_anywhere_in_a_pool(data: st.DataObject) -> None:
+def test_any_value_of_a_pool_can_be_replaced(data: st.DataObject) -> None:
     full = pool(
         updateStrategy={
             "proactive": {"selectionPolicy": {"orderedPolicies": [{"labelSelector": {"matchLabels": {}}}]}}
@@ -108,28 +108,28 @@ DEEP = nested(5000)
         pytest.param(changed(pool(), DEEP, *INSTANCE, "volumes", 0, "dataVolume", "name"), id="a name"),
     ],
 )
-def test_depth_is_no_danger(document: Any) -> None:
+def test_deep_documents_can_be_validated(document: Any) -> None:
     answers(KINDS[0], document)
 
 
-def test_the_answer_stays_small_and_comes_soon() -> None:
+def test_the_number_of_problems_is_limited() -> None:
     document = pool(**{f"replica{index}": index for index in range(200_000)})
     found = KINDS[0].problems(document)
     assert len(found) == MAX_PROBLEMS + 1
     assert "more than" in found[-1].message
 
 
-def test_many_devices_are_looked_at_in_time_that_grows_with_them() -> None:
+def test_many_devices_are_validated_in_linear_time() -> None:
     devices = [{"name": f"disk{index}"} for index in range(10_000)]
     document = changed(pool(), devices, *INSTANCE, "domain", "devices", "disks")
     assert len(KINDS[0].problems(document)) == MAX_PROBLEMS + 1
 
 
-def test_numbers_without_end_are_shown_short() -> None:
+def test_huge_numbers_are_shortened() -> None:
     answers(KINDS[0], pool(replicas=10**5000))
     answers(KINDS[0], pool(replicas=json.loads("1e400")))
 
 
-def test_text_is_harmless_in_a_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     document = pool(**{"\x1b[31m\u202e": 1}, maxUnavailable="\x1b]0;x\x07")
     answers(KINDS[0], document)

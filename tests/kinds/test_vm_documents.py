@@ -1,4 +1,4 @@
-"""Who a guest is that has been started before its hardware is decided."""
+"""Facts about VMs from their documents."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def vm(state: str = "", *, firmware: Json | None = None, started_as: str | None 
         ),
     ],
 )
-def test_who_may_have_run(found: Json, going: bool, ran: bool) -> None:
+def test_whether_a_vm_may_have_run(found: Json, going: bool, ran: bool) -> None:
     assert may_have_run(found, going=going) is ran
 
 
@@ -59,5 +59,5 @@ def test_who_may_have_run(found: Json, going: bool, ran: bool) -> None:
         pytest.param({"uuid": "b"}, {"uuid": "b"}, id="its own stays"),
     ],
 )
-def test_who_it_is(firmware: Json | None, known_by: Json) -> None:
+def test_the_firmware_uuid_is_derived_from_the_name(firmware: Json | None, known_by: Json) -> None:
     assert with_firmware_uuid(vm(firmware=firmware)) == vm(firmware=known_by)

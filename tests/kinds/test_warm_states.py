@@ -1,4 +1,4 @@
-"""Which state of a warm machine may follow which."""
+"""Transitions between the states of warm VMs."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("before", "after"), ROWS)
-def test_a_state_is_followed_by_these_and_no_others(before: WarmState | None, after: set[WarmState]) -> None:
+def test_allowed_transitions(before: WarmState | None, after: set[WarmState]) -> None:
     assert {each for each in WarmState if may_follow(before, each) and each is not before} == after
 
 
-def test_every_state_has_its_row() -> None:
+def test_every_state_is_in_the_table() -> None:
     assert set(TRANSITIONS) == {None, *WarmState}
 
 
-def test_the_same_state_again_is_no_change() -> None:
+def test_the_same_state_is_always_allowed() -> None:
     assert all(may_follow(each, each) for each in WarmState)
 
 
-def test_only_who_was_never_activated_comes_back_from_a_claim() -> None:
+def test_an_activated_vm_cannot_become_ready_again() -> None:
     assert may_return(A, activated=False)
     assert not may_return(A, activated=True)
     assert not any(may_return(each, activated=False) for each in (None, *WarmState) if each is not A)
 
 
-def test_what_is_used_or_given_away_is_no_pools() -> None:
+def test_reserved_and_used_vms_do_not_belong_to_the_pool() -> None:
     assert set(WarmState) - UNCLAIMED == {A, U, T}
     assert COUNTED < UNCLAIMED
     assert H not in COUNTED
@@ -59,5 +59,5 @@ def test_what_is_used_or_given_away_is_no_pools() -> None:
     ("label", "found"),
     [("Ready", R), ("PENDING_POD_PROVISIONING", A), ("ready", None), ("", None), (None, None)],
 )
-def test_a_label_names_a_state_or_none(label: str | None, found: WarmState | None) -> None:
+def test_a_label_is_parsed(label: str | None, found: WarmState | None) -> None:
     assert parse_state(label) is found

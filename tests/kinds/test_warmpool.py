@@ -1,4 +1,4 @@
-"""Which warm pools are right, and what is said of those that are not."""
+"""Validation and warnings of warm pools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("document", RIGHT)
-def test_a_right_pool_has_no_problems(document: dict[str, Any]) -> None:
+def test_a_valid_pool_has_no_problems(document: dict[str, Any]) -> None:
     assert told(document) == {}
 
 
@@ -106,7 +106,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("document", "problems"), WRONG)
-def test_a_wrong_pool_is_told_all_that_is_wrong(document: dict[str, Any], problems: dict[str, str]) -> None:
+def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], problems: dict[str, str]) -> None:
     found = told(document)
     assert found.keys() == problems.keys()
     for path, words in problems.items():
@@ -127,18 +127,18 @@ def test_a_wrong_pool_is_told_all_that_is_wrong(document: dict[str, Any], proble
         ),
     ],
 )
-def test_what_is_probably_not_meant_is_warned_of(document: dict[str, Any], words: str) -> None:
+def test_likely_mistakes_get_a_warning(document: dict[str, Any], words: str) -> None:
     (warning,) = WARM_POOL.warnings(document)
     assert words in warning
 
 
-def test_nobody_is_warned_without_a_reason() -> None:
+def test_a_usual_pool_gets_no_warning() -> None:
     patient = ec2_pool(spec={"readiness": {"timeoutSeconds": 1800}})
     assert [*WARM_POOL.warnings(warm_pool()), *WARM_POOL.warnings(patient)] == []
     assert WARM_POOL.warnings(ec2_pool(instanceType="m5.large")) == []
 
 
-def test_a_machine_is_drawn_a_placement_or_a_subnet() -> None:
+def test_a_vm_gets_a_placement_or_a_subnet() -> None:
     def names(document: dict[str, Any]) -> list[str]:
         return [place.name for place in WarmPoolSpec.model_validate(document["spec"]).places]
 

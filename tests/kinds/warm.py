@@ -1,4 +1,4 @@
-"""Warm pools and claims in which a test says only what matters to it."""
+"""Warm pools and claims for tests. A test gives only the fields that matter to it."""
 
 from __future__ import annotations
 

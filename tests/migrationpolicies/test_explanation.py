@@ -1,4 +1,4 @@
-"""Which policy, and why: settings and where they come from, what goes unheeded, who would change hands."""
+"""Explanations of the policy of a VMI, effective settings, and the impact of changes."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def kubevirt(**migrations):
         ),
     ],
 )
-def test_a_setting_and_who_said_so(said, cluster, name, setting) -> None:
+def test_effective_settings_and_their_source(said, cluster, name, setting) -> None:
     assert effective_settings(said, cluster)[name] == setting
     assert (name in unsupported_settings(said, cluster)) is (setting.unsupported is not None)
 
 
-def test_everything_about_one_vm() -> None:
+def test_the_explanation_of_one_vmi() -> None:
     both = policy("both", {"gpu": "nvidia"}, {"priority": "high"}, uid="both-uid", bandwidthPerMigration="64Mi")
     there = ClusterState(
         (
@@ -88,19 +88,19 @@ def test_everything_about_one_vm() -> None:
     assert told["notes"] == []
 
 
-def test_without_a_policy_kubevirts_settings_hold() -> None:
+def test_without_a_policy_kubevirts_settings_apply() -> None:
     told = explain({}, {}, ClusterState((policy("p", {"a": "1"}),), kubevirt(completionTimeoutPerGiB=800)))
     assert told["policy"] is None
     assert told["candidates"] == []
     assert told["settings"]["completionTimeoutPerGiB"] == {"value": 800, "source": "kubevirt"}
 
 
-def test_what_is_stamped_does_not_decide() -> None:
+def test_the_label_of_the_winner_is_ignored() -> None:
     there = ClusterState((policy("p", {STAMP: "p"}),))
     assert explain({STAMP: "p"}, {}, there)["policy"] is None
 
 
-def test_what_kubevirt_will_not_obey_is_told() -> None:
+def test_unsupported_settings_are_reported() -> None:
     there = ClusterState((policy("p", {"a": "1"}, disableTLS=True),), {}, (upstream("x", {"a": "1", "b": "2"}),))
     told = explain({"a": "1", "b": "2"}, {}, there)
     assert any("policy x instead of p" in note for note in told["notes"])
@@ -156,11 +156,11 @@ THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kub
         ),
     ],
 )
-def test_whether_kubevirt_obeys_is_told(ours, upstreams, notes) -> None:
+def test_a_policy_that_is_not_enforced_is_reported(ours, upstreams, notes) -> None:
     assert explain({"a": "1", "b": "2"}, {}, ClusterState((ours,), {}, upstreams))["notes"] == notes
 
 
-def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None:
+def test_a_hypothetical_policy_needs_no_enforcement() -> None:
     refused = saying(P, status="False", reason="FailedUpdate", message="It could not be written.")
     there = ClusterState((refused,)).with_policies([policy("p", {"a": "1"})])
     assert explain({"a": "1"}, {}, there)["notes"] == []
@@ -168,7 +168,7 @@ def test_of_a_policy_that_is_supposed_it_is_not_asked_what_enforces_it() -> None
     assert explain({"a": "1", "b": "2"}, {}, preferred)["notes"] == [THEIRS.format("x")]
 
 
-def test_what_if_there_were_another_policy() -> None:
+def test_hypothetical_policies_can_win() -> None:
     there = ClusterState((policy("p", {"a": "1"}, created="1"),))
     assert explain({"a": "1"}, {}, there.with_policies([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "p"
     assert explain({"a": "1"}, {"n": "x"}, there.with_policies([policy("q", {"a": "1"}, {"n": ""})]))["policy"] == "q"
@@ -176,7 +176,7 @@ def test_what_if_there_were_another_policy() -> None:
     assert explain({"a": "1"}, {}, there.with_policies([policy("0", {"a": "1"})]))["policy"] == "p"
 
 
-def test_impact_tells_who_changes_hands_and_nobody_else() -> None:
+def test_impact_lists_the_vmis_with_another_winner() -> None:
     instances = [("shop", "web", {"a": "1"}), ("shop", "db", {"a": "1", "b": "1"}), ("lab", "web", {"a": "1"})]
     there = ClusterState((policy("p", {"a": "1"}),))
     new = there.with_policies([policy("q", {"a": "1"}, {"n": ""}), policy("r", {"b": "", "a": ""})])
@@ -186,13 +186,13 @@ def test_impact_tells_who_changes_hands_and_nobody_else() -> None:
     ]
 
 
-def test_impact_of_other_settings_is_none() -> None:
+def test_other_settings_have_no_impact() -> None:
     there = ClusterState((policy("p", {"a": "1"}),))
     new = there.with_policies([policy("p", {"a": "1"}, allowPostCopy=True)])
     assert impact([("shop", "web", {"a": "1"})], {"shop": {}}, there, new) == []
 
 
-def test_the_policy_that_enforces_ours_selects_our_stamp_alone() -> None:
+def test_the_enforcing_policy_selects_by_our_label_alone() -> None:
     ours = policy("p", {"a": "1"}, allowPostCopy=True, disableTLS=True, bandwidthPerMigration="1Mi")["spec"]
     assert upstream_spec("p", ours) == {
         "allowPostCopy": True,
@@ -222,5 +222,5 @@ OURS = RankedPolicy("p", Selectors.of({"size": "small", "gpu": ""}, {"tier": "go
         pytest.param({"metadata": {"name": "a"}, "spec": {}}, False, id="nobody"),
     ],
 )
-def test_who_could_decide_against_us(theirs, threatens) -> None:
+def test_which_policies_of_kubevirt_may_override_ours(theirs, threatens) -> None:
     assert UpstreamPolicy.of(theirs).may_override(OURS) is threatens

@@ -1,4 +1,4 @@
-"""The precedence of migration policies: the document's example, what it leaves open, and what holds for any set."""
+"""Precedence of migration policies: the example of the design document, and properties of any set."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def names(found) -> list[str]:
     return [each.name for each in found]
 
 
-def test_the_seven_policies_of_the_document_come_in_its_order() -> None:
+def test_the_example_has_the_order_of_the_design_document() -> None:
     assert names(candidates(DOCUMENT, VMI, NAMESPACE)) == ["z1", "y2", "x3", "w4", "v5", "u6"]
     assert names(WinnerIndex(DOCUMENT).candidates(VMI, NAMESPACE)) == ["z1", "y2", "x3", "w4", "v5", "u6"]
 
 
-def test_each_of_the_documents_policies_wins_once_those_before_it_are_gone() -> None:
+def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
     for place, each in enumerate(DOCUMENT[:6]):
         assert candidates(DOCUMENT[place:], VMI, NAMESPACE)[0] is each
 
@@ -88,7 +88,7 @@ def test_each_of_the_documents_policies_wins_once_those_before_it_are_gone() -> 
         ),
     ],
 )
-def test_the_tie_chain(first: RankedPolicy, second: RankedPolicy, why: str) -> None:
+def test_tie_breaks(first: RankedPolicy, second: RankedPolicy, why: str) -> None:
     assert first.rank < second.rank
     assert why in reason(first, second)
 
@@ -120,18 +120,18 @@ def test_matching(asked: RankedPolicy, instance: dict[str, str], namespace: dict
     assert not asked.selectors or bool(missing(asked.selectors, instance, namespace)) is not matches
 
 
-def test_of_equal_selectors_the_eldest_stays() -> None:
+def test_the_oldest_policy_supersedes_equal_ones() -> None:
     old = policy("z", {"a": "1"}, created="2026-01-01T00:00:00Z")
     young = policy("a", {"a": "1"}, created="2026-01-01T00:00:01Z")
     asked_for = policy("0", {"a": "1"})
     assert superseded([asked_for, young, old]) == {"a": "z", "0": "z"}
 
 
-def test_of_policies_of_the_same_second_the_first_name_stays() -> None:
+def test_the_first_name_supersedes_in_the_same_second() -> None:
     assert superseded([policy(n, {"a": "1"}, created="2026-01-01T00:00:00Z") for n in "cab"]) == {"b": "a", "c": "a"}
 
 
-def test_policies_without_selectors_are_not_in_each_others_way() -> None:
+def test_policies_without_selectors_do_not_supersede() -> None:
     assert superseded([policy("a"), policy("b")]) == {}
 
 
@@ -159,7 +159,7 @@ def test_the_order_of_the_policies_does_not_matter(policies, instance, namespace
 
 
 @given(some, labels, st.lists(labels))
-def test_the_index_finds_what_looking_at_each_finds(policies, instance, namespaces) -> None:
+def test_the_index_finds_the_same_policies(policies, instance, namespaces) -> None:
     """Whatever it has kept of the namespaces before."""
     lost, index = superseded(policies), WinnerIndex(policies)
     left = [each for each in policies if each.name not in lost]
@@ -168,7 +168,7 @@ def test_the_index_finds_what_looking_at_each_finds(policies, instance, namespac
 
 
 @given(some, labels, labels, st.builds(Selectors.of, labels, labels))
-def test_a_policy_that_does_not_match_changes_nothing(policies, instance, namespace, other) -> None:
+def test_a_policy_without_a_match_changes_no_winner(policies, instance, namespace, other) -> None:
     if not other.matches(instance, namespace):
         more = [*policies, RankedPolicy("other", other)]
         assert candidates(more, instance, namespace) == candidates(policies, instance, namespace)
@@ -182,14 +182,14 @@ def test_removing_a_loser_leaves_the_winner(policies, instance, namespace) -> No
 
 
 @given(some, labels, labels, keys, values)
-def test_a_label_more_never_loses_a_policy(policies, instance, namespace, key, value) -> None:
+def test_another_label_never_loses_a_candidate(policies, instance, namespace, key, value) -> None:
     more = {key: value, **instance}
     before = candidates(policies, instance, namespace)
     assert set(before) <= set(candidates(policies, more, namespace))
 
 
 @given(some, labels, labels)
-def test_the_winner_has_a_reason_before_every_runner_up(policies, instance, namespace) -> None:
+def test_every_precedence_has_a_reason(policies, instance, namespace) -> None:
     found = candidates(policies, instance, namespace)
     for loser in found[1:]:
         assert reason(found[0], loser)
@@ -197,7 +197,7 @@ def test_the_winner_has_a_reason_before_every_runner_up(policies, instance, name
 
 
 @given(st.builds(Selectors.of, labels, labels), st.builds(Selectors.of, labels, labels), labels, labels)
-def test_what_both_match_overlaps(one, other, instance, namespace) -> None:
+def test_policies_that_match_the_same_vmi_overlap(one, other, instance, namespace) -> None:
     if one.matches(instance, namespace) and other.matches(instance, namespace):
         assert one.overlaps(other)
     assert one.overlaps(other) == other.overlaps(one)
@@ -212,7 +212,7 @@ def test_what_both_match_overlaps(one, other, instance, namespace) -> None:
 
 
 @given(st.builds(Selectors.of, labels, labels), labels, labels)
-def test_what_is_missing_is_why_it_does_not_match(selectors, instance, namespace) -> None:
+def test_a_policy_matches_if_no_label_is_missing(selectors, instance, namespace) -> None:
     if selectors:
         assert selectors.matches(instance, namespace) is not bool(missing(selectors, instance, namespace))
 
@@ -227,5 +227,5 @@ def test_what_is_missing_is_why_it_does_not_match(selectors, instance, namespace
         pytest.param({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, id="one that goes"),
     ],
 )
-def test_only_what_may_yet_be_migrated_obeys(vmi: dict[str, Any], obeys: bool) -> None:
+def test_only_active_vmis_get_a_policy(vmi: dict[str, Any], obeys: bool) -> None:
     assert is_active(vmi) is obeys

@@ -21,7 +21,7 @@ from local.engine.migration.controller import MigrationController
 from local.engine.migration.evacuation import EvacuationController
 from local.engine.node.controller import NodeController, NodeHardware
 from local.engine.node.scheduler import NodeCapacity
-from local.engine.qemu.libvirtd import NODE_NAMES
+from local.engine.resources import NODE_NAMES
 from local.engine.simulated import SimulatedHypervisor, SimulatedImporter
 from local.engine.virt_api import ClientCertificateProtocol, VirtApi
 from local.engine.vm.controller import VMController
@@ -101,7 +101,7 @@ async def serve(settings: Settings) -> None:
                 group.create_task(informer.run(), name=informer.resource.plural)
             if settings.engine == "simulated":
                 backend = simulated_backend(settings)
-                nodes = NodeController(api, informers, NODE_NAMES, backend.hardware, backend.why_not_ready)
+                nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
             else:
                 backend, nodes = await qemu_backend(settings, api, informers, events, group)
             await informers.synced()
@@ -159,8 +159,8 @@ async def qemu_backend(
     hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     hardware = NodeHardware(cpus=os.cpu_count() or 1, memory=int(memory * MEMORY_SHARE) // len(NODE_NAMES), kvm=kvm)
-    nodes = NodeController(api, informers, NODE_NAMES, hardware, hypervisor.why_not_ready)
-    hypervisor.subscribe_health(nodes.enqueue)
+    nodes = NodeController(api, informers, hardware, hypervisor.why_not_ready)
+    hypervisor.subscribe_health(nodes.controller.enqueue)
     group.create_task(hypervisor.connections.run(), name="libvirt")
     delays = Delays(settings.defaults_seconds)
     return Backend(hypervisor, importer, hardware, hypervisor.why_not_ready, delays), nodes

@@ -16,6 +16,8 @@ NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
+NODE_NAMES = ("node-1", "node-2")
+
 # KubeVirt's.
 VM_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 VMI_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"

@@ -12,7 +12,7 @@ from kinds.meta import NODE_LOST
 from local.engine.conditions import condition, merge_conditions
 from local.engine.informers import Informers, now
 from local.engine.objects import Node, either
-from local.engine.resources import NODES, SCHEDULABLE_LABEL, merge_patch
+from local.engine.resources import NODE_NAMES, NODES, SCHEDULABLE_LABEL, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
@@ -100,15 +100,9 @@ class NodeController:
     """`why_not_ready` returns why a node is not ready, or None."""
 
     def __init__(
-        self,
-        api: Api,
-        informers: Informers,
-        names: Sequence[str],
-        hardware: NodeHardware,
-        why_not_ready: Callable[[str], str | None],
+        self, api: Api, informers: Informers, hardware: NodeHardware, why_not_ready: Callable[[str], str | None]
     ) -> None:
         self._api = api
-        self._names = names
         self._hardware = hardware
         self._why_not_ready = why_not_ready
         self.controller: Controller[str] = Controller("nodes", self.reconcile, workers=2, metrics=api.metrics)
@@ -116,19 +110,16 @@ class NodeController:
 
     def _changed(self, old: Node | None, new: Node | None) -> None:
         node = either(old, new)
-        if node.name in self._names:
+        if node.name in NODE_NAMES:
             self.controller.enqueue(node.name)
 
-    def enqueue(self, name: str) -> None:
-        self.controller.enqueue(name)
-
     async def register(self) -> None:
-        for name in self._names:
+        for name in NODE_NAMES:
             try:
                 await self._api.create(NODES, new_node(name, self._hardware))
             except AlreadyExists:
                 log.debug("node %s is registered", name)
-            self.enqueue(name)
+            self.controller.enqueue(name)
 
     async def reconcile(self, name: str) -> float | None:
         try:

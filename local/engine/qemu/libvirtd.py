@@ -8,9 +8,8 @@ import uuid
 from pathlib import Path
 
 from local.components import Component, SocketProbe, StackError
+from local.engine.resources import NODE_NAMES
 from local.paths import DIR_VARIABLE, StackPaths
-
-NODE_NAMES = ("node-1", "node-2")
 
 DAEMONS = ("libvirtd", "virtqemud")
 """the monolithic or the modular daemon, whichever this machine has"""

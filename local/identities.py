@@ -7,13 +7,15 @@ of its ServiceAccount, and therefore the same rights as on a cluster.
 from __future__ import annotations
 
 import csv
-import os
+import io
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from service.certwatcher import write_atomically
 
 MASTERS = "system:masters"
 
@@ -43,8 +45,9 @@ def load_tokens(users: Iterable[User], record: Path) -> dict[str, str]:
             recorded = {row[1]: row[0] for row in csv.reader(file) if len(row) >= 3}
     tokens = {user: recorded.get(user.name) or secrets.token_hex(24) for user in users}
     rows = [[token, user.name, user.name, ",".join(user.groups)] for user, token in tokens.items()]
-    with _private(record).open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    write_atomically(record, table.getvalue().encode())
     return {user.name: token for user, token in tokens.items()}
 
 
@@ -57,12 +60,4 @@ def write_kubeconfig(path: Path, *, server: str, ca: Path, user: str, token: str
         "contexts": [{"name": "poolhouse", "context": {"cluster": "poolhouse", "user": user}}],
         "current-context": "poolhouse",
     }
-    _private(path).write_text(yaml.safe_dump(content, sort_keys=False))
-
-
-def _private(path: Path) -> Path:
-    """Makes the file readable by its owner only, before a secret is written into it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    path.chmod(0o600)
-    return path
+    write_atomically(path, yaml.safe_dump(content, sort_keys=False).encode())

@@ -1,7 +1,7 @@
-"""The configuration of the AWS Virtual Kubelet, and the warm pools that its `WarmPoolConfig` stands for.
+"""Makes warm pools from the `WarmPoolConfig` of an AWS Virtual Kubelet's configuration.
 
-What the file leaves out or says twice is told, all of it at once: a problem where no pool can be made of it, a remark
-where one can and somebody should know how.
+Everything missing or ambiguous is reported at once: as a problem if no pool can be made of it, else as a remark about
+the value that is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Target = Literal["ec2", "vm"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One of the list, as far as it could be read."""
+    """One entry of the list; invalid fields are empty."""
 
     desired: int = 0
     default: bool = False
@@ -47,14 +47,14 @@ class Entry:
     security_groups: tuple[str, ...] = ()
 
     @property
-    def alike(self) -> tuple[str, str, str]:
-        """What the Virtual Kubelet told its instances apart by."""
+    def identity(self) -> tuple[str, str, str]:
+        """The fields by which the Virtual Kubelet distinguishes the instances of its pools."""
         return self.key_pair, self.image, self.instance_type
 
 
 @dataclass
 class Reader:
-    """Reads fields by their names in any case, as Go does, and keeps what there is to say."""
+    """Reads fields and collects problems and remarks."""
 
     problems: list[Problem] = field(default_factory=list)
     remarks: list[Problem] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Reader:
 
     def texts(self, value: Any, path: str) -> tuple[str, ...]:
         if isinstance(value, str):
-            self.remarks.append(Problem(path, f"should be a list; it is read as one with {quoted(value)} in it"))
+            self.remarks.append(Problem(path, f"should be a list; it is read as a list of {quoted(value)}"))
             value = [value]
         if value is not None and not isinstance(value, list):
             self.problems.append(Problem(path, f"must be a list of texts, not {quoted(value)}"))
@@ -87,7 +87,7 @@ class Reader:
         return tuple(found)
 
     def number(self, value: Any, path: str) -> int | None:
-        """A whole number of at least 0; the document writes them as text."""
+        """A whole number of at least 0, which the design document writes as text."""
         text = value.strip() if isinstance(value, str) else value
         if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
             return int(text)
@@ -97,7 +97,7 @@ class Reader:
             self.problems.append(Problem(path, f"must be a whole number of at least 0, not {quoted(value)}"))
         return None
 
-    def truth(self, value: Any, path: str) -> bool:
+    def boolean(self, value: Any, path: str) -> bool:
         if isinstance(value, str) and value.strip().lower() in ("true", "false"):
             self.remarks.append(Problem(path, f"should be {value.strip().lower()} without quotes"))
             return value.strip().lower() == "true"
@@ -109,14 +109,14 @@ class Reader:
 @dataclass(frozen=True)
 class Imported:
     manifests: tuple[Json, ...]
-    """none where there is a problem"""
+    """empty if there is a problem"""
     problems: tuple[Problem, ...]
     remarks: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the file does not say."""
+class ImportOptions:
+    """Options of the command: values that the file does not have."""
 
     to: Target = "ec2"
     namespace: str = ""
@@ -125,33 +125,33 @@ class Terms:
     iam_instance_profile: str = ""
 
 
-def imported(config: Any, terms: Terms) -> Imported:
-    """`config` is the whole config.json; only its warm pools, and what they fall back on, are read."""
+def import_config(config: Any, options: ImportOptions) -> Imported:
+    """`config` is the content of config.json. Only the warm pools and their defaults are read."""
     reader = Reader()
-    whole = _folded(reader.object(config, ""))
-    entries = _entries(reader, whole, terms)
+    whole = _lower_keys(reader.object(config, ""))
+    entries = _entries(reader, whole, options)
     _defaults(reader, entries)
-    _twins(reader, entries)
-    shared = _shared(reader, whole, terms)
+    _duplicates(reader, entries)
+    shared = _shared(reader, whole, options)
     manifests = []
     for index, entry in enumerate(entries):
         if entry is None:
             continue
-        document = _manifest(index, entry, shared, terms)
+        document = _manifest(index, entry, shared, options)
         manifests.append(document)
         if not reader.problems:
             found = WARM_POOL.problems(document)
-            reader.problems += [Problem(f"{LIST}[{index}]", f"makes a pool that is not right: {p}") for p in found]
-    if terms.to == "vm":
-        reader.remarks += _needed(entries)
+            reader.problems += [Problem(f"{LIST}[{index}]", f"makes an invalid pool: {p}") for p in found]
+    if options.to == "vm":
+        reader.remarks += _prerequisites(entries)
     return Imported(() if reader.problems else tuple(manifests), tuple(reader.problems), tuple(reader.remarks))
 
 
-def _folded(value: Mapping[str, Any]) -> dict[str, Any]:
+def _lower_keys(value: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key).lower(): each for key, each in value.items()}
 
 
-def _entries(reader: Reader, whole: Json, terms: Terms) -> list[Entry | None]:
+def _entries(reader: Reader, whole: Json, options: ImportOptions) -> list[Entry | None]:
     given = whole.get(LIST.lower())
     if given is None:
         reader.problems.append(Problem(LIST, "is missing; there are no warm pools in this file"))
@@ -159,16 +159,16 @@ def _entries(reader: Reader, whole: Json, terms: Terms) -> list[Entry | None]:
         reader.problems.append(Problem(LIST, f"must be a list, not {quoted(given)}"))
     elif not given:
         reader.problems.append(Problem(LIST, "is empty; there are no warm pools in this file"))
-    return [_entry(reader, each, i, whole, terms) for i, each in enumerate(given if isinstance(given, list) else ())]
+    return [_entry(reader, each, i, whole, options) for i, each in enumerate(given if isinstance(given, list) else ())]
 
 
-def _entry(reader: Reader, value: Any, index: int, whole: Json, terms: Terms) -> Entry | None:
+def _entry(reader: Reader, value: Any, index: int, whole: Json, options: ImportOptions) -> Entry | None:
     here = f"{LIST}[{index}]"
     if not isinstance(value, dict):
         reader.problems.append(Problem(here, f"must be an object, not {quoted(value)}"))
         return None
-    reader.problems += _strangers(value, here)
-    known = _folded(value)
+    reader.problems += _unknown_fields(value, here)
+    known = _lower_keys(value)
 
     def of(name: str) -> tuple[Any, str]:
         return known.get(name.lower()), f"{here}.{name}"
@@ -176,25 +176,25 @@ def _entry(reader: Reader, value: Any, index: int, whole: Json, terms: Terms) ->
     desired = reader.number(*of("DesiredCount"))
     if known.get("desiredcount") is None:
         reader.problems.append(Problem(f"{here}.DesiredCount", "is missing; say how many instances are kept ready"))
-    machine = _folded(reader.object(whole.get("vmconfig"), "VMConfig"))
+    machine = _lower_keys(reader.object(whole.get("vmconfig"), "VMConfig"))
     entry = Entry(
         desired=desired or 0,
-        default=reader.truth(*of("Default")),
+        default=reader.boolean(*of("Default")),
         key_pair=reader.text(*of("KeyPair")),
         image=reader.text(*of("ImageID")) or reader.text(machine.get("defaultami"), "VMConfig.DefaultAMI"),
         instance_type=reader.text(*of("InstanceType")) or INSTANCE_TYPE,
-        subnets=reader.texts(*of("Subnets")) or _management(reader, whole, terms),
-        profile=reader.text(*of("IamInstanceProfile")) or terms.iam_instance_profile,
+        subnets=reader.texts(*of("Subnets")) or _management_subnet(reader, whole, options),
+        profile=reader.text(*of("IamInstanceProfile")) or options.iam_instance_profile,
         security_groups=reader.texts(*of("SecurityGroups"))
         or reader.texts(machine.get("initialsecuritygroups"), "VMConfig.InitialSecurityGroups"),
     )
-    _left_out(reader, entry, known, here, terms)
-    if terms.to == "vm":
-        reader.problems += _nameless(entry, here)
+    _missing_fields(reader, entry, known, here, options)
+    if options.to == "vm":
+        reader.problems += _unusable_names(entry, here)
     return entry
 
 
-def _strangers(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
+def _unknown_fields(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
     names = {name.lower(): name for name in FIELDS}
     for key in value:
         if str(key).lower() in names:
@@ -204,8 +204,8 @@ def _strangers(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
         yield Problem(child_path(here, key), f"is not a field here{hint}")
 
 
-def _nameless(entry: Entry, here: str) -> Iterator[Problem]:
-    """What nothing in Kubernetes can be called after."""
+def _unusable_names(entry: Entry, here: str) -> Iterator[Problem]:
+    """Values from which no Kubernetes name can be made."""
     given = {"KeyPair": [entry.key_pair], "ImageID": [entry.image], "InstanceType": [entry.instance_type]}
     for name, texts in {**given, "Subnets": entry.subnets}.items():
         for each in texts:
@@ -214,12 +214,12 @@ def _nameless(entry: Entry, here: str) -> Iterator[Problem]:
                 yield Problem(f"{here}.{name}", f"{quoted(each)} {told}; rename it in this file")
 
 
-def _management(reader: Reader, whole: Json, terms: Terms) -> tuple[str, ...]:
-    found = reader.text(whole.get("managementsubnet"), "ManagementSubnet") or terms.management_subnet
+def _management_subnet(reader: Reader, whole: Json, options: ImportOptions) -> tuple[str, ...]:
+    found = reader.text(whole.get("managementsubnet"), "ManagementSubnet") or options.management_subnet
     return (found,) if found else ()
 
 
-def _left_out(reader: Reader, entry: Entry, known: Json, here: str, terms: Terms) -> None:
+def _missing_fields(reader: Reader, entry: Entry, known: Json, here: str, options: ImportOptions) -> None:
     say = reader.remarks.append
     if not known.get("imageid"):
         if entry.image:
@@ -227,19 +227,21 @@ def _left_out(reader: Reader, entry: Entry, known: Json, here: str, terms: Terms
         else:
             reader.problems.append(Problem(f"{here}.ImageID", "is missing, and there is no VMConfig.DefaultAMI"))
     if not known.get("instancetype"):
-        say(Problem(f"{here}.InstanceType", f"is missing; {INSTANCE_TYPE} is taken, as the document says"))
+        say(
+            Problem(f"{here}.InstanceType", f"is missing; {INSTANCE_TYPE} is taken, the default of the Virtual Kubelet")
+        )
     if not known.get("keypair"):
-        say(Problem(f"{here}.KeyPair", "is missing; nobody can log in with a key"))
+        say(Problem(f"{here}.KeyPair", "is missing; login with a key is impossible"))
     if not known.get("subnets"):
         if entry.subnets:
             say(Problem(f"{here}.Subnets", f"is missing; the management subnet {entry.subnets[0]} is taken"))
-        elif terms.to == "ec2":
+        elif options.to == "ec2":
             told = "is missing, and there is no ManagementSubnet; give --management-subnet, or the controllers'"
             say(Problem(f"{here}.Subnets", f"{told} POOLHOUSE_EC2_SUBNET is taken"))
         else:
             say(Problem(f"{here}.Subnets", "is missing; VMs are on the pod network"))
-    if not entry.profile and terms.to == "ec2":
-        told = "is missing; instances get no rights of their own, so none can fetch its agent: --iam-instance-profile"
+    if not entry.profile and options.to == "ec2":
+        told = "is missing; instances get no AWS rights, so they cannot fetch the agent: give --iam-instance-profile"
         say(Problem(f"{here}.IamInstanceProfile", told))
 
 
@@ -255,20 +257,20 @@ def _defaults(reader: Reader, entries: list[Entry | None]) -> None:
         reader.problems.append(Problem(LIST, 'one must say "Default": true, and none does'))
 
 
-def _twins(reader: Reader, entries: list[Entry | None]) -> None:
+def _duplicates(reader: Reader, entries: list[Entry | None]) -> None:
     first: dict[tuple[str, str, str], int] = {}
     for index, entry in enumerate(entries):
-        if entry is None or first.setdefault(entry.alike, index) == index:
+        if entry is None or first.setdefault(entry.identity, index) == index:
             continue
-        told = f"has KeyPair, ImageID and InstanceType of {LIST}[{first[entry.alike]}]; the Virtual Kubelet took the"
-        more = "instances of one for the other's, and made and terminated them without end. Here each pool has its own"
+        told = f"has KeyPair, ImageID and InstanceType of {LIST}[{first[entry.identity]}]; the Virtual Kubelet took the"
+        more = "instances of one for the other's, and created and terminated them endlessly. Here each pool has its own"
         reader.remarks.append(Problem(f"{LIST}[{index}]", f"{told} {more}"))
 
 
-def _shared(reader: Reader, whole: Json, terms: Terms) -> Json:
-    """What the rest of the file says of all pools: health, and where the agent answers."""
-    health = _folded(reader.object(whole.get("healthconfig"), "HealthConfig"))
-    agent = _folded(reader.object(whole.get("bootstrapagent"), "BootstrapAgent"))
+def _shared(reader: Reader, whole: Json, options: ImportOptions) -> Json:
+    """Settings for all pools: health checks and the port of the agent."""
+    health = _lower_keys(reader.object(whole.get("healthconfig"), "HealthConfig"))
+    agent = _lower_keys(reader.object(whole.get("bootstrapagent"), "BootstrapAgent"))
     found: Json = {}
     period = reader.number(health.get("healthcheckintervalseconds"), "HealthConfig.HealthCheckIntervalSeconds")
     threshold = reader.number(health.get("unhealthythresholdcount"), "HealthConfig.UnhealthyThresholdCount")
@@ -281,29 +283,32 @@ def _shared(reader: Reader, whole: Json, terms: Terms) -> Json:
     if any(wanted.values()):
         found["health"] = {key: value for key, value in wanted.items() if value}
     port = reader.number(agent.get("grpcport"), "BootstrapAgent.GRPCPort")
-    if port and terms.to == "ec2":
+    if port and options.to == "ec2":
         found["agent"] = {"port": port, "protocol": "GRPC"}
-    elif terms.to == "ec2":
+    elif options.to == "ec2":
         told = "is missing; an instance is healthy as soon as it runs, and no application is launched on it"
         reader.remarks.append(Problem("BootstrapAgent.GRPCPort", told))
     region = reader.text(whole.get("region"), "Region")
-    if region and terms.to == "ec2":
-        reader.remarks.append(Problem("Region", f"is the controllers' to know: set POOLHOUSE_EC2_REGION={region}"))
+    if region and options.to == "ec2":
+        reader.remarks.append(Problem("Region", f"is a setting of the controllers: set POOLHOUSE_EC2_REGION={region}"))
     return found
 
 
-def _manifest(index: int, entry: Entry, shared: Json, terms: Terms) -> Json:
-    metadata = {"name": f"{terms.prefix}-{index + 1}", **({"namespace": terms.namespace} if terms.namespace else {})}
+def _manifest(index: int, entry: Entry, shared: Json, options: ImportOptions) -> Json:
+    metadata = {
+        "name": f"{options.prefix}-{index + 1}",
+        **({"namespace": options.namespace} if options.namespace else {}),
+    }
     spec: Json = {"replicas": entry.desired, "default": entry.default}
     if "health" in shared:
         spec["health"] = shared["health"]
-    if terms.to == "ec2" and entry.instance_type.startswith("mac"):
+    if options.to == "ec2" and entry.instance_type.startswith("mac"):
         spec["readiness"] = {"timeoutSeconds": 2 * MAC_BOOT_SECONDS}
-    spec |= _instances(entry, shared.get("agent", {})) if terms.to == "ec2" else _machines(entry)
+    spec |= _ec2_spec(entry, shared.get("agent", {})) if options.to == "ec2" else _vm_spec(entry)
     return {"apiVersion": WARM_POOL.api_version, "kind": WARM_POOL.kind, "metadata": metadata, "spec": spec}
 
 
-def _instances(entry: Entry, agent: Json) -> Json:
+def _ec2_spec(entry: Entry, agent: Json) -> Json:
     given = {
         "imageID": entry.image,
         "instanceType": entry.instance_type,
@@ -313,13 +318,12 @@ def _instances(entry: Entry, agent: Json) -> Json:
         "securityGroups": list(entry.security_groups),
         **agent,
     }
-    # As the document has it: what does not fit its pool any more is left to itself.
+    # As in the design document: instances that do not fit a new template are orphaned.
     return {"incompatiblePolicy": "Orphan", "ec2": {key: value for key, value in given.items() if value}}
 
 
-def _machines(entry: Entry) -> Json:
-    """Names are carried over: a disk from the DataSource of the image's name, an instance type of the type's, the key
-    from a Secret of the pair's, and a network of each subnet's."""
+def _vm_spec(entry: Entry) -> Json:
+    """The AWS names become names of a DataSource, an instance type, a Secret with the key, and networks."""
     interface = {"name": "default", "bridge" if entry.subnets else "masquerade": {}}
     volumes: list[Json] = [{"name": "root", "dataVolume": {"name": "root"}}]
     disks: list[Json] = [{"name": "root", "disk": {}}]
@@ -350,12 +354,12 @@ def _machines(entry: Entry) -> Json:
 
 
 def object_name(text: str) -> str:
-    """As near to a name of AWS as a name in Kubernetes can be."""
+    """The Kubernetes name that resembles the AWS name most."""
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
 
 
-def _needed(entries: list[Entry | None]) -> Iterator[Problem]:
-    """What the VMs refer to and somebody has to make."""
+def _prerequisites(entries: list[Entry | None]) -> Iterator[Problem]:
+    """Objects that the VMs refer to and that the user must create."""
     there = [entry for entry in entries if entry is not None]
     for kind, names in (
         ("DataSource", [entry.image for entry in there]),
@@ -365,4 +369,4 @@ def _needed(entries: list[Entry | None]) -> Iterator[Problem]:
     ):
         wanted = dict.fromkeys(found for name in names if (found := object_name(name)))
         if wanted:
-            yield Problem("", f"must exist before the pools can fill: {kind} {', '.join(wanted)}")
+            yield Problem("", f"must exist before the pools can create VMs: {kind} {', '.join(wanted)}")

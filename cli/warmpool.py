@@ -51,10 +51,10 @@ def import_(
     CONFIG is a config.json of the AWS Virtual Kubelet, a ConfigMap that holds one, its WarmPoolConfig alone, or - for
     standard input. What it leaves out or contradicts is told at the end, all of it.
     """
-    from cli.virtual_kubelet import Terms, imported
+    from cli.virtual_kubelet import ImportOptions, import_config
 
-    terms = Terms(cast("Target", to), namespace, name_prefix, management_subnet, iam_instance_profile)
-    found = imported(_config(source.read(), getattr(source, "name", "standard input")), terms)
+    terms = ImportOptions(cast("Target", to), namespace, name_prefix, management_subnet, iam_instance_profile)
+    found = import_config(_config(source.read(), getattr(source, "name", "standard input")), terms)
     if not found.problems:
         if output == "json":
             print_json(listed(found.manifests))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.virtual_kubelet import Imported, Terms, imported, object_name
+from cli.virtual_kubelet import Imported, ImportOptions, import_config, object_name
 from kinds.warmpool import WARM_POOL
 
 Json = dict[str, Any]
@@ -32,8 +32,8 @@ WHOLE: Json = {
 }
 
 
-def of(*entries: Json, terms: Terms | None = None, **whole: Any) -> Imported:
-    return imported({"WarmPoolConfig": list(entries), **whole}, terms or Terms())
+def of(*entries: Json, terms: ImportOptions | None = None, **whole: Any) -> Imported:
+    return import_config({"WarmPoolConfig": list(entries), **whole}, terms or ImportOptions())
 
 
 def paths(found: tuple[Any, ...]) -> list[str]:
@@ -42,7 +42,7 @@ def paths(found: tuple[Any, ...]) -> list[str]:
 
 @pytest.mark.parametrize("to", ["ec2", "vm"])
 def test_the_sample_becomes_four_valid_pools(to: Any) -> None:
-    found = of(*SAMPLE, terms=Terms(to=to))
+    found = of(*SAMPLE, terms=ImportOptions(to=to))
     assert found.problems == ()
     assert [WARM_POOL.problems(each) for each in found.manifests] == [[], [], [], []]
     assert sum(each["spec"]["replicas"] for each in found.manifests) == 11
@@ -62,7 +62,7 @@ def test_all_missing_fields_are_reported_at_once() -> None:
 )
 def test_a_name_without_valid_characters_is_reported(field: str, value: Any) -> None:
     entry = {**SAMPLE[0], field: value}
-    found = of(entry, terms=Terms(to="vm"))
+    found = of(entry, terms=ImportOptions(to="vm"))
     (problem,) = found.problems
     assert problem.path == f"WarmPoolConfig[0].{field}"
     assert "no letter from a to z" in problem.message
@@ -70,7 +70,7 @@ def test_a_name_without_valid_characters_is_reported(field: str, value: Any) -> 
 
 
 def test_a_whole_configuration_supplies_missing_fields() -> None:
-    found = imported(WHOLE, Terms(namespace="mac"))
+    found = import_config(WHOLE, ImportOptions(namespace="mac"))
     (document,) = found.manifests
     assert document["metadata"] == {"name": "warmpool-1", "namespace": "mac"}
     assert document["spec"] == {
@@ -103,7 +103,7 @@ def test_macs_have_time_to_boot() -> None:
 
 
 def test_vms_take_over_the_names() -> None:
-    (first, *_) = of(*SAMPLE, terms=Terms(to="vm")).manifests
+    (first, *_) = of(*SAMPLE, terms=ImportOptions(to="vm")).manifests
     spec = first["spec"]["template"]["spec"]
     assert spec["instancetype"] == {"name": "mac1.metal"}
     assert spec["dataVolumeTemplates"][0]["spec"]["sourceRef"] == {"kind": "DataSource", "name": "ami-1287634276"}
@@ -157,7 +157,7 @@ def test_vms_take_over_the_names() -> None:
     ],
 )
 def test_an_invalid_entry_has_a_problem_with_its_path(config: Any, told: dict[str, str]) -> None:
-    found = imported(config, Terms())
+    found = import_config(config, ImportOptions())
     assert found.manifests == ()
     for path, words in told.items():
         assert any(p.path == path and words in p.message for p in found.problems), (path, found.problems)
@@ -172,7 +172,7 @@ def test_field_names_match_in_any_case() -> None:
 
 
 def test_options_supply_missing_fields() -> None:
-    terms = Terms(prefix="mac", management_subnet="subnet-o", iam_instance_profile="p")
+    terms = ImportOptions(prefix="mac", management_subnet="subnet-o", iam_instance_profile="p")
     found = of(SAMPLE[0], SAMPLE[1], terms=terms)
     assert [each["metadata"]["name"] for each in found.manifests] == ["mac-1", "mac-2"]
     assert found.manifests[1]["spec"]["ec2"]["subnets"] == ["subnet-o"]
@@ -180,6 +180,6 @@ def test_options_supply_missing_fields() -> None:
 
 
 def test_an_invalid_pool_name_is_reported() -> None:
-    found = of(SAMPLE[0], terms=Terms(prefix="My.Pool"))
+    found = of(SAMPLE[0], terms=ImportOptions(prefix="My.Pool"))
     assert found.manifests == ()
     assert all("metadata.name" in problem.message for problem in found.problems)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cli.virtual_kubelet import Terms as Wish
-from cli.virtual_kubelet import imported
+from cli.virtual_kubelet import ImportOptions as Wish
+from cli.virtual_kubelet import import_config
 from controllers.warmpool import controller as pooling
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.orphaning import FINALIZER
@@ -99,7 +99,7 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
         for each in SAMPLE
     ]
     config = {"ManagementSubnet": cloud.subnets[0], "WarmPoolConfig": pools}
-    found = imported(config, Wish(namespace=desk.namespace))
+    found = import_config(config, Wish(namespace=desk.namespace))
     assert found.problems == ()
     for document in found.manifests:
         await desk.api.create(WARM_POOLS, document)

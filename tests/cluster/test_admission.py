@@ -1,4 +1,4 @@
-"""Admission as a person meets it: the real API server asks our webhook, which asks a defaulter."""
+"""Admission end to end: a real API server, the webhook and a defaulter."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ async def admission(
 # Virtual machines
 
 
-async def test_a_vm_is_stored_complete(admission: Admission, namespace: str) -> None:
+async def test_a_vm_is_stored_with_defaults(admission: Admission, namespace: str) -> None:
     made = await admission.api.create(MACHINES, vm(namespace))
     assert undefaulted_fields(made) == []
     assert made == await admission.api.get(MACHINES, namespace, "web")
@@ -273,7 +273,7 @@ async def meddling(admission: Admission, namespace: str) -> AsyncIterator[None]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def test_whoever_comes_after_us_is_noticed(admission: Admission, namespace: str) -> None:
+async def test_a_webhook_that_runs_later_is_detected(admission: Admission, namespace: str) -> None:
     # The API server asks again whoever wants it when a later webhook changed something. Somebody who turned that off,
     # or a webhook that changes things each time, leaves a disk without an address.
     configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
@@ -299,16 +299,14 @@ async def counted(admission: Admission, reason: str) -> bool:
         return any(line in each and not each.endswith(" 0.0") for each in (await answer.text()).splitlines())
 
 
-async def test_a_dry_run_shows_what_would_be_stored_and_stores_nothing(admission: Admission, namespace: str) -> None:
+async def test_a_dry_run_returns_the_defaulted_vm_and_stores_nothing(admission: Admission, namespace: str) -> None:
     shown = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
     with pytest.raises(NotFound):
         await admission.api.get(MACHINES, namespace, "web")
     assert (await admission.api.create(MACHINES, vm(namespace)))["spec"] == shown["spec"]
 
 
-async def test_names_that_the_server_generates_get_identities_of_their_own(
-    admission: Admission, namespace: str
-) -> None:
+async def test_vms_with_generated_names_get_different_identities(admission: Admission, namespace: str) -> None:
     nameless = vm(namespace)
     nameless["metadata"] = {"generateName": "web-", "namespace": namespace}
     made = [await admission.api.create(MACHINES, nameless) for _ in range(3)]
@@ -316,14 +314,14 @@ async def test_names_that_the_server_generates_get_identities_of_their_own(
     assert len(macs) == 3
 
 
-async def test_what_the_defaulter_refuses_is_refused_with_every_problem(admission: Admission, namespace: str) -> None:
+async def test_a_refusal_by_the_defaulter_lists_every_problem(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
     with pytest.raises(Invalid) as refusal:
         await admission.api.create(MACHINES, vm(namespace))
     assert [(cause["field"], cause["message"]) for cause in refusal.value.causes] == [("spec.a", "x"), ("b", "y")]
 
 
-async def test_status_finalizers_and_deletion_ask_nobody(admission: Admission, namespace: str) -> None:
+async def test_status_finalizers_and_deletion_do_not_call_the_defaulter(admission: Admission, namespace: str) -> None:
     api = admission.api
     await api.create(MACHINES, vm(namespace, finalizers=["test.dev/stay"]))
     admission.defaulter.asked.clear()
@@ -336,7 +334,7 @@ async def test_status_finalizers_and_deletion_ask_nobody(admission: Admission, n
         await api.get(MACHINES, namespace, "web")
 
 
-async def test_opted_out_vms_and_namespaces_are_left_alone(admission: Admission, namespace: str) -> None:
+async def test_opted_out_vms_and_namespaces_are_not_changed(admission: Admission, namespace: str) -> None:
     api = admission.api
     labelled = await api.create(MACHINES, vm(namespace, labels={DEFAULTING: "disabled"}))
     assert labelled["spec"] == vm(namespace)["spec"]
@@ -371,7 +369,7 @@ async def defaulting_controller(admission: Admission) -> AsyncIterator[Defaultin
         await defaulter.close()
 
 
-async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admission, namespace: str) -> None:
+async def test_without_a_defaulter_a_vm_is_stored_with_the_annotation(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     warnings: list[str] = []
     made = await admission.api.request("POST", MACHINES.path(namespace), body=vm(namespace), warnings=warnings)
@@ -381,7 +379,7 @@ async def test_without_a_defaulter_a_vm_is_stored_with_a_note(admission: Admissi
     assert len(warnings[0]) <= 256
 
 
-async def test_a_vm_that_takes_anothers_mac_address_is_told_so(admission: Admission, namespace: str) -> None:
+async def test_a_duplicate_mac_address_is_reported(admission: Admission, namespace: str) -> None:
     async with defaulting_controller(admission):
         for name in ("web", "db"):
             made = vm(namespace, name)
@@ -400,7 +398,7 @@ async def test_a_vm_that_takes_anothers_mac_address_is_told_so(admission: Admiss
         await eventually(told)
 
 
-async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
+async def test_a_vm_gets_defaults_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     await admission.api.create(MACHINES, vm(namespace))
     async with defaulting_controller(admission):
@@ -424,7 +422,7 @@ async def test_it_is_completed_once_the_defaulter_is_back(admission: Admission, 
         assert (await admission.api.get(MACHINES, namespace, "web"))["metadata"]["resourceVersion"] == at_rest
 
 
-async def test_a_running_vm_is_completed_at_its_stop_and_not_before(admission: Admission, namespace: str) -> None:
+async def test_a_running_vm_gets_defaults_when_it_stops(admission: Admission, namespace: str) -> None:
     api = admission.api
     await admission.defaulter_ends()
     await api.create(MACHINES, vm(namespace))
@@ -452,9 +450,7 @@ async def test_a_running_vm_is_completed_at_its_stop_and_not_before(admission: A
     await api.patch(INSTANCES, namespace, "web", {"metadata": {"finalizers": None}})
 
 
-async def test_a_vm_that_cannot_be_completed_is_not_written_again_and_again(
-    admission: Admission, namespace: str
-) -> None:
+async def test_a_vm_that_cannot_be_defaulted_is_not_written_repeatedly(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     await admission.api.create(MACHINES, vm(namespace))
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad")]
@@ -473,9 +469,7 @@ async def test_a_vm_that_cannot_be_completed_is_not_written_again_and_again(
         assert len(asked) == 1
 
 
-async def test_without_a_webhook_a_vm_is_stored_and_completed_all_the_same(
-    admission: Admission, namespace: str
-) -> None:
+async def test_without_a_webhook_a_controller_defaults_a_vm(admission: Admission, namespace: str) -> None:
     await admission.webhook_ends()
     made = await admission.api.create(MACHINES, vm(namespace))
     assert made["spec"] == vm(namespace)["spec"]
@@ -499,7 +493,7 @@ async def elders(api: Api, namespace: str) -> None:
     await eventually(passed)
 
 
-async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
+async def test_older_and_exempt_vms_are_not_changed(
     api: Api, namespace: str, elders: None, admission: Admission
 ) -> None:
     exempt = f"{namespace}-exempt"
@@ -526,7 +520,7 @@ async def test_who_was_there_before_the_webhook_or_is_exempt_is_not_touched(
     await api.delete(NAMESPACES, None, exempt)
 
 
-async def test_many_vms_that_passed_are_all_completed(admission: Admission, namespace: str) -> None:
+async def test_many_undefaulted_vms_all_get_defaults(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     async with defaulting_controller(admission):
         for number in range(30):
@@ -543,12 +537,12 @@ async def test_many_vms_that_passed_are_all_completed(admission: Admission, name
 # Kinds of ours
 
 
-async def test_a_good_pool_is_stored(admission: Admission, namespace: str) -> None:
+async def test_a_valid_pool_is_stored(admission: Admission, namespace: str) -> None:
     await admission.api.create(POOLS, pool(namespace))
 
 
 @pytest.mark.parametrize("operation", ["create", "update"])
-async def test_a_pool_gets_all_its_problems_in_one_answer(admission: Admission, namespace: str, operation: str) -> None:
+async def test_one_denial_lists_all_problems_of_a_pool(admission: Admission, namespace: str, operation: str) -> None:
     bad = pool(namespace, replicas="two", maxUnavailable="lots", autohealing={"startupFailureThreshold": 0}, paused=1)
     send = admission.api.create
     if operation == "update":
@@ -564,7 +558,7 @@ async def test_a_pool_gets_all_its_problems_in_one_answer(admission: Admission, 
     }
 
 
-async def test_without_a_webhook_a_pool_is_refused_but_may_go(admission: Admission, namespace: str) -> None:
+async def test_without_a_webhook_a_pool_cannot_be_created_but_deleted(admission: Admission, namespace: str) -> None:
     api = admission.api
     stored = await api.create(POOLS, pool(namespace))
     await api.patch(POOLS, namespace, "web", {"metadata": {"finalizers": ["test.dev/stay"]}})
@@ -577,7 +571,7 @@ async def test_without_a_webhook_a_pool_is_refused_but_may_go(admission: Admissi
         await api.get(POOLS, namespace, "web")
 
 
-async def test_a_pool_whose_vms_would_be_refused_is_refused(admission: Admission, namespace: str) -> None:
+async def test_a_pool_with_invalid_vms_is_denied(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [
         Problem(path="spec.template.spec.domain.machine.type", message="there is no such machine")
     ]
@@ -589,7 +583,7 @@ async def test_a_pool_whose_vms_would_be_refused_is_refused(admission: Admission
         await admission.api.get(POOLS, namespace, "web")
 
 
-async def test_booleans_in_selectors_become_text(admission: Admission, namespace: str) -> None:
+async def test_booleans_in_selectors_become_strings(admission: Admission, namespace: str) -> None:
     ordered = [{"labelSelector": {"matchLabels": {"spot": True}}}]
     strategy = {"proactive": {"selectionPolicy": {"orderedPolicies": ordered}}}
     stored = await admission.api.create(POOLS, pool(namespace, scaleInStrategy=strategy))
@@ -641,7 +635,7 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
     return found
 
 
-async def test_a_dry_run_is_the_creation_that_it_stands_for(admission: Admission, namespace: str) -> None:
+async def test_a_dry_run_returns_what_a_creation_stores(admission: Admission, namespace: str) -> None:
     jane = await token(admission.api, namespace, "virtualmachines")
     status, told = await admission.dry_run(vm(namespace), jane)
     assert (status, told["allowed"], told["problems"]) == (200, True, [])
@@ -651,7 +645,7 @@ async def test_a_dry_run_is_the_creation_that_it_stands_for(admission: Admission
     assert told["object"]["spec"] == made["spec"]
 
 
-async def test_a_dry_run_tells_every_problem(admission: Admission, namespace: str) -> None:
+async def test_a_dry_run_lists_every_problem(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
     jane = await token(admission.api, namespace, "virtualmachines", "virtualmachinepools")
 
@@ -664,13 +658,13 @@ async def test_a_dry_run_tells_every_problem(admission: Admission, namespace: st
     assert {problem["path"] for problem in answer["problems"]} == {"spec.replicas", "spec.replica"}
 
 
-async def test_a_caller_may_ask_for_what_it_may_do(admission: Admission, namespace: str) -> None:
+async def test_a_dry_run_needs_the_right_to_create(admission: Admission, namespace: str) -> None:
     nobody = await token(admission.api, namespace)
     assert (await admission.dry_run(vm(namespace), nobody))[0] == 403
     assert (await admission.dry_run(vm(namespace), "made-up"))[0] == 401
 
 
-async def test_a_name_that_is_taken_is_a_problem_of_the_name(
+async def test_an_existing_name_is_a_problem_of_the_name(
     admission: Admission, namespace: str, control_plane: Any
 ) -> None:
     await admission.api.create(MACHINES, vm(namespace))
@@ -713,7 +707,7 @@ async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admissi
 
 @pytest.mark.libvirt
 @pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
-async def test_libvirts_choices_are_in_the_stored_vm(libvirt: Admission, namespace: str) -> None:
+async def test_a_stored_vm_has_the_defaults_of_libvirt(libvirt: Admission, namespace: str) -> None:
     api = libvirt.api
     disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "sata"}}]
     made = await api.create(MACHINES, vm(namespace, "web", *disks))
@@ -734,7 +728,7 @@ async def test_libvirts_choices_are_in_the_stored_vm(libvirt: Admission, namespa
 
 @pytest.mark.libvirt
 @pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
-async def test_five_mistakes_get_five_problems_with_paths(libvirt: Admission, namespace: str) -> None:
+async def test_five_mistakes_are_five_problems_with_paths(libvirt: Admission, namespace: str) -> None:
     bad = vm(namespace, "web", {"name": "root", "disk": {"bus": "floppy"}}, {"name": "root", "disk": {}})
     domain = bad["spec"]["template"]["spec"]["domain"]
     domain["machine"] = {"type": "pc-q35-99"}

@@ -1,4 +1,4 @@
-"""Warm pools and claims as a person meets them: the real API server, with our webhook and without."""
+"""Admission of warm pools and claims at a real API server, with the webhook and without."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def refusal(api: Api, resource: Resource, namespace: str, document: Json) 
 # Without the webhook
 
 
-async def test_the_schema_takes_what_is_right_and_agrees_on_what_is_wrong(api: Api, namespace: str) -> None:
+async def test_schema_and_checks_agree(api: Api, namespace: str) -> None:
     for row in test_warmpool.RIGHT:
         document = WARM_POOL.normalize(row.values[0])
         assert await refusal(api, POOLS, namespace, document) is None, row.id
@@ -58,7 +58,7 @@ async def test_the_schema_takes_what_is_right_and_agrees_on_what_is_wrong(api: A
             assert all(any(path.startswith(field) for path in ours) for field in fields - {"<nil>"}), row.id
 
 
-async def test_the_schema_alone_keeps_a_claim_as_it_was_made(api: Api, namespace: str) -> None:
+async def test_the_schema_makes_fields_of_a_claim_immutable(api: Api, namespace: str) -> None:
     for row in test_claim.CHANGES:
         before, after, paths = row.values
         before = here(changed(before, "x-" + str(abs(hash(row.id)))[:8], "metadata", "name"), namespace)
@@ -77,7 +77,7 @@ async def test_the_schema_alone_keeps_a_claim_as_it_was_made(api: Api, namespace
 # With it
 
 
-async def test_a_claim_is_signed_and_its_annotations_are_fields(admission: Admission, namespace: str) -> None:
+async def test_a_stored_claim_has_its_requester_and_overrides(admission: Admission, namespace: str) -> None:
     api = admission.api
     await api.create(CLAIMS, here(claim(annotations={IMAGE_ID: "tiny", REQUESTER: "somebody"}), namespace))
     made = await api.get(CLAIMS, namespace, "mine")
@@ -108,7 +108,7 @@ async def test_a_namespace_has_one_default_pool(admission: Admission, namespace:
     await api.patch(POOLS, namespace, "second", {"spec": {"default": True}})
 
 
-async def test_a_pools_first_vm_is_tried(admission: Admission, namespace: str) -> None:
+async def test_a_warm_pool_with_an_invalid_vm_is_denied(admission: Admission, namespace: str) -> None:
     wrong = warm_machine()
     wrong["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {}}]
     document = here(warm_pool(template={"metadata": {"labels": {"a": "b"}}, "spec": wrong}), namespace)
@@ -117,7 +117,7 @@ async def test_a_pools_first_vm_is_tried(admission: Admission, namespace: str) -
     assert [at(each, "spec", "runStrategy") for each in tried] == ["Always"]
 
 
-async def test_every_problem_of_a_pool_is_told_at_once(admission: Admission, namespace: str) -> None:
+async def test_one_denial_lists_all_problems_of_a_warm_pool(admission: Admission, namespace: str) -> None:
     document = warm_pool("a.b", replicas="2", maxTotal=1, placements=[{"name": "x", "weight": 0}])
     with pytest.raises(Invalid) as refused:
         await admission.api.create(POOLS, here(document, namespace))
@@ -125,7 +125,7 @@ async def test_every_problem_of_a_pool_is_told_at_once(admission: Admission, nam
     assert fields == {"metadata.name", "spec.replicas", "spec.placements"}
 
 
-async def test_who_may_have_no_machines_may_have_no_pool_of_them(admission: Admission, namespace: str) -> None:
+async def test_a_warm_pool_needs_the_right_to_create_vms(admission: Admission, namespace: str) -> None:
     jane = await token(admission.api, namespace, POOLS.plural)
     for document, what in ((warm_pool(), "virtualmachines"), (ec2_pool(), "ec2instances")):
         body = here(document, namespace)
@@ -133,7 +133,7 @@ async def test_who_may_have_no_machines_may_have_no_pool_of_them(admission: Admi
             await admission.api.request("POST", POOLS.path(namespace), body=body, token=jane)
 
 
-async def test_the_examples_are_taken_as_they_are_written(admission: Admission, namespace: str) -> None:
+async def test_the_examples_are_admitted(admission: Admission, namespace: str) -> None:
     for name in ("warm-pool.yaml", "claim.yaml"):
         for document in yaml.safe_load_all((EXAMPLES / name).read_text()):
             resource = POOLS if document["kind"] == WARM_POOL.kind else CLAIMS

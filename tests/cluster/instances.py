@@ -38,7 +38,7 @@ class Ec2:
     """Whose instances are looked at. Who was cut off while asking for one may still get it, in the next test."""
 
     @property
-    def terms(self) -> EC2Settings:
+    def settings(self) -> EC2Settings:
         return EC2Settings(region=REGION, endpoint=self.endpoint, period_seconds=PERIOD_SECONDS)
 
     def instances(self, *states: str, **tags: str) -> list[Json]:

@@ -103,7 +103,7 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
     assert found.problems == ()
     for document in found.manifests:
         await desk.api.create(WARM_POOLS, document)
-    async with controllers(control_plane.kubeconfig, cloud.terms) as running:
+    async with controllers(control_plane.kubeconfig, cloud.settings) as running:
         for number, replicas in enumerate((2, 5, 3, 1), 1):
             await until(states(cloud, f"warmpool-{number}"), ["Ready"] * replicas)
         for number, replicas in enumerate((2, 5, 3, 1), 1):
@@ -122,7 +122,7 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
 
 async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 2, default=True, ec2=grpc)
         await until(states(cloud), ["Ready", "Ready"])
         uid = (await desk.claim("mine"))["metadata"]["uid"]
@@ -159,7 +159,7 @@ async def test_an_instance_whose_application_fails_is_terminated(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
     agents.phase = "Failed"
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"}, default=True)
         await until(states(cloud), ["Ready"])
         (first,) = cloud.ids()
@@ -178,7 +178,7 @@ async def test_an_instance_is_ready_when_its_agent_serves(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
     agents.serving(False)
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 1, ec2={"port": agents.port, "protocol": "GRPC"})
         await until(states(cloud), ["PENDING_WARMPOOL_PROVISIONING"])
         agents.serving(True)
@@ -209,14 +209,14 @@ async def finalizers(desk: Counter) -> list[str] | None:
 async def test_a_restarted_controller_finds_instances_by_their_tags(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 2, default=True)
         await until(states(cloud), ["Ready", "Ready"])
         await desk.claim("mine")
         await desk.becomes("mine", "Ready")
         await until(states(cloud), ["InUse", "Ready", "Ready"])
         there = cloud.ids()
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await until(lambda: desk.available("mac"), 2)
         await desk.claim("next")
         said = await desk.becomes("next", "Ready")
@@ -235,7 +235,7 @@ async def test_a_restarted_controller_finds_instances_by_their_tags(
 
 async def test_instances_of_an_old_template_are_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     first, second = cloud.images
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 1, ec2={"imageID": first}, incompatiblePolicy="Orphan")
         await until(states(cloud), ["Ready"])
         (old,) = cloud.ids()
@@ -253,7 +253,7 @@ async def test_instances_of_an_old_template_are_orphaned(control_plane: Any, des
 
 
 async def test_a_refusal_of_ec2_is_a_condition_and_is_retried(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         refill = {"backoffSeconds": 1, "maxBackoffSeconds": 1}
         await made(desk, cloud, 1, ec2={"subnets": ["subnet-nobody"]}, refill=refill)
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "FailedCreate"))
@@ -273,14 +273,14 @@ async def test_a_pool_reports_a_missing_region(control_plane: Any, desk: Counter
 async def test_no_instance_is_terminated_while_ec2_is_unreachable(
     control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with controllers(control_plane.kubeconfig, cloud.terms):
+    async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 2)
         await until(states(cloud), ["Ready", "Ready"])
         # The status is written after the tags.
         await until(lambda: desk.available("mac"), 2)
         there = cloud.ids()
     monkeypatch.setattr(pooling, "UNAVAILABLE_SECONDS", 1.0)
-    nowhere = EC2Settings(region=cloud.terms.region, endpoint="http://127.0.0.1:9", period_seconds=0.3)
+    nowhere = EC2Settings(region=cloud.settings.region, endpoint="http://127.0.0.1:9", period_seconds=0.3)
     async with controllers(control_plane.kubeconfig, nowhere) as running:
         await until(lambda: desk.condition("Degraded", "mac"), ("True", "BackendUnavailable"))
         assert await desk.available("mac") == 2, "the last known number stays"
